@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 from starlette.types import ASGIApp
 
 from gateway.agent.model import Model
-from gateway.app.control import ControlSocket
 from gateway.app.settings import measure
 from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
@@ -23,9 +21,7 @@ from gateway.config import Config
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME, announce, prepare_home
 from gateway.files.running_gateway import take
-from gateway.messages import ConversationRef
 from gateway.ops.backup.placing import refuse_half_placed
-from gateway.people.linking.operator import operating
 from gateway.pipeline.health import as_json
 from gateway.protocols import SupportsHttp
 from gateway.runtime.failpoints import reach
@@ -73,7 +69,6 @@ class Gateway(Composition):
         self._stack = AsyncExitStack()
         self._metrics: Metrics | None = None
         self.is_serving = asyncio.Event()
-        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
 
     # ---- beginning and end -----------------------------------------------------------------------------------------
 
@@ -95,10 +90,6 @@ class Gateway(Composition):
             await self.privacy.clean()
             await self.operators.join(self.identities)
             await self.web.start()
-            stack.push_async_callback(self.control.stop)
-            self.control.add("links", operating(self.linking))
-            self.control.add("erase", self.privacy.erase)
-            await self.control.start()
             stack.callback(await asyncio.to_thread(announce, self.home, self.web.url, self._started_at))
             self._stack = stack.pop_all()
         return self
@@ -166,21 +157,6 @@ class Gateway(Composition):
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------
-
-    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An operator's command has changed a queue."""
-        place = ConversationRef(
-            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
-        )
-        self.wake(request["queue"], place)
-        return {}
-
-    def wake(self, queue: Literal["inbox", "outbox"], place: ConversationRef) -> None:
-        """A conversation's queue was changed from outside of its turns."""
-        (self.outbox if queue == "outbox" else self.dispatcher).wake(place)
-
-    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return asdict(await self.reloading.reload())
 
     async def lacks_owner(self) -> bool:
         """Whether no owner is known on the channels that cannot tell who runs this gateway."""

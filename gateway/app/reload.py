@@ -16,12 +16,13 @@ import structlog
 from gateway.agent.providers.registry import ModelRegistry
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.config import Config
-from gateway.config.changes import Comparison, Reloaded, compare
+from gateway.config.changes import Comparison, compare
 from gateway.config.file import load_config
 from gateway.errors import ConfigError, EthosError
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.protocols import SupportsHttp
 from gateway.runtime.logs import adjust_logs, hiding, secrets_in
+from gateway.sdk.models.system import Reloaded
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
@@ -82,7 +82,7 @@ class Composition:
         self.home = home
         self.live = LiveConfig(config)
         self.local_channel = LocalChannel()
-        self.channels = Channels(self.local_channel)
+        self.channels = Channels(self.local_channel, kinds=self._kinds)
         self.reloading = Reloading(self)
         self._only = only
         self._model = model
@@ -92,6 +92,10 @@ class Composition:
     def config(self) -> Config:
         """The configuration in force."""
         return self.live.current
+
+    def _kinds(self) -> Mapping[str, str]:
+        """Of the channels of the configuration by name; what a third party's adapter calls its kind, only it knows."""
+        return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
 
     @property
     def adapters(self) -> Sequence[ChannelAdapter]:

@@ -6,7 +6,7 @@ Either way a command asks the API, so what it may do and how is said once, in `g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -66,13 +66,16 @@ async def _at_rest(home: Path, *, makes: bool) -> AsyncIterator[AsyncEthos]:
     from gateway.sdk.client import AsyncEthos
 
     import_module("gateway.web.api.application")  # which takes its time, while others need not wait for us
-    gateway = Gateway(home, _config(home), only=(), is_served=False)
+    config, only = _config(home)
+    gateway = Gateway(home, config, only=only, is_served=False)
     async with gateway.at_rest(makes=makes) as app, AsyncEthos.in_process(app) as client:
         yield client
 
 
-def _config(home: Path) -> Config:
-    """The configuration; where it is not whole here, as the gateway alone knows a secret, what commands need of it.
+def _config(home: Path) -> tuple[Config, Collection[str] | None]:
+    """The configuration, and the names of the channels that can be put together; None for all of them.
+
+    Where it is not whole here, as the gateway alone knows a secret, it is what commands need of it, and no channel.
 
     Raises:
         ConfigError: what is left is wrong.
@@ -83,7 +86,7 @@ def _config(home: Path) -> Config:
     try:
         config = load_config(home=home).config
     except ConfigError:
-        return operator_config(home)
+        return operator_config(home), ()
     waits = config.memory.traces.embeddings.model_copy(update={"query_timeout_s": QUERY_TIMEOUT_S})
     traces = config.memory.traces.model_copy(update={"embeddings": waits})
-    return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})})
+    return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})}), None

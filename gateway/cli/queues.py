@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gateway.cli.options import LARGEST_ID, AsJson, run
-from gateway.messages import ConversationRef
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.sdk.models.deliveries import Delivery, DeliveryState
@@ -117,17 +114,3 @@ def _value(row: Delivery) -> dict[str, object]:
     state = "ready" if row.state == "waiting" else row.state
     own = row.model_dump(exclude={"channel", "conversation", "thread", "state"}, by_alias=False)
     return {**own, "conversation": _place(row), "state": state}
-
-
-def wake(home: Path, queue: Queue, place: ConversationRef) -> bool:
-    """Tell the running gateway that a conversation's queue was changed; whether there is one, and it knows."""
-    from gateway.app.control import NotReached, ask
-    from gateway.files.running_gateway import running_gateway
-
-    if running_gateway(home) is None:
-        return False
-    try:
-        ask(home, {"do": "wake", "queue": queue, **asdict(place)})
-    except NotReached:
-        return False
-    return True

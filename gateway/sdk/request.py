@@ -19,6 +19,8 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Value = str | int | bool | tuple[str, ...] | None
 
 IDEMPOTENCY_KEY = "idempotency-key"
+LONG_TIMEOUT_S = 3600.0
+"""For operations that answer when they are done: reading or writing a million traces takes minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,9 @@ from gateway.sdk.models.traces import (
     TraceType,
     UpdateTrace,
 )
-from gateway.sdk.request import Downloaded, Request
+from gateway.sdk.request import LONG_TIMEOUT_S, Downloaded, Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
-LONG_TIMEOUT_S = 3600.0
-"""For operations that answer when they are done: reading or writing a million traces takes minutes."""
 _ONE = "/traces/{trace}"
 
 

@@ -131,6 +131,15 @@ class Caller:
         """Whether they hold the gateway itself."""
         return self.permissions is None and self.user_id is None
 
+    def refuse_keys(self) -> None:
+        """Refuse every caller but the operator.
+
+        Raises:
+            NotAllowed: it is the holder of an API key.
+        """
+        if not self.is_operator:
+            raise NotAllowed("this is the operator's only, and no API key allows it")
+
     @property
     def via(self) -> str:
         """How a decision about people came to be, for the record of it."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
-from gateway.domain.sessions import Session, SessionStore, conversation_key, session_key
+from gateway.domain.sessions import OPERATOR_ACCOUNT, Session, SessionStore, conversation_key, session_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
@@ -19,7 +19,6 @@ from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import (
     CHANNEL,
     MAX_ATTACHMENT_BYTES,
-    OPERATOR_ACCOUNT,
     LocalChannel,
     named_place,
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.domain.roles import Role
 from gateway.people.access_records import Request
-from gateway.people.pairing import Decision
+from gateway.people.pairing import CODE_LIFETIME, Decision
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
@@ -82,6 +82,15 @@ class PairingService:
     async def refuse(self, caller: Caller, who: str) -> wire.PairingDecision:
         """Refuse a person, who gets no other code for a week; raises as `approve`."""
         return await self._decide(caller, who, is_yes=False, role=None)
+
+    async def owner_code(self, caller: Caller) -> wire.OwnerCode:
+        """A code by which the account that sends it to the agent becomes an owner's; any earlier one is void.
+
+        Raises:
+            NotAllowed: only the operator makes owners without a word of another.
+        """
+        caller.refuse_keys()
+        return wire.OwnerCode(code=await self._pairing.offer_owner(), valid_s=CODE_LIFETIME.total_seconds())
 
     async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.PairingDecision:
         async with self._pairing.lock:

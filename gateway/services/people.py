@@ -15,8 +15,7 @@ from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_o
 from gateway.people.identity import IdentityMap, User
 from gateway.people.identity.file import Account, check_key
 from gateway.people.linking.chat import Linking
-from gateway.people.linking.links import Link, LinkStore
-from gateway.people.linking.operator import end_link, make_link
+from gateway.people.linking.links import Link, LinkStore, NotLinked
 from gateway.people.operators import Operators
 from gateway.pipeline.admission import Admission
 from gateway.runtime.observe import happened
@@ -106,6 +105,9 @@ class PeopleService:
     async def set_role(self, caller: Caller, wanted: str, role: wire.Role) -> wire.Person:
         """Say what a person may do, on every channel where they are let in.
 
+        Args:
+            wanted: also an account that was let in and has not written since; it becomes a user.
+
         Raises:
             Refused: it is the operator, or there would be no owner any more.
             NotNamed, NotAllowed: as `show`.
@@ -118,11 +120,19 @@ class PeopleService:
 
     async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
         caller.refuse_others(None)
-        user_id = await self.find(caller, wanted)
+        user_id = await self._find_or_make(caller, wanted)
         async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
             await self._store.change(await self.rank_change(caller, user_id, rank))
             self._changed()
         return await self._person(user_id)
+
+    async def _find_or_make(self, caller: Caller, wanted: str) -> str:
+        try:
+            return await self.find(caller, wanted)
+        except NotNamed:
+            if any(wanted == account for _, account in (await self._admission.people.book()).admitted):
+                return await self._identities.resolve(wanted, "")
+            raise
 
     async def rank_change(self, caller: Caller, wanted: str, rank: Rank) -> SetRank:
         """What a person may do from now on, to be committed before `Pairing.lock` is let go, which the asker holds.
@@ -214,7 +224,12 @@ class PeopleService:
             return wire.LinkResult(person=await self._person(first), link=None)
         second = await self.find(caller, other)
         await self._refuse_to_bar(first, second)
-        link = await make_link(self._linking, first, second, is_one_kept=is_one_kept)
+        users = [await self._linking.user(user_id) for user_id in (first, second)]
+        parties = tuple([await self._linking.whereabouts(user) for user in users])
+        link = await self._linking.decide(
+            first, second, parties, by="operator", request_id=None, is_one_kept=is_one_kept
+        )
+        link = await self._linking.finish(link)
         self._changed()
         return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
 
@@ -230,12 +245,17 @@ class PeopleService:
             NotAllowed: as `show`.
         """
         caller.refuse_others(None)
-        links = await self._links.links()
-        if not any(which in (link.id, link.absorbed, *(one.key for one in link.accounts)) for link in links):
-            raise NotFound(f"there is no link of {which} that counts")
-        link = await end_link(self._linking, which)
+        for link in await self._links.links():
+            if which in (link.id, link.absorbed, *(one.key for one in link.accounts)):
+                ended = await self._linking.end(link)
+                break
+        else:
+            raise NotFound(f"there is no link of {which} that counts; `ethos people show` lists those of a person")
+        if ended is None:
+            raise NotLinked(f"link {link.id} is still being carried out; try again in a minute")
+        ended = await self._linking.finish(ended)
         self._changed()
-        return _link(link)
+        return _link(ended)
 
     async def _is_added(self, account: str, user_id: str) -> bool:
         try:

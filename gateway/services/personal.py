@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from gateway.config.file import CONFIG_NAME
 from gateway.messages import ConversationRef
 from gateway.ops.privacy.worker import Exported, PrivacyWorker
 from gateway.sdk.models import people as wire
-from gateway.services.caller import Caller, NotAllowed, NotNamed, Permission, Refused
+from gateway.services.caller import Caller, NotAllowed, NotFound, NotNamed, Permission, Refused
 from gateway.services.people import PeopleService
 
 ERASED_WITHIN_S = 20.0
@@ -97,6 +99,37 @@ class PersonalService:
         await self._people.refuse_to_erase(user_id)
         return await self._privacy.schedule_erasure(user_id, farewell_id)
 
+    async def erasure(self, caller: Caller, erasure: str) -> wire.ErasureState:
+        """How far an erasure is; waits for its end, though not for long.
+
+        Raises:
+            NotFound: there is no such erasure.
+            NotAllowed: the caller sees one person only.
+        """
+        caller.refuse_others(None)
+        if not await self._privacy.is_decided(erasure):
+            raise NotFound(f"there is no erasure {erasure[:80]}")
+        is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
+        return wire.ErasureState(erasure=erasure, is_done=is_done)
+
+    async def erasure_plan(self, caller: Caller, wanted: str) -> wire.ErasurePlan:
+        """What an erasure would take, and what it would leave to the operator.
+
+        Raises:
+            NotAllowed: only the operator is told of the copies and the configuration.
+            Refused, NotNamed: as `erase`.
+        """
+        caller.refuse_keys()
+        user_id = await self._whom(caller, wanted)
+        await self._people.refuse_to_erase(user_id)
+        accounts = await self._privacy.accounts_of(user_id) or ([user_id] if ":" in user_id else [])
+        return wire.ErasurePlan(
+            user=user_id,
+            accounts=tuple(accounts),
+            copies=tuple(await self._privacy.copies()),
+            configured=tuple(await asyncio.to_thread(_named_in, self._home / CONFIG_NAME, accounts)),
+        )
+
     async def _whom(self, caller: Caller, wanted: str) -> str:
         try:
             return await self._people.find(caller, wanted)
@@ -104,6 +137,11 @@ class PersonalService:
             if ":" in wanted and await self._privacy.is_known(wanted):
                 return wanted
             raise
+
+
+def _named_in(config: Path, accounts: Sequence[str]) -> Sequence[str]:
+    text = config.read_text(encoding="utf-8", errors="replace") if config.exists() else ""
+    return [account for account in accounts if account.partition(":")[2] in text]
 
 
 def _open_nameless(path: Path) -> BinaryIO:

@@ -277,8 +277,8 @@ BELOW = re.compile(
     r"|traces\.(trace_store|memory|search|consolidation|transfer))\b"
 )
 PARTS = re.compile(r"_?(identities|memory_files|journal|database|dispatcher|trace_store|pairing_store|review)")
-# Compares two texts, and knows no file.
-PURE = {"difference"}
+# Compares two texts, and knows no file; nor does a constant.
+PURE = re.compile("difference|[A-Z_]+")
 # What puts a gateway together, and is asked by every command that asks the SDK.
 DOORS = {"connected"}
 
@@ -398,7 +398,11 @@ def below(found: Sequence[tuple[Source, Function]]) -> set[str]:
     names = set()
     for here, function in found:
         for node in body(function):
-            if isinstance(node, ast.Name) and node.id not in PURE and BELOW.match(here.imported.get(node.id, "")):
+            if (
+                isinstance(node, ast.Name)
+                and not PURE.fullmatch(node.id)
+                and BELOW.match(here.imported.get(node.id, ""))
+            ):
                 names.add(node.id)
             if isinstance(node, ast.Attribute) and PARTS.fullmatch(node.attr):
                 names.add(ast.unparse(node))

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from gateway.domain.sessions import LOCAL
+from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.errors import FileError
 from gateway.files.atomic import follow, read_once, sync_directory, write_atomically
 from gateway.files.chat_state import ChatState
@@ -18,7 +18,6 @@ from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.journal import Key
 from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME
 from gateway.ops.backup.contents import REPLACED_PREFIX, UNPACKED_PREFIX
-from gateway.pipeline.local_channel import OPERATOR_ACCOUNT
 from gateway.traces.trace_store import TRACES_NAME
 
 EXPORTS_NAME = "exports"

@@ -5,28 +5,26 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
-from gateway.domain.sessions import LOCAL
-from gateway.errors import EthosError
+from gateway.errors import EthosError, FileError
 from gateway.memory.sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
 from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.export import Exporter, prepare_place
-from gateway.ops.privacy.files import EXPORTS_NAME
-from gateway.ops.privacy.people import is_known
+from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
+from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
-from gateway.ops.privacy.tombstones import Tombstone
+from gateway.ops.privacy.tombstones import Tombstone, Tombstones
 from gateway.people.access_records import AccessRecords
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
@@ -35,6 +33,7 @@ from gateway.pipeline.history import History
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
 from gateway.runtime.observe import happened
+from gateway.sdk.models.system import Forgotten
 from gateway.store.erasure import applied_erasures, sessions_of
 from gateway.store.sqlite import SqliteStore
 from gateway.traces.memory import TraceMemory
@@ -104,6 +103,7 @@ class PrivacyWorker:
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
         self._erased = asyncio.Event()
+        self._is_running = False
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class PrivacyWorker:
         Raises:
             FileError: there is no room for it.
         """
-        exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._kinds())
+        exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._channels.kinds)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
         path = await asyncio.to_thread(prepare_place, self._home / name)
@@ -147,16 +147,31 @@ class PrivacyWorker:
         self._asked.set()
         return tombstone.id
 
-    async def erase(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Erase a person for the operator; returns the erasure's id, which the database has when it is done."""
-        return {"erasure": await self.schedule_erasure(str(request["user"]))}
+    async def accounts_of(self, user_id: str) -> Sequence[str]:
+        """The accounts of a person, under all ids that the person has had."""
+        ids = await self._store.database.read(partial(ids_of, user_id=user_id))
+        return [one.key for each in sorted(ids) for one in await self._identities.accounts_of(each)]
+
+    async def copies(self) -> Sequence[str]:
+        """The names of the copies of the data of all people, which an erasure deletes."""
+        return [path.name for path in await asyncio.to_thread(copies_in, self._home)]
+
+    async def is_decided(self, erasure_id: str) -> bool:
+        """Whether there is such an erasure, done or not."""
+        return any(erasure_id == one.id for one in await asyncio.to_thread(Tombstones(self._home).read))
 
     async def is_known(self, account: str) -> bool:
         """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
-        return await self._store.database.read(partial(is_known, key=account, kinds=self._kinds()))
+        return await self._store.database.read(partial(is_known, key=account, kinds=self._channels.kinds))
 
     async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
-        """Whether an erasure is done; waits for it so long at the most."""
+        """Whether an erasure is done; waits so long at the most until `run` has done it.
+
+        Raises:
+            EthosError: nothing runs here, and so it was begun here; the next start does what is left of it.
+        """
+        if not self._is_running:
+            await self._finish(erasure_id)
         try:
             async with asyncio.timeout(wait_s):
                 while True:
@@ -166,6 +181,14 @@ class PrivacyWorker:
                     await ended.wait()
         except TimeoutError:
             return False
+
+    async def _finish(self, erasure_id: str) -> None:
+        for tombstone in await self.eraser().due():
+            if tombstone.id == erasure_id:
+                try:
+                    await self._erase(tombstone)
+                except (OSError, sqlite3.Error) as error:
+                    raise FileError(f"not all is erased yet, the next start does the rest: {error}") from error
 
     # ---- the work ---------------------------------------------------------------------------------------------------
 
@@ -181,6 +204,13 @@ class PrivacyWorker:
 
     async def run(self) -> None:
         """Erase on request, and forget by age at the start and once a day, until cancelled."""
+        self._is_running = True
+        try:
+            await self._work()
+        finally:
+            self._is_running = False
+
+    async def _work(self) -> None:
         clock = asyncio.get_running_loop().time
         sweep_at = clock()
         while True:
@@ -255,9 +285,13 @@ class PrivacyWorker:
 
         return await self._store.database.read(work)
 
+    async def forget_old(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
+        """Forget what is older than the configuration allows, or only count it; raises as `Retention.run`."""
+        return await Retention(self._home, self._store, self._config.current.retention).run(is_dry=is_dry)
+
     async def _forget_old(self) -> bool:
         try:
-            await Retention(self._home, self._store, self._config.current.retention).run()
+            await self.forget_old()
         except _FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False
@@ -269,16 +303,6 @@ class PrivacyWorker:
             home=self._home,
             store=self._store,
             identities=self._identities,
-            kinds=self._kinds(),
+            kinds=self._channels.kinds,
             trace_store=self._trace_store,
         )
-
-    def _kinds(self) -> Mapping[str, str]:
-        """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
-        running = {name: adapter.kind for name, adapter in self._channels.configured.items()}
-        configured = self._config.current.channels.items()
-        return {
-            **{name: channel.kind for name, channel in configured if "." not in channel.kind},
-            **running,
-            LOCAL: LOCAL,
-        }

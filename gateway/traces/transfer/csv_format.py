@@ -153,12 +153,12 @@ def _row(given: Mapping[str, str], place: str, *, now_ms: int) -> Iterator[Impor
         "metadata": others,
     }
     try:
-        arrived, problems = read_trace(values, place, now_ms=now_ms)
+        imported, problems = read_trace(values, place, now_ms=now_ms)
     except Unreadable as error:
         yield RefusedItem(place, f"{error}; it was left out")
         return
     yield from (ImportProblem(place, problem) for problem in problems)
-    yield SkippedItem() if arrived is None else arrived
+    yield SkippedItem() if imported is None else imported
 
 
 def _encoding(source: Source) -> str:

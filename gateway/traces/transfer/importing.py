@@ -50,7 +50,7 @@ class _Reading:
     """What one file holds, as it is read, and how far that is."""
 
     name: str
-    arrivals: Iterator[ImportItem]
+    items: Iterator[ImportItem]
     report: Callable[[], None]
 
 
@@ -99,32 +99,30 @@ async def import_traces(
         result = ImportResult(form=wanted)
         for reading in readings:
             file = path.name if place != path else reading.name
-            with ImportSink(
-                trace_store, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result
-            ) as landing:
-                await _land(reading, landing, pace, file)
+            with ImportSink(trace_store, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result) as sink:
+                await _import_items(reading, sink, pace, file)
             if pace.is_given_up:
                 break
     return result
 
 
-async def _land(reading: _Reading, landing: ImportSink, pace: Pace, file: str) -> None:
-    while not pace.is_given_up and (lot := await asyncio.to_thread(_lot, reading.arrivals, pace)):
-        await landing.take(lot)
+async def _import_items(reading: _Reading, sink: ImportSink, pace: Pace, file: str) -> None:
+    while not pace.is_given_up and (lot := await asyncio.to_thread(_lot, reading.items, pace)):
+        await sink.take(lot)
         reading.report()
     reading.report()
-    await landing.link(file)
-    await landing.merge_index()
+    await sink.link(file)
+    await sink.merge_index()
 
 
-def _lot(arrivals: Iterator[ImportItem], pace: Pace) -> Sequence[ImportItem]:
+def _lot(items: Iterator[ImportItem], pace: Pace) -> Sequence[ImportItem]:
     lot: list[ImportItem] = []
     chars = 0
     try:
         with pace:
-            for arrival in islice(arrivals, LOT):
-                lot.append(arrival)
-                content_chars = len(arrival.trace.content) if isinstance(arrival, ImportedTrace) else 0
+            for item in islice(items, LOT):
+                lot.append(item)
+                content_chars = len(item.trace.content) if isinstance(item, ImportedTrace) else 0
                 pace.count(RECORD_BYTES + content_chars)
                 chars += content_chars
                 if chars > _LOT_CHARS:
@@ -152,8 +150,8 @@ def _readings(path: Path, form: ImportFormat, now_ms: int, progress: Progress, p
     return [_of_source(source, read(source, now_ms=now_ms), progress)]
 
 
-def _of_source(source: Source, arrivals: Iterator[ImportItem], progress: Progress) -> _Reading:
-    return _Reading(source.name, arrivals, lambda: progress(*source.progress()))
+def _of_source(source: Source, items: Iterator[ImportItem], progress: Progress) -> _Reading:
+    return _Reading(source.name, items, lambda: progress(*source.progress()))
 
 
 def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress, pace: Pace) -> _Reading:
@@ -161,9 +159,9 @@ def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress, p
 
     def counted() -> Iterator[ImportItem]:
         nonlocal done
-        for arrival in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms, pace=pace):
-            done += isinstance(arrival, ImportedTrace)
-            yield arrival
+        for item in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms, pace=pace):
+            done += isinstance(item, ImportedTrace)
+            yield item
 
     return _Reading(path.name, counted(), lambda: progress(done, total))
 

@@ -50,8 +50,8 @@ def write_json(
     file.write(f'{{"meta":{_encode(meta)}')
     written = 0
     file.write(',\n"traces":[')
-    for leaving in snapshot.traces():
-        file.write(f"{',' if written else ''}\n{_encode(trace_values(leaving, with_embedding=with_embeddings))}")
+    for exported in snapshot.traces():
+        file.write(f"{',' if written else ''}\n{_encode(trace_values(exported, with_embedding=with_embeddings))}")
         written += 1
         if written % _REPORTED_EVERY == 0:
             progress(written, total)
@@ -112,9 +112,9 @@ def _document(source: Source, *, now_ms: int) -> Iterator[ImportItem]:
     source.passes = 1 + len(others)
     for name in ["traces", *others]:
         if name == "traces" or lists.get(name):
-            for arrival in _section(source, f"{name}.item", name, now_ms=now_ms, lists=lists):
-                yield arrival
-                if isinstance(arrival, UnreadableRest):
+            for item in _section(source, f"{name}.item", name, now_ms=now_ms, lists=lists):
+                yield item
+                if isinstance(item, UnreadableRest):
                     return  # in every pass it breaks off at the same place
         source.next_pass()
     if not lists.keys() & {"traces", *others}:
@@ -141,13 +141,13 @@ def _section(
         try:
             for index, given in enumerate(values_at(file, prefix, lists=lists)):
                 place = f"{name}[{index}]" if prefix else f"line {index + 1}"
-                yield from _arrivals(name, given, place, now_ms=now_ms)
+                yield from _items(name, given, place, now_ms=now_ms)
         except BrokenJson as error:
             after = f"after {place}" if index >= 0 else "at its beginning"
             yield UnreadableRest(name, f"the file breaks off or is no JSON {after} ({error}); what came before is in")
 
 
-def _arrivals(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[ImportItem]:
+def _items(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[ImportItem]:
     if not isinstance(given, dict):
         why = TOO_LARGE if isinstance(given, TooLarge) else "it is no object"
         yield RefusedItem(place, f"{why}; it was left out")
@@ -161,8 +161,8 @@ def _arrivals(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[Imp
         elif name in ("chunks", "images"):
             yield RefusedItem(place, "pieces of documents have no place here; it was left out")
         else:
-            arrived, problems = read_trace(given, place, now_ms=now_ms)
+            imported, problems = read_trace(given, place, now_ms=now_ms)
             yield from (ImportProblem(place, problem) for problem in problems)
-            yield SkippedItem() if arrived is None else arrived
+            yield SkippedItem() if imported is None else imported
     except Unreadable as error:
         yield RefusedItem(place, f"{error}; it was left out")

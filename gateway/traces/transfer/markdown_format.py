@@ -71,12 +71,12 @@ def write_notes(
 ) -> int:
     """Write a note for each trace into an empty directory; how many."""
     total, written = snapshot.count(), 0
-    for leaving in snapshot.traces():
-        directory = root / leaving.trace.type
+    for exported in snapshot.traces():
+        directory = root / exported.trace.type
         directory.mkdir(mode=0o700, exist_ok=True)
-        trace_id = leaving.trace.id
+        trace_id = exported.trace.id
         name = trace_id if is_safe_id(trace_id) else hash_of(trace_id)
-        text = _note(snapshot, leaving, is_obsidian=is_obsidian, with_embedding=with_embeddings)
+        text = _note(snapshot, exported, is_obsidian=is_obsidian, with_embedding=with_embeddings)
         _write(directory / f"{name}.md", text)
         written += 1
         if written % _REPORTED_EVERY == 0:
@@ -86,18 +86,18 @@ def write_notes(
     return written
 
 
-def _note(snapshot: Snapshot, leaving: ExportedTrace, *, is_obsidian: bool, with_embedding: bool) -> str:
-    values = trace_values(leaving, with_embedding=with_embedding)
+def _note(snapshot: Snapshot, exported: ExportedTrace, *, is_obsidian: bool, with_embedding: bool) -> str:
+    values = trace_values(exported, with_embedding=with_embedding)
     for name in _TIMES:
         if name in values:
             values[name] = iso(values[name])
     content = values.pop("content")
-    edges = list(snapshot.edges_of(leaving.trace.id))
+    edges = list(snapshot.edges_of(exported.trace.id))
     if edges:
         values["edges"] = [_edge_of_note(edge) for edge in edges]
     if is_obsidian:
         related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner is None]
-        content = obsidian.decorated(content, leaving.trace.tags, related)
+        content = obsidian.decorated(content, exported.trace.tags, related)
     return join_note(values, content)
 
 
@@ -195,22 +195,22 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
         yield SkippedItem()
         return
     try:
-        arrived, problems = read_trace(values, place, now_ms=now_ms)
+        imported, problems = read_trace(values, place, now_ms=now_ms)
     except Unreadable as error:
         yield RefusedItem(place, f"{error}; it was left out")
         return
     yield from (ImportProblem(place, problem) for problem in problems)
-    yield SkippedItem() if arrived is None else _called(arrived, names, links)
+    yield SkippedItem() if imported is None else _called(imported, names, links)
 
 
-def _called(arrived: ImportedTrace, names: Sequence[str], links: Sequence[str]) -> ImportedTrace:
+def _called(imported: ImportedTrace, names: Sequence[str], links: Sequence[str]) -> ImportedTrace:
     return ImportedTrace(
-        place=arrived.place,
-        trace=arrived.trace,
-        verbatim=arrived.verbatim,
-        archived_at_ms=arrived.archived_at_ms,
-        is_id_its_own=arrived.is_id_its_own,
-        names=(*names, arrived.trace.id),
+        place=imported.place,
+        trace=imported.trace,
+        verbatim=imported.verbatim,
+        archived_at_ms=imported.archived_at_ms,
+        is_id_its_own=imported.is_id_its_own,
+        names=(*names, imported.trace.id),
         links=tuple(links),
     )
 

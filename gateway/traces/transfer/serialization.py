@@ -61,9 +61,9 @@ class ExportedTrace:
     archived_at_ms: int | None = None
 
 
-def trace_values(leaving: ExportedTrace, *, with_embedding: bool) -> dict[str, Any]:
+def trace_values(exported: ExportedTrace, *, with_embedding: bool) -> dict[str, Any]:
     """All fields of a trace; what is not known is left out."""
-    trace = leaving.trace
+    trace = exported.trace
     values: dict[str, Any] = {
         "id": trace.id,
         "type": trace.type,
@@ -86,8 +86,8 @@ def trace_values(leaving: ExportedTrace, *, with_embedding: bool) -> dict[str, A
         "speaker": trace.speaker,
         "conversation": trace.conversation,
         "position": trace.position,
-        "verbatimContent": leaving.verbatim,
-        "archivedAt": leaving.archived_at_ms,
+        "verbatimContent": exported.verbatim,
+        "archivedAt": exported.archived_at_ms,
     }
     values |= {name: value for name, value in if_known.items() if value is not None}
     if with_embedding and trace.embedding is not None:
@@ -199,14 +199,14 @@ def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> tuple[Im
         embedding_model=embedding_model,
     )
     verbatim = values.text("verbatimContent", "verbatim_content")
-    arrived = ImportedTrace(
+    imported = ImportedTrace(
         place=place,
         trace=trace,
         verbatim=verbatim,
         archived_at_ms=None if verbatim is None else values.time_ms(now_ms, "archivedAt", "archived_at"),
         is_id_its_own=is_id_its_own,
     )
-    return arrived, values.problems
+    return imported, values.problems
 
 
 def read_edge(given: Mapping[str, Any], place: str, *, now_ms: int, source: str | None = None) -> ImportedEdge:

@@ -91,10 +91,10 @@ def write_sqlite(snapshot: Snapshot, target: Path, *, progress: Progress) -> int
     migrate(target, prepare=register_functions, steps=migrations("gateway.traces"))
     with contextlib.closing(connect(target, prepare=register_functions)) as copy:
         copy.execute("BEGIN")
-        for written, leaving in enumerate(snapshot.traces(), 1):
-            insert(copy, leaving.trace)
-            if leaving.verbatim is not None:
-                values = (leaving.trace.id, leaving.verbatim, hash_of(leaving.verbatim), leaving.archived_at_ms)
+        for written, exported in enumerate(snapshot.traces(), 1):
+            insert(copy, exported.trace)
+            if exported.verbatim is not None:
+                values = (exported.trace.id, exported.verbatim, hash_of(exported.verbatim), exported.archived_at_ms)
                 copy.execute(_ARCHIVE, values)
             if written % _REPORTED_EVERY == 0:
                 progress(written, total)
@@ -181,12 +181,12 @@ def _traces(
         values = dict(row)
         place = f"{table} {values.get('id')}"
         try:
-            arrived, problems = read_trace(values, place, now_ms=now_ms)
+            imported, problems = read_trace(values, place, now_ms=now_ms)
         except Unreadable as error:
             yield RefusedItem(place, f"{error}; it was left out")
             continue
         yield from (ImportProblem(place, problem) for problem in problems)
-        yield SkippedItem() if arrived is None else arrived
+        yield SkippedItem() if imported is None else imported
         if index % _REPORTED_EVERY == 0:
             progress(index, total)
     progress(total, total)

@@ -1,7 +1,8 @@
 """Writes that may be repeated: the same `Idempotency-Key` gets the same answer, and nothing is done twice.
 
 As the IETF's draft-ietf-httpapi-idempotency-key-header has it: another request with the same key is 422, one that comes
-while the first is being answered is 409. An answer with status 500 and above is not kept: it may be tried again.
+while the first is being answered is 409. An answer with status 500 and above is not kept: it may be tried again. Nor is
+one that says `no-store`, because it holds a secret or names an erased person: such a write is done again.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class _Recorder:
         self._body = bytearray()
         self._is_whole = False
         self._is_broken_off = False
+        self._is_to_be_kept = True
 
     def listening(self, receive: Receive) -> Receive:
         """Hear on the way whether the client goes away before its request is whole."""
@@ -134,8 +136,10 @@ class _Recorder:
 
     @property
     def answer(self) -> StoredAnswer | None:
-        """The answer; None where it or its request is not whole, where it is too large, or a failure of ours."""
-        if self._is_broken_off or not self._is_whole or self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
+        """The answer; None where it or its request is not whole, not to be kept, too large, or a failure of ours."""
+        if self._is_broken_off or not self._is_whole or not self._is_to_be_kept:
+            return None
+        if self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
             return None
         return StoredAnswer(status=self._status, headers=json.dumps(self._headers), body=bytes(self._body))
 
@@ -143,6 +147,7 @@ class _Recorder:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = MutableHeaders(scope=message)
+            self._is_to_be_kept = headers.get("cache-control") != "no-store"
             self._headers = [(name, headers[name]) for name in _KEPT_HEADERS if name in headers]
         elif message["type"] == "http.response.body":
             self._body += message.get("body", b"")

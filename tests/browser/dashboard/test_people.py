@@ -17,7 +17,7 @@ from tests.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.browser
 
-CHANNELS = {"web": {"kind": "web"}, "fake": {"kind": "tests.fake_channel", "access": "pairing"}}
+CHANNELS = {"fake": {"kind": "tests.fake_channel", "access": "pairing"}}
 OPERATOR = operator("test")
 
 

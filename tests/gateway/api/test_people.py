@@ -222,7 +222,8 @@ async def test_two_are_linked_and_parted_and_keep_their_roles(door: Door) -> Non
     assert undone["state"] == "undone"
     assert (await door.person("fake:2"))["id"] == other["id"]
     gone = await door.client.post(f"/people/links/{link['id']}/undo")
-    assert (gone.status_code, gone.json()["detail"]) == (404, f"there is no link of {link['id']} that counts")
+    assert gone.status_code == 404
+    assert gone.json()["detail"].startswith(f"there is no link of {link['id']} that counts; ")
 
 
 async def test_an_account_that_has_not_written_yet_is_added_to_a_person(door: Door) -> None:

@@ -71,7 +71,9 @@ async def test_the_configuration_is_shown_without_a_secret(tmp_path: Path, monke
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
     config = load_config(home=tmp_path).config
     unused: Any = None
-    desk = SystemService(checkup=unused, usage=unused, config=LiveConfig(config), naming=unused)
+    desk = SystemService(
+        checkup=unused, usage=unused, config=LiveConfig(config), naming=unused, reload=unused, privacy=unused
+    )
     values = (await desk.settings(Caller(name="test"))).values
     assert "canary" not in str(values)
     assert secret not in str(values)

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from gateway.people.access_records import SetRank
-from gateway.people.linking.operator import operate
 from gateway.traces.trace import DAY_MS, Owner, Trace, Viewer
 from tests.gateway.api.traces import Traced, traced
 from tests.gateway.memory.traces.transfer.corpora import Held, fill
@@ -337,8 +336,8 @@ async def test_linked_accounts_are_one_person_by_either_s_key(house_with_traces:
     await desk.add("from before", user=desk.ben)
     await desk.add("of Ada's")
     old_key, new_key = await desk.of(desk.ben), await desk.of(desk.ada)
-    wanted = {"what": "link", "one": desk.ada, "other": desk.ben, "is_one_kept": True}
-    await operate(desk.gateway.linking, wanted)
+    wanted = {"one": desk.ada, "other": desk.ben, "isOneKept": True}
+    assert (await desk.api.post("/people/links", json=wanted)).status_code == 200
     for key in (old_key, new_key):
         assert set(await desk.contents(key)) == {"from before", "of Ada's"}
     [old] = (await new_key.get("/traces", params={"q": "before"})).json()["items"]

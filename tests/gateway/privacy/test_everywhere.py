@@ -340,7 +340,7 @@ async def test_what_came_with_a_link_that_was_undone_goes_from_the_other_side_to
         await quiet(gateway)
         known = await user_ids(gateway)
         assert known[account("ada")] == before
-        await gateway.privacy.erase({"user": before})
+        await gateway.privacy.schedule_erasure(before)
         await until_done(gateway)
         assert found_in(house.home, ["kanarieada", account("ada"), "chat-ada-88", before]) == []
         notes = (house.home / "users" / known[account("eve")] / "USER.md").read_text()

