@@ -44,6 +44,7 @@ lint: $(DEV)           ## Style, types and layers.
 
 bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.commands
 	$(BIN)/python -m benchmarks.turn_overhead
 	$(BIN)/python -m benchmarks.memory_writers
 	$(BIN)/python -m benchmarks.search

@@ -57,28 +57,36 @@ def test_two_chats_at_once_talk_to_one_gateway(ethos: Ethos) -> None:
     assert ["one" in both[0].communicate(timeout=60)[0], "two" in both[1].communicate(timeout=60)[0]] == [True, True]
 
 
-def test_a_chat_that_lent_its_gateway_to_another_may_end_first(ethos: Ethos) -> None:
+def test_a_chat_goes_on_when_the_one_that_ran_its_gateway_ended_and_another_gateway_came(ethos: Ethos) -> None:
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "gateway.cli", "chat", "--lines"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=ethos.environment,
+            [sys.executable, "-m", "gateway.cli", "chat", "--lines"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, bufsize=1, env=ethos.environment,
         )  # fmt: skip
 
-    def ask(process: subprocess.Popen[str], text: str) -> str:
+    def ask(process: subprocess.Popen[str], text: str) -> None:
         assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write(f"repeat after me: {text}\n")
-        ready, _, _ = select.select([process.stdout], [], [], 30)
+
+    def answer(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], 60)
         return process.stdout.readline() if ready else "nothing"
 
     ethos.run("chat", "hello")
     first, second = start(), None
     try:
-        assert ask(first, "one") == "one\n"
+        ask(first, "one")
+        assert answer(first) == "one\n"
         second = start()
-        assert ask(second, "two") == "two\n"
+        ask(second, "two")
+        assert answer(second) == "two\n"
         first.communicate(timeout=60)
-        assert ask(second, "three") == "three\n"
+        ask(second, "three")
+        assert second.stderr is not None
+        assert "the gateway is away; waiting for it. `ethos serve` starts one" in second.stderr.readline()
+        ethos.serve()
+        assert answer(second) == "three\n"
         second.communicate(timeout=60)
         assert second.returncode == 0
     finally:

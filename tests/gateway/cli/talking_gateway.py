@@ -15,7 +15,6 @@ from gateway.config import Config
 from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
 from gateway.pipeline.commands import CommandCall, CommandResult
 from gateway.pipeline.local_channel import named_place
-from gateway.protocols import CommandInfo
 from gateway.store.outbox import insert_replies
 
 CHOICES = (Action(id="whoami x-y", label="Yes"), Action(id="usage", label="No\x1b[2J\nway"))
@@ -74,7 +73,7 @@ class TalkingGateway:
         config = Config(shutdown_s=0)
         self._gateway = Gateway(self.home, config, only=(), is_served=False, model=lambda _name: self.model)
         await self._gateway.__aenter__()
-        self._gateway.commands.add(CommandInfo(name="offer", usage="/offer", description="offers something"), _offer)
+        self._gateway.commands._add("offer", "/offer", "offers something", _offer)
         keep = self._gateway.inbox.keep
 
         async def watched(message: InboundMessage) -> Any:
