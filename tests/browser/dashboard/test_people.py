@@ -17,7 +17,7 @@ from tests.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.browser
 
-CHANNELS = {"web": {"kind": "web"}, "fake": {"kind": "tests.fake_channel", "access": "pairing"}}
+CHANNELS = {"fake": {"kind": "tests.fake_channel", "access": "pairing"}}
 OPERATOR = operator("test")
 
 
@@ -26,7 +26,9 @@ def fake(desk: Desk) -> FakeChannel:
 
 
 async def opened(open_desk: Open) -> Desk:
-    return await open_desk(ScriptedModel(*["fine"] * 20), channels=CHANNELS)
+    desk = await open_desk(ScriptedModel(*["fine"] * 20), channels=CHANNELS)
+    await desk.say("hello")
+    return desk
 
 
 async def knocks(desk: Desk, user: str) -> None:
