@@ -48,7 +48,7 @@ from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 
 SHARED = "personalities/shared/MEMORY.md"
 REPLACED = "personalities/replaced/MEMORY.md"
@@ -294,7 +294,7 @@ async def check(root: Path, expected: Expected, edits: list[str]) -> tuple[int, 
     lost += tell("breaks in the chain of replacements", broken)
     lost += tell("replacements missing", [""] * max(0, expected.replacements - len(chain)))
     doubled += tell("replacements too many", [""] * max(0, len(chain) - expected.replacements))
-    if chain and (root / REPLACED).read_text() != chain[0].ask.content + "\n":
+    if chain and (root / REPLACED).read_text() != chain[0].request.content + "\n":
         lost += tell("the last replacement is not in the file", [""])
     lost += tell("wrong reports", expected.wrong)
     lost += tell("unsettled turns", [at.turn_id for at, _ in await journal.unsettled()])

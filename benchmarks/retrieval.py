@@ -47,12 +47,12 @@ from gateway.runtime.logs import configure_logs
 from gateway.store.sqlite import open_store
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.query_vectors import QueryVectors
 from gateway.traces.rows import insert, merge_index
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
+from gateway.traces.vectors import QueryVectors
 
 DATA = Path(__file__).parent / "data"
 SETS = {
@@ -154,7 +154,7 @@ class OfServer:
         return await self._wire.embed(texts)
 
 
-async def with_brain(
+async def with_trace_store(
     pool: Mapping[str, Any],
     root: Path,
     ask: Ask,
@@ -163,27 +163,27 @@ async def with_brain(
 ) -> None:
     """Our memory: who said it, when and where goes beside the text."""
     clock = Clock()
-    async with open_trace_store(root / TRACES_NAME, now=clock) as brain:
+    async with open_trace_store(root / TRACES_NAME, now=clock) as trace_store:
         traces = [trace_of(document) for document in pool["docs"]]
-        await brain.database.write(lambda connection: [insert(connection, trace) for trace in traces])
-        while await brain.database.write(partial(merge_index, pages=500)):
+        await trace_store.database.write(lambda connection: [insert(connection, trace) for trace in traces])
+        while await trace_store.database.write(partial(merge_index, pages=500)):
             pass  # as after an import; what a turn adds is merged with it
         if embedder is not None:
-            vectorizing = Vectorizing(brain, embedder)
+            vectorizing = Vectorizing(trace_store, embedder)
             running = asyncio.create_task(vectorizing.run())
             await vectorizing.idle()
             running.cancel()
             await asyncio.wait([running])
             assert not await vectorizing.lacking(), "the server did not answer"
-            brain.meaning = QueryVectors(embedder, timeout_s=60.0, least=LEAST)
+            trace_store.meaning = QueryVectors(embedder, timeout_s=60.0, least=LEAST)
 
         async def search(question: str) -> Sequence[str]:
-            found = await brain.search(ASKER, Wanted(query=question, limit=limit))
+            found = await trace_store.search(ASKER, TraceQuery(query=question, limit=limit))
             return [each.trace.id for each in found]
 
         rules = IngestRules(recall_chars=ROOM_CHARS)
         store = open_store(root / "ethos.sqlite")
-        memory = TraceMemory(brain, rules=lambda _id: rules, counts=store.ingest, ingest=None, schedule=None)
+        memory = TraceMemory(trace_store, rules=lambda _id: rules, counts=store.ingest, ingest=None, schedule=None)
         scope = MemoryScope(user_id=ASKER.user_id, personality_id=ASKER.personality_id, session_id=None, turn_id="t")
         await ask(search, partial(memory.before_turn, scope, role="owner"), clock)
         await store.close()
@@ -268,11 +268,11 @@ async def print_set(path: Path, server: OfServer | None) -> None:
     print(f"{'FTS5 alone':22}{await measured(pools, with_fts5)}")
     embedders = ways_of(path, pools, server)
     for name, embedder in embedders.items():
-        print(f"{name:22}{await measured(pools, partial(with_brain, embedder=embedder))}")
+        print(f"{name:22}{await measured(pools, partial(with_trace_store, embedder=embedder))}")
     if turns >= TIMED:
         some = {"docs": [each for pool in pools for each in pool["docs"]][:TIMED], "queries": pools[0]["queries"]}
         for name, embedder in embedders.items():
-            asked = await measured([some], partial(with_brain, embedder=embedder, limit=10))
+            asked = await measured([some], partial(with_trace_store, embedder=embedder, limit=10))
             times = f"p50 {asked.time_ms(0.5):.2f} ms, p95 {asked.time_ms(0.95):.2f} ms"
             print(f"{name}: ten traces among {TIMED}, {times}")
     print()

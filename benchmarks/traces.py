@@ -37,14 +37,13 @@ from gateway.agent.model import Spender
 from gateway.runtime.logs import configure_logs
 from gateway.traces import changes
 from gateway.traces.consolidation import Consolidation
-from gateway.traces.query_vectors import QueryVectors
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
-from gateway.traces.vectors import as_blob
+from gateway.traces.vectors import QueryVectors, as_blob
 
 PERSON = Viewer(user_id="u", personality_id="assistant", session_id=None)
 WORDS = 20_000
@@ -99,7 +98,7 @@ class Cost:
 
 
 class Run:
-    """One brain, one kind of work after the other."""
+    """One trace store, one kind of work after the other."""
 
     def __init__(self, root: Path, count: int, samples: int) -> None:
         self.root = root
@@ -112,33 +111,36 @@ class Run:
         """Everything, in the order in which it is printed."""
         source, out = self.root / "facts.json", self.root / "out.json"
         write_file(source, self.count, self.facts)
-        async with open_trace_store(self.root / TRACES_NAME) as brain:
-            await self._note("import all", import_traces(brain, source, bounds=OfPerson(PERSON), dedup=False))
+        async with open_trace_store(self.root / TRACES_NAME) as trace_store:
+            await self._note("import all", import_traces(trace_store, source, bounds=OfPerson(PERSON), dedup=False))
             source.unlink()
-            await self._note("add one", add(brain, self.facts, self.samples), shared_by=self.samples)
-            await self._note_p95(SEARCH, brain)
+            await self._note("add one", add(trace_store, self.facts, self.samples), shared_by=self.samples)
+            await self._note_p95(SEARCH, trace_store)
             if with_vectors:
-                await give_vectors(brain)
-                brain.meaning = QueryVectors(Chance(), timeout_s=60.0, least=0.25)
-                await self._note_p95(SEARCH_WITH_VECTORS, brain)
-                brain.meaning = None
-                await take_vectors(brain)
-            await self._note("consolidate all", Consolidation(brain).run())
-            await self._note(CONSOLIDATED_AGAIN, Consolidation(brain).run())
-            await self._note("export sqlite", export_traces(brain, self.root / "out.sqlite", form="sqlite"))
+                await give_vectors(trace_store)
+                trace_store.meaning = QueryVectors(Chance(), timeout_s=60.0, least=0.25)
+                await self._note_p95(SEARCH_WITH_VECTORS, trace_store)
+                trace_store.meaning = None
+                await take_vectors(trace_store)
+            await self._note("consolidate all", Consolidation(trace_store).run())
+            await self._note(CONSOLIDATED_AGAIN, Consolidation(trace_store).run())
+            await self._note("export sqlite", export_traces(trace_store, self.root / "out.sqlite", form="sqlite"))
             (self.root / "out.sqlite").unlink()
-            await self._note("export json", export_traces(brain, out, form="json"))
-            await self._note("import again", import_traces(brain, out, bounds=OfPerson(PERSON)))
+            await self._note("export json", export_traces(trace_store, out, form="json"))
+            await self._note("import again", import_traces(trace_store, out, bounds=OfPerson(PERSON)))
         return self.costs
 
     async def _note(self, name: str, work: Awaitable[object], *, shared_by: int = 1) -> None:
         begin_peak()
         self._keep(name, await timed(work) / shared_by)
 
-    async def _note_p95(self, name: str, brain: TraceStore) -> None:
+    async def _note_p95(self, name: str, trace_store: TraceStore) -> None:
         begin_peak()
         times = sorted(
-            [await timed(brain.search(PERSON, Wanted(query=self.facts.sentence(8)))) for _ in range(self.samples)]
+            [
+                await timed(trace_store.search(PERSON, TraceQuery(query=self.facts.sentence(8))))
+                for _ in range(self.samples)
+            ]
         )
         self._keep(name, times[int(self.samples * 0.95)])
 
@@ -214,11 +216,11 @@ async def chatgpt(root: Path, size_mb: int) -> None:
     pairs = write_chatgpt(path, size_mb * 1_000_000, Facts(1))
     size = path.stat().st_size / 1e6
     print(f"conversations.json: {size:,.0f} MB, {pairs:,} questions with their answers")
-    async with open_trace_store(root / TRACES_NAME) as brain:
+    async with open_trace_store(root / TRACES_NAME) as trace_store:
         for name, is_dry_run in (("dry run", True), ("import", False)):
             begin_peak()
             began = time.perf_counter()
-            result = await import_traces(brain, path, bounds=OfPerson(PERSON), is_dry_run=is_dry_run)
+            result = await import_traces(trace_store, path, bounds=OfPerson(PERSON), is_dry_run=is_dry_run)
             seconds = time.perf_counter() - began
             assert (result.imported, result.errors) == (pairs, []), result
             rates = f"{size / seconds:,.1f} MB/s, {pairs / seconds:,.0f} traces/s"
@@ -235,17 +237,17 @@ async def beside_agentos(root: Path, directory: Path, count: int) -> None:
     said, _ = await process.communicate()
     theirs = json.loads(said.decode().strip().splitlines()[-1])
     ours = {}
-    async with open_trace_store(root / TRACES_NAME) as brain:
+    async with open_trace_store(root / TRACES_NAME) as trace_store:
         for is_durable in (False, True):
-            ours[f"first, {is_durable}"] = await timed(add_all(brain, sentences[:1_000], is_durable=is_durable))
+            ours[f"first, {is_durable}"] = await timed(add_all(trace_store, sentences[:1_000], is_durable=is_durable))
             ours[f"next, {is_durable}"] = (
-                await timed(add_all(brain, sentences[1_000:1_200], is_durable=is_durable)) / 200
+                await timed(add_all(trace_store, sentences[1_000:1_200], is_durable=is_durable)) / 200
             )
             if is_durable:
-                await add_all(brain, sentences[1_200:], is_durable=False)
-                ours["consolidate"] = await timed(Consolidation(brain).run())
+                await add_all(trace_store, sentences[1_200:], is_durable=False)
+                ours["consolidate"] = await timed(Consolidation(trace_store).run())
             else:
-                await brain.database.write(lambda connection: connection.execute("DELETE FROM traces"))
+                await trace_store.database.write(lambda connection: connection.execute("DELETE FROM traces"))
     print(f"{'':34}{'this':>12}{'AgentOS':>12}")
     for name, key, key_of_theirs in (
         ("add 1 000, not waiting for the disk", "first, False", "first"),
@@ -258,11 +260,11 @@ async def beside_agentos(root: Path, directory: Path, count: int) -> None:
         print(f"{name:34}{f'{ours[key] * 1e3:,.2f} ms':>12}{other:>12}")
 
 
-async def add_all(brain: TraceStore, sentences: Sequence[str], *, is_durable: bool) -> None:
+async def add_all(trace_store: TraceStore, sentences: Sequence[str], *, is_durable: bool) -> None:
     for sentence in sentences:
         trace = Trace(content=sentence, owner=PERSON.owner("user"))
-        work = partial(changes.add, trace=trace, now=brain.now())
-        await brain.database.write(work, is_durable=is_durable)
+        work = partial(changes.add, trace=trace, now=trace_store.now())
+        await trace_store.database.write(work, is_durable=is_durable)
 
 
 async def timed(work: Awaitable[object]) -> float:
@@ -271,9 +273,9 @@ async def timed(work: Awaitable[object]) -> float:
     return time.perf_counter() - began
 
 
-async def add(brain: TraceStore, facts: Facts, samples: int) -> None:
+async def add(trace_store: TraceStore, facts: Facts, samples: int) -> None:
     for _ in range(samples):
-        await brain.add(PERSON, Trace(content=facts.sentence(), owner=PERSON.owner("user")))
+        await trace_store.add(PERSON, Trace(content=facts.sentence(), owner=PERSON.owner("user")))
 
 
 class Chance:
@@ -290,23 +292,23 @@ class Chance:
         return Embedded(vectors=self._random.normal(size=(len(texts), DIMENSIONS)).tolist(), input_tokens=0)
 
 
-async def give_vectors(brain: TraceStore) -> None:
+async def give_vectors(trace_store: TraceStore) -> None:
     """To every trace, in no time that is measured."""
     chance, after = Chance(), 0
     sql = "UPDATE traces SET embedding = ?, embedding_model = ? WHERE number = ?"
-    while numbers := await brain.database.read(partial(_numbers, after=after)):
+    while numbers := await trace_store.database.read(partial(_numbers, after=after)):
         vectors = (await chance.embed([""] * len(numbers), Spender())).vectors
         values = [(as_blob(vector), chance.identity, number) for vector, number in zip(vectors, numbers, strict=True)]
-        await brain.database.write(partial(_many, sql=sql, values=values))
+        await trace_store.database.write(partial(_many, sql=sql, values=values))
         after = numbers[-1]
 
 
-async def take_vectors(brain: TraceStore) -> None:
+async def take_vectors(trace_store: TraceStore) -> None:
     """Away again, for what comes after."""
     after = 0
     sql = "UPDATE traces SET embedding = NULL, embedding_model = NULL WHERE number = ?"
-    while numbers := await brain.database.read(partial(_numbers, after=after)):
-        await brain.database.write(partial(_many, sql=sql, values=[(number,) for number in numbers]))
+    while numbers := await trace_store.database.read(partial(_numbers, after=after)):
+        await trace_store.database.write(partial(_many, sql=sql, values=[(number,) for number in numbers]))
         after = numbers[-1]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.store.database import Database
 from gateway.store.schema import migrate
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 
 _made: list[bytes] = []
 

@@ -114,7 +114,7 @@ class DiscordAdapter:
             raise PermanentSendError(f"{attachment.filename} is larger than {max_bytes} bytes")
         try:
             return await self._client.download(url, max_bytes)
-        except errors.Gone:
+        except errors.MessageGone:
             fresh = convert.file_url(await self._client.message(channel, message), identifier)
             if fresh is None:
                 raise

@@ -227,7 +227,7 @@ class DiscordClient:
 
     async def delete(self, channel: int, message: int) -> None:
         """Delete a message, if it exists. Raises as `post` does."""
-        with contextlib.suppress(errors.Gone):
+        with contextlib.suppress(errors.MessageGone):
             async with self._request() as connection:
                 await connection.get_partial_messageable(channel).get_partial_message(message).delete()
 
@@ -320,7 +320,7 @@ def _reference(channel: int, reply_to: int | None) -> dict[str, Any]:
 
 async def _body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     if response.status in (403, 404):
-        raise errors.Gone("the file is gone")
+        raise errors.MessageGone("the file is gone")
     if response.status != 200:
         raise TransientSendError(f"the file cannot be fetched now: HTTP {response.status}")
     content = bytearray()

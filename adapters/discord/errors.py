@@ -49,7 +49,7 @@ _EXPIRED = (10015, 10062, 50027)  # unknown webhook, unknown interaction, invali
 _NO_HISTORY = 160002  # cannot reply without the permission to read the history
 
 
-class Gone(PermanentSendError):
+class MessageGone(PermanentSendError):
     """The message or the file was deleted."""
 
 
@@ -120,7 +120,7 @@ def _of_answer(error: discord.HTTPException) -> SendError:  # noqa: PLR0911 (a t
     if error.status >= 500:
         return UncertainSendError(f"Discord answers {error.status}")
     if error.status == 404 and error.code != _UNKNOWN_CHANNEL:
-        return Gone("the message is not there any more")
+        return MessageGone("the message is not there any more")
     if error.code == _NO_HISTORY or (error.status == 400 and "message_reference" in error.text):
         return ReplyRefused(problem)
     return PermanentSendError(f"Discord refused: {problem}")

@@ -212,7 +212,7 @@ class Outbound:
                 return await self._client.post(channel, keyed)
             except errors.ReplyRefused:
                 return await self._client.post(channel, replace(keyed, reply_to=None))
-            except errors.Gone:
+            except errors.MessageGone:
                 _log.debug("the message %s was deleted, and is sent again", message.id)
         raise PermanentSendError("what is sent there is deleted again and again")
 
@@ -220,7 +220,7 @@ class Outbound:
         """Edit the preview into the final text; if it was deleted, send a new message."""
         try:
             return await self._client.edit(shown.channel, shown.message, post)
-        except errors.Gone:
+        except errors.MessageGone:
             await self._forget_preview(message.id)
             return await self._post(message, post, 0)
 
@@ -231,7 +231,7 @@ class Outbound:
         """
         try:
             return await self._client.edit_response(interaction, post)
-        except (errors.InteractionExpired, errors.Gone):
+        except (errors.InteractionExpired, errors.MessageGone):
             await self._interactions.remove(interaction)
             return await self._post(message, post, 0)
 

@@ -243,15 +243,13 @@ def _blocks(text: str) -> list[_Block]:
         if opening["mark"][0] == "~":  # Discord has backticks only; `render` has replaced the others
             continue
         code = min(opening.end() + 1, len(text))
-        closing = next((each for each in fences if _closes(each, opening["mark"])), None)
+        closing = next(
+            (each for each in fences if each["mark"].startswith(opening["mark"]) and not each["info"].strip()), None
+        )
         code_end, end = (len(text), len(text)) if closing is None else (closing.start(), closing.end())
         info = opening["info"].strip()[:_MAX_INFO_CHARS]
         found.append(_Block(opening.start(), code, code_end, end, opening["mark"], info))
     return found
-
-
-def _closes(fence: re.Match[str], mark: str) -> bool:
-    return fence["mark"].startswith(mark) and not fence["info"].strip()
 
 
 def _block_at(blocks: list[_Block], position: int) -> _Block | None:

@@ -150,12 +150,7 @@ class EmailAdapter:
         return reopened
 
     async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
-        """Read the mail once more, and take the file out of it.
-
-        Raises:
-            TransientSendError: the mailbox cannot be reached now.
-            PermanentSendError: the file is gone, or too large.
-        """
+        """Read the mail once more, and take the file out of it."""
         if attachment.size_bytes > max_bytes or not attachment.ref.rpartition("/")[2].isdecimal():
             raise PermanentSendError(f"{attachment.filename} has {attachment.size_bytes} bytes, which is too large")
         uid_validity, uid, number = (int(part) for part in attachment.ref.split("/"))

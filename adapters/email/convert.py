@@ -201,7 +201,7 @@ def _why_old(fields: Fields, arrived_at: datetime) -> str | None:
 def event_id(author: str, message_id: str, *, is_proved: bool) -> str:
     """The same for one mail, however often and under whatever UID it appears in the mailbox.
 
-    Senders choose Message-IDs. So the id depends on the author too, and on whether they are proved: nobody can use up
+    Senders choose Message-IDs. So the id depends on the author too, and on whether they are proved: no one can use up
     the Message-ID of a mail that somebody else is about to send.
     """
     text = "\n".join(("proved" if is_proved else "unproved", author, message_id))
@@ -268,7 +268,7 @@ def read_mail(
         conversation=ConversationRef(
             channel=rules.channel,
             conversation=author,
-            thread=threads.of(author, envelope.recipients, envelope.references, message_id),
+            thread=threads.thread_of(author, envelope.recipients, envelope.references, message_id),
         ),
         sender=Sender(
             channel=rules.channel,

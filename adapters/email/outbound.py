@@ -124,7 +124,7 @@ class Outbound:
         if canonical(person) != person:
             raise PermanentSendError(f"{person!r} is no mail address in the form in which this channel keeps them")
         if thread is None or not is_thread(thread):
-            thread = threads.of(person, (), (), message.id)
+            thread = threads.thread_of(person, (), (), message.id)
         return person, thread
 
     def _files(self, message: OutboundMessage) -> list[mime.File]:

@@ -2,7 +2,7 @@
 
 A thread belongs to one person: its id is a hash of their address and the first mail's Message-ID. Our Message-IDs, and
 our Reply-To where the server knows plus-addresses, contain the id with a signature. So an answer finds its thread even
-from programs that break `References`, and nobody gets into another person's thread.
+from programs that break `References`, and no one gets into another person's thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Threads:
             await notes.put("key", key)
         return cls(bytes.fromhex(key), address)
 
-    def of(self, person: str, recipients: Iterable[str], references: Sequence[str], message_id: str) -> str:
+    def thread_of(self, person: str, recipients: Iterable[str], references: Sequence[str], message_id: str) -> str:
         """The thread of a mail.
 
         Args:

@@ -61,7 +61,7 @@ class CatchUp:
     `thread/<channel>/<ts>` has the `ts` up to which one of its threads was read. A power cut may lose them: what is
     fetched twice is accepted once. New messages must not move them before the catch-up is done.
 
-    A conversation in which nobody spoke to us yet has no such note. So `alive` has the time when we were last
+    A conversation in which no one spoke to us yet has no such note. So `alive` has the time when we were last
     connected, and every other conversation that we are a member of is searched for mentions from then on. During the
     search the note `searching` has that time, so that a process that dies is followed by one that searches again.
 

@@ -250,7 +250,7 @@ class SlackClient:
         return bytes(content)
 
     async def upload(self, filename: str, content: bytes) -> str:
-        """Upload a file, which nobody sees yet; returns its id. Twice does no harm."""
+        """Upload a file, which no one sees yet; returns its id. Twice does no harm."""
         with calling("files.getUploadURLExternal", is_repeatable=True):
             ticket = await self.web.files_getUploadURLExternal(filename=filename, length=len(content))
             async with _opened(self._session).post(str(ticket["upload_url"]), data=content) as response:

@@ -24,7 +24,7 @@ _REFUSED_TOKEN = {
     "missing_scope", "no_permission", "org_login_required", "two_factor_setup_required", "forbidden_team",
 }  # fmt: skip
 _TOO_MANY = {"ratelimited", "rate_limited", "message_limit_exceeded"}
-# The last: the message is still an open stream, which ends by itself after five minutes.
+# The last: the message is still an open stream, which Slack ends after five minutes.
 _BUSY = {
     "accesslimited", "access_limited", "team_added_to_org", "team_access_not_granted", "streaming_state_conflict",
 }  # fmt: skip

@@ -230,7 +230,7 @@ class Outbound:
         await self._notes.save(message.id, state)
 
     async def _stop(self, message_id: str, channel: str, ts: str) -> None:
-        """Stop a stream. It may have ended by itself; any other problem shows when the message is edited."""
+        """Stop a stream. Slack may have ended it; any other problem shows when the message is edited."""
         try:
             await self._client.stop_stream(
                 channel, ts, {"metadata": render.metadata_for(message_id, 0, is_final=False)}
@@ -309,7 +309,7 @@ class Outbound:
         if state.stream is None and state.is_posting and not found and not state.shown and lost:
             state.stream = lost[0]  # answers come one at a time in a thread
             found[0] = (lost[0], False)
-        for number, ts in enumerate(state.shown):  # a stream that ended by itself has no metadata, but is there
+        for number, ts in enumerate(state.shown):  # a stream that Slack ended has no metadata, but is there
             found.setdefault(number, (ts, number < state.final_count))
         state.shown, state.final_count, state.is_posting = [], 0, False
         while len(state.shown) in found:

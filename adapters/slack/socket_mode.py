@@ -94,7 +94,7 @@ class _HandleFirst(AsyncMiddleware):
 
 
 class _Connection:
-    """One connection of Socket Mode, which never reconnects by itself.
+    """One connection of Socket Mode, which never reconnects on its own.
 
     The SDK's own reconnecting uses an expired ticket again and again, hides a revoked token, and has no connection
     while it changes from one to the next. So the owner of this one opens the next, with a new ticket.
@@ -139,7 +139,6 @@ class _Connection:
         await self._until(self._has_ended)
 
     async def close(self) -> None:
-        """Hang up."""
         client = self._client
         client.closed = True
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # the other side may be gone

@@ -78,7 +78,7 @@ class TelegramClient:
 
     @property
     def webhook_secret(self) -> str:
-        """What Telegram must send with every call; derived from the token, so nobody has to store it."""
+        """What Telegram must send with every call; derived from the token, so it need not be stored."""
         return hmac.new(self._token.encode(), b"webhook", hashlib.sha256).hexdigest()
 
     async def open(self) -> Account:

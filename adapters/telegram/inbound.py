@@ -177,7 +177,7 @@ class Inbound:
                 return
             try:
                 await self._hand_over(queue)
-            except Exception as error:  # noqa: BLE001 (nobody awaits this task, so the error must be passed on)
+            except Exception as error:  # noqa: BLE001 (no one awaits this task, so the error must be passed on)
                 self._fail(error)
 
     async def _hand_over(self, queue: _Queue) -> None:

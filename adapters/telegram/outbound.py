@@ -242,7 +242,7 @@ class Outbound:
         self._edited_at_s[message.id] = asyncio.get_running_loop().time()
 
     async def withdraw(self, message: OutboundMessage) -> None:
-        """Delete the preview; Telegram removes a draft by itself."""
+        """Delete the preview; a draft is removed by Telegram."""
         await self.settle(message)
         progress = await self._progress.get(message)
         if progress is not None and progress.message_ids and progress.final_count == 0:

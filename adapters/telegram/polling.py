@@ -28,7 +28,7 @@ class Polling:
     def __init__(self, client: TelegramClient) -> None:
         self._client = client
         # Sent once to confirm a batch, and not again: after a quiet week Telegram numbers updates from a random start,
-        # and an offset above that would confirm updates that nobody has read.
+        # and an offset above that would confirm updates that were not read.
         self._offset: int | None = None
 
     async def prepare(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, Protocol, get_args
 
 from gateway.agent.model import ModelUsage, Spender
@@ -20,8 +20,6 @@ What = Literal["turns", "tokens", "usd"]
 LEAST_OUTPUT_TOKENS = 1_000
 _NOTHING_USD = 1e-9
 _GATEWAY = "the gateway"  # whose budget is that of all
-
-DAYS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ class Budgets:
     personalities: Mapping[str, Limit] = field(default_factory=dict)
     gateway: Limit = field(default_factory=Limit)
 
-    def of(self, spender: Spender) -> Mapping[Scope, Limit]:
+    def limits_of(self, spender: Spender) -> Mapping[Scope, Limit]:
         """The limits that hold for somebody, without those that limit nothing."""
         limits: dict[Scope, Limit] = {"gateway": self.gateway}
         if spender.user_id:
@@ -205,7 +203,6 @@ class UsageSum:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: UsageSum | DayUsage) -> UsageSum:
-        """Both together."""
         return UsageSum(
             turns=self.turns + other.turns,
             calls=self.calls + other.calls,
@@ -310,7 +307,7 @@ def uses(budgets: Budgets, spending: Sequence[DaySpending]) -> list[BudgetUse]:
                     reserved = sum(getattr(one.reserved, what) for one in same_owner)
                     used.append(BudgetUse(scope=scope, what=what, used=spent, reserved=reserved, limit=limit))
             if used:
-                found.append(max(used, key=_part))
+                found.append(max(used, key=lambda use: (use.used + use.reserved) / use.limit if use.limit else 1.0))
     return found
 
 
@@ -331,11 +328,6 @@ def _limit(budgets: Budgets, scope: Scope, name: str) -> Limit:
     return budgets.user if scope == "user" else budgets.gateway
 
 
-def _part(use: BudgetUse) -> float:
-    """How much of it is gone."""
-    return (use.used + use.reserved) / use.limit if use.limit else 1.0
-
-
 def _least(ask: Ask) -> int:
     return min(ask.output_tokens, LEAST_OUTPUT_TOKENS)
 
@@ -349,44 +341,3 @@ def _affordable(ask: Ask, usd: float) -> int:
     if ask.output_usd_per_token <= 0:
         return ask.output_tokens
     return int(min(ask.output_tokens, (usd + _NOTHING_USD) / ask.output_usd_per_token))
-
-
-def first_day(today: str) -> str:
-    """The first of the days that `/usage` looks at."""
-    return (date.fromisoformat(today) - timedelta(days=DAYS - 1)).isoformat()
-
-
-def spending(rows: Iterable[DayUsage], *, today: str, zone: str, limit: Limit) -> str:
-    """What one person used today and lately, and what is left of their budget.
-
-    Args:
-        rows: the person's, since `first_day`.
-        zone: what the day goes by, for people.
-    """
-    all_rows = list(rows)
-    of_today = [row for row in all_rows if row.day == today]
-    lines = [f"- Today ({zone}): {_totals(of_today)}", f"- Last {DAYS} days: {_totals(all_rows)}"]
-    if limit.is_set:
-        lines.append(f"- Left today: {_left(of_today, limit)}")
-    return "\n".join(lines)
-
-
-def _totals(rows: list[DayUsage]) -> str:
-    cost_usd = sum(row.cost_usd for row in rows)
-    return (
-        f"{sum(row.turns for row in rows)} turns, {sum(row.calls for row in rows)} model calls, "
-        f"{sum(row.input_tokens for row in rows)} tokens in, {sum(row.output_tokens for row in rows)} out"
-        + (f", {cost_usd:.4f} USD" if cost_usd else "")
-    )
-
-
-def _left(rows: list[DayUsage], limit: Limit) -> str:
-    parts = []
-    if limit.turns is not None:
-        parts.append(f"{max(0, limit.turns - sum(row.turns for row in rows))} of {limit.turns} turns")
-    if limit.tokens is not None:
-        spent = sum(row.input_tokens + row.output_tokens for row in rows)
-        parts.append(f"{max(0, limit.tokens - spent)} of {limit.tokens} tokens")
-    if limit.usd is not None:
-        parts.append(f"{max(0.0, limit.usd - sum(row.cost_usd for row in rows)):.4f} of {limit.usd:g} USD")
-    return ", ".join(parts)

@@ -90,13 +90,7 @@ class MeteredEmbedder:
         return self._embedder().identity
 
     async def embed(self, texts: Sequence[str], spender: Spender) -> Embedded:
-        """One call for all texts, on somebody's account.
-
-        Raises:
-            ModelUnavailable: no answer now; `BudgetExhausted` where it was not even asked.
-            ModelRefused: never an answer to these texts.
-            StoreError: what the call may cost could not be reserved.
-        """
+        """See `PaidEmbedder.embed`."""
         try:
             embedder = self._embedder()
         except ConfigError as error:

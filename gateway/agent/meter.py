@@ -161,7 +161,7 @@ class Meter:
         """
         if self._unsettled:
             await self._to_its_end(self._settle_late())
-        limits = self._budgets.of(request.spender)
+        limits = self._budgets.limits_of(request.spender)
         call = _Call(name=name, request=request, day=self._budgets.day(self._now()))
         if not limits:
             return call
@@ -233,7 +233,7 @@ class Meter:
             ask = replace(ask, day=budgets.day(now))
             self._under_way += 1
             try:
-                answer = await self._reserve(ask, budgets.of(ask.spender))
+                answer = await self._reserve(ask, budgets.limits_of(ask.spender))
             except BaseException:
                 self._is_over()
                 raise
@@ -322,16 +322,10 @@ class _MeteredModel:
 
     @property
     def name(self) -> str:
-        """As in the configuration."""
         return self._model.name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Answer, if there is room for it in the budget.
-
-        Raises:
-            ModelUnavailable: no answer now; `BudgetExhausted` where it was not even asked.
-            ModelRefused: never an answer to this request.
-        """
+        """See `Model.stream`; raises `BudgetExhausted` where there is no room for the call."""
         meter, call = self._meter, await self._begin(request)
         events = self._model.stream(call.request)
         # A call that is cut, by who listens or by the end of the process, has most likely been read all the same.
@@ -373,11 +367,9 @@ class _UnusableModel:
         return self
 
     def __aiter__(self) -> AsyncIterator[ModelEvent]:
-        """Begin."""
         return self
 
     async def __anext__(self) -> ModelEvent:
-        """Say why there is nothing."""
         raise ModelUnavailable(f"the settings of this model are wrong: {self._error}")
 
 

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from gateway.errors import ModelRefused
+from gateway.runtime.observe import note, span
+
 Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding"]
 
 
@@ -173,3 +176,21 @@ class Model(Protocol):
             ModelRefused: never an answer to this request.
         """
         ...
+
+
+async def reply_of(model: Model, request: ModelRequest) -> ModelReply:
+    """The whole answer at once, where no one watches it grow; a span of its own.
+
+    Raises:
+        ModelUnavailable: no answer now.
+        ModelRefused: never an answer to this request.
+    """
+    reply: ModelReply | None = None
+    with span("model.call", model=model.name, purpose=request.purpose):
+        async for event in model.stream(request):
+            if isinstance(event, ModelReply):
+                reply = event
+                note(input_tokens=event.usage.input_tokens, output_tokens=event.usage.output_tokens)
+    if reply is None:
+        raise ModelRefused(f"the model {model.name} gave no answer")
+    return reply

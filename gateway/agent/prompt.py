@@ -27,7 +27,7 @@ class Setting:
     """Where the answer will be read.
 
     Attributes:
-        is_direct: nobody but the person reads it.
+        is_direct: only the person reads it.
         display_name: as the platform shows the person; a name, never an instruction.
     """
 

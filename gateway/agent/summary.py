@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, Spender
+from gateway.agent.model import ChatMessage, Model, ModelRequest, Spender, reply_of
 from gateway.domain.sessions import Role, SessionMessage
 from gateway.errors import ModelRefused
-from gateway.runtime.observe import note, span
 
 MAX_INPUT_CHARS = 60_000
 MAX_MESSAGES = 600
@@ -63,13 +62,8 @@ async def summarize(
         purpose="summary",
         spender=spender,
     )
-    reply: ModelReply | None = None
-    with span("model.call", model=model.name, purpose="summary"):
-        async for event in model.stream(request):
-            if isinstance(event, ModelReply):
-                reply = event
-                note(input_tokens=event.usage.input_tokens, output_tokens=event.usage.output_tokens)
-    if reply is None or not (summary := reply.message.text.strip()):
+    reply = await reply_of(model, request)
+    if not (summary := reply.message.text.strip()):
         raise ModelRefused(f"the model {model.name} wrote no summary")
     return summary[: max_tokens * _CHARS_PER_TOKEN].rstrip()
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 from starlette.types import ASGIApp
 
 from gateway.agent.model import Model
-from gateway.app.control import ControlSocket
 from gateway.app.settings import measure
 from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
 from gateway.config import Config
 from gateway.errors import EthosError
-from gateway.files.home import DATABASE_NAME, announce, prepare_home, take
-from gateway.messages import ConversationRef
+from gateway.files.home import DATABASE_NAME, announce, prepare_home
+from gateway.files.running_gateway import take
 from gateway.ops.backup.placing import refuse_half_placed
-from gateway.people.linking.operator import operating
 from gateway.pipeline.health import as_json
 from gateway.protocols import SupportsHttp
 from gateway.runtime.failpoints import reach
@@ -36,7 +33,6 @@ from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
     from gateway.ops.telemetry.metrics import Metrics
-    from gateway.services.operator_services import OperatorServices
     from gateway.web.dashboard.page_context import Sources
 
 
@@ -73,7 +69,6 @@ class Gateway(Composition):
         self._stack = AsyncExitStack()
         self._metrics: Metrics | None = None
         self.is_serving = asyncio.Event()
-        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
 
     # ---- beginning and end -----------------------------------------------------------------------------------------
 
@@ -95,10 +90,6 @@ class Gateway(Composition):
             await self.privacy.clean()
             await self.operators.join(self.identities)
             await self.web.start()
-            stack.push_async_callback(self.control.stop)
-            self.control.add("links", operating(self.linking))
-            self.control.add("erase", self.privacy.erase)
-            await self.control.start()
             stack.callback(await asyncio.to_thread(announce, self.home, self.web.url, self._started_at))
             self._stack = stack.pop_all()
         return self
@@ -107,18 +98,23 @@ class Gateway(Composition):
         await self._stack.aclose()
 
     @asynccontextmanager
-    async def at_rest(self) -> AsyncIterator[ASGIApp]:
+    async def at_rest(self, *, makes: bool = False) -> AsyncIterator[ASGIApp]:
         """Put everything together for one command, and run nothing; gives the API to the owner.
 
-        A command that only looks makes nothing: where there is no database yet, it works with an empty one.
+        Args:
+            makes: the command writes, so a database is made where there is none. One that only looks makes nothing,
+                and works with an empty one that is gone with it.
 
         Raises:
             DataDirectoryLocked: another process has the directory.
             StoreError: the database cannot be used.
+            BackupError: a restore was broken off, and must be finished first.
         """
         async with AsyncExitStack() as stack:
             database = self.home / DATABASE_NAME
-            if database.exists():
+            if makes and not database.exists():
+                await asyncio.to_thread(prepare_home, self.home)
+            if makes or database.exists():
                 stack.callback((await take(self.home)).release)
                 refuse_half_placed(self.home)
             else:
@@ -132,11 +128,13 @@ class Gateway(Composition):
         """Open the stores and put everything together; what the stack closes ends it."""
         self.store = await asyncio.to_thread(open_store, database)
         stack.push_async_callback(self.store.close)
-        self.trace_store = await open_configured_traces(stack, self.home, self.config, self.store.links.person_ids)
+        self.trace_store = await open_configured_traces(
+            stack, database.parent, self.config, self.store.links.person_ids
+        )
         self._metrics = await measure(stack, self.config)
         self._compose()
         await self.people.book()
-        stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
+        stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
         stack.push_async_callback(self.linking.close)
@@ -159,21 +157,6 @@ class Gateway(Composition):
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------
-
-    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An operator's command has changed a queue."""
-        place = ConversationRef(
-            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
-        )
-        self.wake(request["queue"], place)
-        return {}
-
-    def wake(self, queue: Literal["inbox", "outbox"], place: ConversationRef) -> None:
-        """A conversation's queue was changed from outside of its turns."""
-        (self.outbox if queue == "outbox" else self.dispatcher).wake(place)
-
-    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return asdict(await self.reloading.reload())
 
     async def lacks_owner(self) -> bool:
         """Whether no owner is known on the channels that cannot tell who runs this gateway."""
@@ -226,7 +209,7 @@ class Gateway(Composition):
         """Once the channels are there, load what the first answer will need."""
         await self.supervisor.all_tried.wait()
         try:
-            await self.models.open()
+            await self.models.current.open()
         except (EthosError, ImportError) as error:
             _log.error("model_not_usable", error=str(error))
 
@@ -275,14 +258,8 @@ class Gateway(Composition):
 
 def api_of(gateway: Gateway) -> Api:
     """The API of a gateway."""
-
-    def services() -> OperatorServices:
-        from gateway.app.services import services_of  # noqa: PLC0415 (loaded at the first request)
-
-        return services_of(gateway)
-
     store = SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8))
-    return Api(gateway.chat, store, services)
+    return Api(gateway.chat, store, lambda: gateway.services)
 
 
 def sources_of(gateway: Gateway, api: Api) -> Sources:

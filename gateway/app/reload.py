@@ -16,12 +16,13 @@ import structlog
 from gateway.agent.providers.registry import ModelRegistry
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.config import Config
-from gateway.config.changes import Comparison, Reloaded, compare
+from gateway.config.changes import Comparison, compare
 from gateway.config.file import load_config
 from gateway.errors import ConfigError, EthosError
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.protocols import SupportsHttp
 from gateway.runtime.logs import adjust_logs, hiding, secrets_in
+from gateway.sdk.models.system import Reloaded
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -112,7 +113,7 @@ class Reloading:
             ConfigError: something cannot be made; nothing has changed.
         """
         gateway, config, old = self._gateway, comparison.config, self._gateway.config
-        models = gateway.models
+        models = gateway.models.current
         if (config.model, config.models) != (old.model, old.models):
             models = ModelRegistry(config)
             models.get(None)
@@ -145,7 +146,7 @@ class Reloading:
 
     def _take_over_turns(self, models: ModelRegistry) -> None:
         gateway, config = self._gateway, self._gateway.config
-        retired, gateway.models = gateway.models, models
+        retired, gateway.models.current = gateway.models.current, models
         gateway.access.rules = rules_of(config)
         policy = policy_of(config)
         gateway.turns = gateway.turns.renewed(turn_settings_of(config))

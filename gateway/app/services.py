@@ -17,9 +17,9 @@ from gateway.services.personalities import PersonalityService
 from gateway.services.sessions import SessionService
 from gateway.services.system import SystemService
 from gateway.services.trace_scopes import TraceScopes
+from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
-from gateway.store.standing import SqliteStanding
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -38,17 +38,25 @@ def services_of(gateway: Composition) -> OperatorServices:
         database=store.database,
         config=config,
     )
-    traces = TraceService(gateway.trace_store, gateway.traces.consolidation, scopes=scopes, naming=naming)
+    stores = TraceStores(home=gateway.home, own=gateway.trace_store, person_ids=store.links.person_ids)
+    traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     return OperatorServices(
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
         sessions=SessionService(store.session_edits, naming, gateway.history),
         chat=gateway.chat,
-        system=SystemService(checkup=gateway.checkup, usage=store.usage, config=config, naming=naming),
+        system=SystemService(
+            checkup=gateway.checkup,
+            usage=store.usage,
+            config=config,
+            naming=naming,
+            reload=gateway.reloading.reload,
+            privacy=gateway.privacy,
+        ),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         traces=traces,
-        trace_transfer=TraceTransferService(gateway.trace_store, scopes, gateway.transfers),
+        trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
         people=people,
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
         personal=PersonalService(gateway.home, people, gateway.privacy),
@@ -63,6 +71,7 @@ def _memory_service(gateway: Composition, naming: Naming, traces: TraceService) 
         proposals=gateway.store.proposals,
         personalities=gateway.personalities,
         identities=gateway.identities,
+        links=gateway.store.links,
         naming=naming,
         traces=traces,
         config=gateway.live,
@@ -74,7 +83,6 @@ def _people_service(gateway: Composition, naming: Naming) -> PeopleService:
         identities=gateway.identities,
         naming=naming,
         store=gateway.store.people,
-        standing=SqliteStanding(gateway.store.database),
         links=gateway.store.links,
         linking=gateway.linking,
         admission=gateway.admission,

@@ -21,15 +21,19 @@ from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.llm_prompts import gist_by, insight_by
 from gateway.traces.memory import TraceMemory
-from gateway.traces.personality_traits import IngestRules, modulated
+from gateway.traces.personality_traits import IngestRules, apply_traits
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import DAY_MS
 from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
-from gateway.traces.turn_facts import Offers, RulesOf, TurnFactsTaker
+from gateway.traces.turn_facts import OfferedTraces, RulesOf, TurnFactExtractor
 
 if TYPE_CHECKING:
-    from gateway.app.wiring import Composition
+    from gateway.agent.meter import Meter
+    from gateway.agent.model_states import ModelStates
+    from gateway.agent.providers.registry import LiveModels
+    from gateway.config import EmbeddingsConfig
+    from gateway.store.sqlite import SqliteStore
     from gateway.traces.vectorizing import Vectorizing
 
 _HEADINGS_CHARS = 64
@@ -79,15 +83,22 @@ async def open_configured_traces(
     return await stack.enter_async_context(trace_store)
 
 
-def compose_traces(gateway: Composition) -> Traces:
-    """The parts around the gateway's trace store."""
-    config, trace_store = gateway.config, gateway.trace_store
+def compose_traces(
+    trace_store: TraceStore | None,
+    config: Config,
+    *,
+    store: SqliteStore,
+    meter: Meter,
+    models: LiveModels,
+    model_states: ModelStates,
+    personalities: Personalities,
+) -> Traces:
+    """The parts around the trace store; none where it is off."""
     if trace_store is None:
         return Traces()
-    model, store = gateway.meter.model, gateway.store
     traces = config.memory.traces
-    rules = rules_by_traits(traces, gateway.personalities)
-    consolidating = partial(model, traces.consolidate.model)
+    rules = rules_by_traits(traces, personalities)
+    consolidating = partial(meter.model, traces.consolidate.model)
     # The offline model has no insight to give; asking it would only cost time.
     has_insight = (traces.consolidate.model or config.model) != OFFLINE
     consolidation = Consolidation(trace_store, insight=insight_by(consolidating) if has_insight else None)
@@ -97,10 +108,10 @@ def compose_traces(gateway: Composition) -> Traces:
         at=time.fromisoformat(traces.consolidate.at),
         gists=partial(shorten_old, trace_store, gist_by(consolidating)) if traces.gist else None,
     )
-    embedder, vectorizing = _compose_vectors(gateway, trace_store)
-    offers = Offers()
-    taker = TurnFactsTaker(
-        trace_store, partial(model, traces.ingest.model), rules, store.proposals, embedder, offers=offers
+    embedder, vectorizing = _compose_vectors(trace_store, traces.embeddings, meter, models, model_states)
+    offers = OfferedTraces()
+    taker = TurnFactExtractor(
+        trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, embedder, offers=offers
     )
     memory = TraceMemory(
         trace_store,
@@ -119,23 +130,22 @@ def compose_traces(gateway: Composition) -> Traces:
     )
 
 
-def _compose_vectors(gateway: Composition, trace_store: TraceStore) -> tuple[PaidEmbedder | None, Vectorizing | None]:
+def _compose_vectors(
+    trace_store: TraceStore, embeddings: EmbeddingsConfig, meter: Meter, models: LiveModels, model_states: ModelStates
+) -> tuple[PaidEmbedder | None, Vectorizing | None]:
     """What makes vectors, and makes them in the background; neither where no embeddings are configured.
 
     Raises:
         ConfigError: the libraries are missing.
     """
-    embeddings = gateway.config.memory.traces.embeddings
     name = embeddings.model
     if name is None:
         return None, None
-    gateway.models.embedder(name, embeddings.dimensions)  # what cannot work is an error of the start
-    from gateway.traces.query_vectors import QueryVectors  # noqa: PLC0415 (numpy, an extra)
-    from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (as above)
+    models.current.embedder(name, embeddings.dimensions)  # what cannot work is an error of the start
+    from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (numpy, an extra)
+    from gateway.traces.vectors import QueryVectors  # noqa: PLC0415 (as above)
 
-    embedder = MeteredEmbedder(
-        gateway.meter, gateway.model_states, lambda: gateway.models.embedder(name, embeddings.dimensions)
-    )
+    embedder = MeteredEmbedder(meter, model_states, lambda: models.current.embedder(name, embeddings.dimensions))
     trace_store.meaning = QueryVectors(
         embedder, timeout_s=embeddings.query_timeout_s, least=embeddings.least_similarity
     )
@@ -158,6 +168,6 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
         except EthosError:  # it is gone, or broken: what it heard is kept by the rules of the configuration
             return base
         honesty = traits.pop("honesty_humility", None)
-        return modulated(base, traits if honesty is None else {**traits, "honesty": honesty})
+        return apply_traits(base, traits if honesty is None else {**traits, "honesty": honesty})
 
     return rules

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.model_states import ModelStates
-from gateway.agent.providers.registry import ModelRegistry
+from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces
+from gateway.commands import Commands
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -34,7 +38,6 @@ from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.pipeline.admission import make_admission
 from gateway.pipeline.answer import TurnDependencies
-from gateway.pipeline.commands import Commands
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.health import Checkup
 from gateway.pipeline.history import History
@@ -53,6 +56,7 @@ from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from gateway.services.operator_services import OperatorServices
     from gateway.traces.trace_store import TraceStore
     from gateway.web.server import WebServer
 
@@ -78,7 +82,7 @@ class Composition:
         self.home = home
         self.live = LiveConfig(config)
         self.local_channel = LocalChannel()
-        self.channels = Channels(self.local_channel)
+        self.channels = Channels(self.local_channel, kinds=self._kinds)
         self.reloading = Reloading(self)
         self._only = only
         self._model = model
@@ -88,6 +92,10 @@ class Composition:
     def config(self) -> Config:
         """The configuration in force."""
         return self.live.current
+
+    def _kinds(self) -> Mapping[str, str]:
+        """Of the channels of the configuration by name; what a third party's adapter calls its kind, only it knows."""
+        return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
 
     @property
     def adapters(self) -> Sequence[ChannelAdapter]:
@@ -125,10 +133,10 @@ class Composition:
         """Models, and what they may cost."""
         config = self.config
         self.personalities = Personalities(self.home)
-        self.models = ModelRegistry(config)
-        self.models.get(None)  # what is wrong with the default model's settings is an error of the start
+        self.models = LiveModels(ModelRegistry(config))
+        self.models.current.get(None)  # what is wrong with the default model's settings is an error of the start
         self.model_states = ModelStates()
-        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models, owner=owner)
+        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models.current, owner=owner)
 
     def _compose_memory(self) -> None:
         """The memory, sessions and traces."""
@@ -142,7 +150,15 @@ class Composition:
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
-        self.traces = compose_traces(self)
+        self.traces = compose_traces(
+            self.trace_store,
+            config,
+            store=store,
+            meter=self.meter,
+            models=self.models,
+            model_states=self.model_states,
+            personalities=self.personalities,
+        )
         self.review = MemoryReview(store.proposals, self.memory_files, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live)
 
@@ -181,22 +197,11 @@ class Composition:
             channels=self.channels,
             outbox=self.outbox,
         )
-        self.commands = Commands(
-            identities=self.identities,
-            personalities=self.personalities,
-            sessions=store.sessions,
-            memory=self.memory_files,
-            review=self.review,
-            linking=self.linking,
-            personal=self.privacy,
-            meter=self.meter,
-            usage=store.usage,
-        )
+        self.commands = Commands(self.linking, self.load_services)
         self.admission = make_admission(
             self.home,
             store.people,
             self.access,
-            self.commands,
             people=self.people,
             identities=self.identities,
             operators=self.operators,
@@ -263,6 +268,20 @@ class Composition:
             recall=self.traces.memory,
         )
 
+    # ---- what all surfaces ask --------------------------------------------------------------------------------------
+
+    @cached_property
+    def services(self) -> OperatorServices:
+        """What can be asked of this gateway; loaded with the first question, as that takes some 60 ms."""
+        from gateway.app.services import services_of  # noqa: PLC0415 (as it says)
+
+        return services_of(self)
+
+    async def load_services(self) -> OperatorServices:
+        """The same, loaded in a thread."""
+        await asyncio.to_thread(import_module, "gateway.app.services")
+        return self.services
+
     # ---- what depends on the configuration of the moment ------------------------------------------------------------
 
     def serves(self, name: str, config: Config) -> bool:
@@ -281,4 +300,4 @@ class Composition:
         return load_kind(channel.kind).build(channel.settings, services)
 
     def _watched_model(self, name: str | None) -> Model:
-        return self.model_states.watched((self._model or self.models.get)(name))
+        return self.model_states.watched((self._model or self.models.current.get)(name))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterable
+from io import StringIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application.current import get_app
@@ -20,24 +21,16 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
+from rich.cells import chop_cells
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.segment import Segment, Segments
 
-from adapters.cli.convert import (
-    Accepted,
-    Choice,
-    Command,
-    Failure,
-    FromGateway,
-    LogMessage,
-    Preview,
-    Refused,
-    Welcome,
-    clean,
-)
-from gateway.cli.chat_choices import chosen, numbered
-from gateway.cli.chat_link import ChatLink, Lost, TextTooLong
-from gateway.cli.chat_markdown import render_markdown, tail
-from gateway.cli.chat_text import neutralise
+from gateway.cli.chat_link import Attached, ChatLink, Frame, Kept, Lost, Refused, Said, TextTooLong
+from gateway.cli.chat_text import chosen, clean, neutralise, numbered
 from gateway.files.chat_state import ChatState
+from gateway.sdk.errors import APIError
+from gateway.sdk.models.chat import ChatMessage, Choice, Command, Live, Preview
 
 _EXIT_LEFT = 0
 _EXIT_UNSENT = 75  # EX_TEMPFAIL of sysexits.h
@@ -62,19 +55,21 @@ class _CleanHistory(FileHistory):
 
 
 class _CommandCompleter(Completer):
-    """Completes `/name` at the start of a message."""
+    """Completes `/name` at the start of a message, and what may follow it."""
 
     def __init__(self) -> None:
         self.commands: tuple[Command, ...] = ()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        typed = document.text
-        if not typed.startswith("/") or any(character.isspace() for character in typed):
+        name, space, value = document.text.partition(" ")
+        if not name.startswith("/") or any(character.isspace() for character in name + value):
             return
         leave = Command(name="exit", usage="/exit", description="leave the chat")
         for command in (*self.commands, leave):
-            if f"/{command.name}".startswith(typed):
-                yield Completion(f"/{command.name}", -len(typed), display_meta=neutralise(command.description))
+            if space and name == f"/{command.name}":
+                yield from (Completion(each, -len(value)) for each in command.values if each.startswith(value))
+            elif not space and f"/{command.name}".startswith(name):
+                yield Completion(f"/{command.name}", -len(name), display_meta=neutralise(command.description))
 
 
 class ChatScreen:
@@ -85,9 +80,10 @@ class ChatScreen:
         self._is_styled = os.environ.get("TERM") != "dumb"
         self._is_coloured = self._is_styled and not os.environ.get("NO_COLOR")
         self._completer = _CommandCompleter()
-        self._mine: set[str] = set()
-        self._waiting: dict[str, str] = {}  # id to text of what was asked and not answered yet, oldest first
+        self._mine: set[str] = set()  # ids of messages that were shown when they were written
+        self._waiting: list[Said] = []  # what was asked and not answered yet, oldest first
         self._previews: dict[str, str] = {}
+        self._fetching: asyncio.Task[None] | None = None
         self._choices: tuple[Choice, ...] = ()  # of the last answer, until something is written
         self._is_away = False
         self._is_stopping = False
@@ -106,15 +102,15 @@ class ChatScreen:
         """Chat until the person leaves; returns the exit code.
 
         Raises:
-            AdapterNotReady: no gateway answered.
+            NotReached: no gateway answered.
             ChatRefused: it will not talk to us.
         """
         ready = asyncio.Event()
         following = asyncio.create_task(self._follow(ready))
-        welcomed = asyncio.create_task(ready.wait())
+        attached = asyncio.create_task(ready.wait())
         talking: asyncio.Task[None] | None = None
         try:
-            await asyncio.wait({following, welcomed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({following, attached}, return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
                 talking = asyncio.create_task(self._talk())
                 await asyncio.wait({following, talking}, return_when=asyncio.FIRST_COMPLETED)
@@ -122,18 +118,21 @@ class ChatScreen:
                 if done is not None and done.done():
                     done.result()
         finally:
-            tasks = [task for task in (following, welcomed, talking) if task is not None]
+            tasks = [task for task in (following, attached, talking, self._fetching) if task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return self._leave()
+            code = self._leave()
+        return code
 
     def _leave(self) -> int:
+        """Put away what was not sent, however the chat ends."""
         unsent = self._link.unsent
         if not unsent:
             return _EXIT_LEFT
-        kept = self._state.keep_unsent("\n\n".join(message.text for message in unsent))
-        self._say_dim(f"the gateway has not taken your last {len(unsent)} message(s); the text is {kept}")
+        kept = self._state.keep_unsent("\n\n".join(said.text for said in unsent))
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            self._say_dim(f"the gateway has not taken your last {len(unsent)} message(s); the text is {kept}")
         return _EXIT_UNSENT
 
     # ---- what is typed ----------------------------------------------------------------------------------------------
@@ -151,12 +150,9 @@ class ChatScreen:
         text, self._choices = chosen(text, self._choices), ()
         self._say(f"> {text}", _BOLD)
         try:
-            message_id = self._link.say(text)
+            self._waiting.append(self._link.say(text))
         except TextTooLong as error:
             self._say_dim(f"{error}. The text is {self._state.keep_unsent(clean(text))}")
-            return
-        self._mine.add(message_id)
-        self._waiting[message_id] = text
 
     def _key_bindings(self) -> KeyBindings:
         bindings = KeyBindings()
@@ -180,7 +176,7 @@ class ChatScreen:
 
         @bindings.add("tab", filter=has_focus(DEFAULT_BUFFER))
         def _(event: KeyPressEvent) -> None:
-            """Complete a command."""
+            """Complete a command, or what may follow it."""
             self._complete(event.current_buffer)
 
         @bindings.add("c-c")
@@ -198,7 +194,7 @@ class ChatScreen:
         return bindings
 
     def _complete(self, buffer: Buffer) -> None:
-        """Complete what can only be one command at once; of several, what they have in common, and list them."""
+        """Complete what can only be one thing at once; of several, what they have in common, and list them."""
         if buffer.complete_state is not None:
             buffer.complete_next()
             return
@@ -215,40 +211,45 @@ class ChatScreen:
         """Show what the gateway says, for ever."""
         async with contextlib.aclosing(self._link.frames()) as frames:
             async for frame in frames:
-                if isinstance(frame, Welcome):
-                    self._completer.commands = frame.commands
+                if isinstance(frame, Attached):
                     self._is_away = False
+                    self._fetching = asyncio.create_task(self._fetch_commands())
                     if not ready.is_set():
                         self._say_dim(f"{self._state.conversation} · {_HINTS}")
-                    self._save_cursor()
                     ready.set()
                 else:
                     self._show(frame)
                 self._session.app.invalidate()
 
-    def _show(self, frame: FromGateway | Lost) -> None:
+    async def _fetch_commands(self) -> None:
+        with contextlib.suppress(APIError):  # nothing is completed then
+            self._completer.commands = await self._link.commands()
+
+    def _show(self, frame: Frame) -> None:
         match frame:
-            case LogMessage():
+            case ChatMessage():
                 self._show_message(frame)
                 self._save_cursor()
+            case Live():
+                self._save_cursor()
             case Preview():
-                self._previews.pop(frame.id, None)  # the latest comes last
-                if frame.text:
-                    self._previews[frame.id] = frame.text
+                text = frame.shown(self._previews.pop(frame.id, ""))  # the latest comes last
+                if text:
+                    self._previews[frame.id] = text
             case Lost():
                 self._is_away = True
                 self._previews.clear()
             case Refused():
                 self._show_refusal(frame)
-            case Accepted():
+            case Kept(said):
                 self._not_taken = ""
-            case Failure():
-                self._say_dim(f"the gateway says: {frame.reason}")
-            case _:  # typing: that an answer is awaited is shown already
+                if said.message is not None:
+                    self._mine.add(said.message)
+            case _:  # typing, tools: that an answer is awaited is shown already
                 pass
 
-    def _show_message(self, message: LogMessage) -> None:
-        if message.direction == "in":
+    def _show_message(self, message: ChatMessage) -> None:
+        if message.author == "person":
             if message.id not in self._mine:
                 self._say_dim(f"> {message.text}")
             self._mine.discard(message.id)
@@ -256,12 +257,7 @@ class ChatScreen:
         columns = max(20, min(self._session.app.output.get_size().columns, 100))
         rendered = render_markdown(message.text, columns=columns, is_coloured=self._is_coloured)
         self._previews.pop(message.id, None)
-        asked = self._waiting.pop(message.reply_to or "", None)
-        if asked == "/stop":
-            self._waiting.clear()
-            self._previews.clear()
-        if not self._waiting:
-            self._is_stopping = False
+        self._answered(message)
         if not message.text:  # what it answers was stopped
             return
         self._print(f"\n{rendered}\n")
@@ -269,15 +265,25 @@ class ChatScreen:
         if message.choices:
             self._say(numbered(message.choices), _PLAIN)
 
+    def _answered(self, message: ChatMessage) -> None:
+        asked = next((said for said in self._waiting if said.message and said.message == message.reply_to), None)
+        if asked is not None:
+            self._waiting.remove(asked)
+            if asked.text == "/stop":
+                self._waiting.clear()
+                self._previews.clear()
+        if not self._waiting:
+            self._is_stopping = False
+
     def _show_refusal(self, refused: Refused) -> None:
         if refused.is_temporary:
             if refused.reason != self._not_taken:  # it comes again every second
                 self._say_dim(f"not taken yet: {refused.reason} (trying again)")
             self._not_taken = refused.reason
             return
-        self._mine.discard(refused.id)
-        text = self._waiting.pop(refused.id, "")
-        self._say_dim(f"not sent: {refused.reason}. The text is {self._state.keep_unsent(text)}")
+        self._not_taken = ""
+        self._waiting = [said for said in self._waiting if said is not refused.said]
+        self._say_dim(f"not sent: {refused.reason}. The text is {self._state.keep_unsent(refused.said.text)}")
 
     def _is_answering(self) -> bool:
         return bool(self._waiting or self._previews)
@@ -290,7 +296,7 @@ class ChatScreen:
             return fragments
         status = ""
         if self._is_away:
-            status = "the gateway is away; waiting for it…"
+            status = "the gateway is away; waiting for it… (`ethos serve` starts one)"
         elif self._not_taken:
             status = "not taken yet; trying again…"
         elif self._is_stopping:
@@ -332,3 +338,36 @@ class ChatScreen:
             app.renderer.reset()
             app.renderer.request_absolute_cursor_position()
             app.invalidate()
+
+
+# ---- answers as they look in a terminal ------------------------------------------------------------------------------
+
+
+def render_markdown(text: str, *, columns: int, is_coloured: bool) -> str:
+    """Markdown with the terminal's own means; the only escape sequences in it are ours.
+
+    Links are shown with their address, never hidden behind other words.
+    """
+    markdown = Markdown(neutralise(text), hyperlinks=False, code_theme="ansi_dark")
+    console = Console(
+        file=StringIO(),
+        width=columns,
+        force_terminal=True,
+        no_color=not is_coloured,
+        highlight=False,
+        legacy_windows=False,
+    )
+    # Once more after parsing: an entity such as `&#13;` is a control character only now.
+    segments = [
+        Segment(neutralise(segment.text), segment.style) for segment in console.render(markdown) if not segment.control
+    ]
+    with console.capture() as capture:
+        console.print(Segments(segments), end="")
+    return capture.get().rstrip("\n") + "\n"
+
+
+def tail(text: str, *, columns: int, rows: int) -> str:
+    """The last lines of a text that is still being written, wrapped, without controls."""
+    recent = neutralise(text[-columns * rows :]).expandtabs(4)
+    lines = [part for line in recent.split("\n") for part in (chop_cells(line, columns) or [""])]
+    return "\n".join(lines[-rows:])

@@ -6,29 +6,31 @@ Either way a command asks the API, so what it may do and how is said once, in `g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.errors import ConfigError, DataDirectoryLocked
 from gateway.files.home import data_directory
-from gateway.files.running_gateway import running_gateway
-from gateway.files.unix_socket import SOCKET_NAME
+from gateway.files.running_gateway import LOOK_S, PATIENCE_S
+from gateway.files.unix_socket import SOCKET_NAME, is_served
 
 if TYPE_CHECKING:  # a command that only prints its help needs no client
     from gateway.config import Config
     from gateway.sdk.client import AsyncEthos
 
 MAX_RETRIES = 2
-PATIENCE_S = 10.0
-"""As long as another command may take, or a gateway to start or to end."""
-_LOOK_S = 0.05
+QUERY_TIMEOUT_S = 15.0
+"""A person at a terminal can wait for the meaning of a question: loading the libraries alone takes a second."""
 
 
 @asynccontextmanager
 async def connected(*, makes: bool = False) -> AsyncIterator[AsyncEthos]:
     """A client of the gateway of the data directory, which need not run.
+
+    Commands that find none running wait for one another, and a gateway that starts waits for them.
 
     Args:
         makes: the command writes, so a database is made where there is none.
@@ -46,51 +48,45 @@ async def connected(*, makes: bool = False) -> AsyncIterator[AsyncEthos]:
     async with AsyncExitStack() as stack:
         client: AsyncEthos | None = None
         while client is None:
-            is_late = clock() >= give_up_at
-            if running_gateway(home) is None:
-                try:
-                    client = await stack.enter_async_context(_at_rest(home, makes=makes))
-                except DataDirectoryLocked:  # another command was faster
-                    if is_late:
-                        raise
-            elif is_late or (home / SOCKET_NAME).exists():
+            if is_served(home / SOCKET_NAME):
                 client = await stack.enter_async_context(AsyncEthos(home=home, max_retries=MAX_RETRIES))
-            if client is None:
-                await asyncio.sleep(_LOOK_S)
+                break
+            try:
+                client = await stack.enter_async_context(_at_rest(home, makes=makes))
+            except DataDirectoryLocked:  # by a gateway that is about to serve, or to end
+                if clock() >= give_up_at:
+                    raise
+                await asyncio.sleep(LOOK_S)
         yield client
 
 
 @asynccontextmanager
 async def _at_rest(home: Path, *, makes: bool) -> AsyncIterator[AsyncEthos]:
     from gateway.app.gateway import Gateway
-    from gateway.files.atomic import make_private_directory
-    from gateway.files.home import DATABASE_NAME
     from gateway.sdk.client import AsyncEthos
-    from gateway.store.sqlite import open_store
 
-    if makes and not (home / DATABASE_NAME).exists():
-        make_private_directory(home)
-        await open_store(home / DATABASE_NAME).close()
-    async with (
-        Gateway(home, _config(home), only=(), is_served=False).at_rest() as app,
-        AsyncEthos.in_process(app) as client,
-    ):
+    import_module("gateway.web.api.application")  # which takes its time, while others need not wait for us
+    config, only = _config(home)
+    gateway = Gateway(home, config, only=only, is_served=False)
+    async with gateway.at_rest(makes=makes) as app, AsyncEthos.in_process(app) as client:
         yield client
 
 
-def _config(home: Path) -> Config:
-    """The configuration; where secrets of channels or models are only known to the gateway's process, without those.
+def _config(home: Path) -> tuple[Config, Collection[str] | None]:
+    """The configuration, and the names of the channels that can be put together; None for all of them.
+
+    Where it is not whole here, as the gateway alone knows a secret, it is what commands need of it, and no channel.
 
     Raises:
         ConfigError: what is left is wrong.
     """
     from gateway.cli.data import operator_config
     from gateway.config.file import load_config
-    from gateway.config.secrets import is_unset_variable
 
     try:
-        return load_config(home=home).config
-    except ConfigError as error:
-        if not all(map(is_unset_variable, error.problems)):
-            raise
-        return operator_config(home)
+        config = load_config(home=home).config
+    except ConfigError:
+        return operator_config(home), ()
+    waits = config.memory.traces.embeddings.model_copy(update={"query_timeout_s": QUERY_TIMEOUT_S})
+    traces = config.memory.traces.model_copy(update={"embeddings": waits})
+    return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})}), None

@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gateway.config import Config
-from gateway.config.file import CONFIG_NAME, load_config
+from gateway.config import Config, EmbeddingsConfig
+from gateway.config.file import CONFIG_NAME, core_keys, load_config
 from gateway.errors import ConfigError, StoreError
 from gateway.files.atomic import make_private_directory
 from gateway.files.home import DATABASE_NAME
@@ -31,6 +31,8 @@ _PARTS = ("personality", "memory", "web", "budgets", "retention")
 def operator_config(home: Path) -> Config:
     """Those parts of the configuration that the operator's commands need, and the defaults for all others.
 
+    Of a channel there is what the core knows, and nothing of its adapter.
+
     The secrets of the models and the channels are not looked up: they may be there for the gateway's process only.
 
     Raises:
@@ -43,12 +45,19 @@ def operator_config(home: Path) -> Config:
         return Config()
     if document.is_readable:
         values = {name: document.values[name] for name in _PARTS if name in document.values}
+        values["channels"] = core_keys(document.values.get("channels", {}))
         config = validate(Config, document, values=values) if "${" not in str(values) else None
         if config is not None:
-            return config
+            return _without_embeddings(config)
     if document.problems:
         raise ConfigError(document.sorted_problems())
     return load_config(home=home).config
+
+
+def _without_embeddings(config: Config) -> Config:
+    """Their model is one of those that are not looked up."""
+    traces = config.memory.traces.model_copy(update={"embeddings": EmbeddingsConfig()})
+    return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})})
 
 
 @asynccontextmanager

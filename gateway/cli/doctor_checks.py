@@ -19,6 +19,7 @@ from gateway.config.file import load_config
 from gateway.errors import ConfigError, EthosError
 from gateway.files.home import data_directory
 from gateway.files.running_gateway import running_gateway
+from gateway.files.unix_socket import SOCKET_NAME
 from gateway.runtime.logs import hiding, secrets_in
 
 
@@ -76,10 +77,16 @@ def running(ground: Ground) -> Iterator[Finding]:
         return
     yield Finding(level="note", what=f"A gateway runs on it: process {ground.process.pid}.")
     yield from _about_files(ground.process.pid)
-    if ground.process.url is None:
+    path = ground.home / SOCKET_NAME
+    if not path.is_socket():
+        yield Finding(
+            level="problem",
+            what=f"{path} is not there, so neither commands nor `ethos chat` reach the running gateway.",
+            advice="Restart the gateway: it makes the socket when it starts.",
+        )
         return
     try:
-        health = ask_health(ground.home, ground.process)
+        health = ask_health(ground.home)
     except HealthUnknown as unknown:
         yield Finding(level="problem", what=f"The gateway does not say how it is: {unknown}.", advice="Restart it.")
         return
@@ -146,23 +153,6 @@ def _about_model(model: Mapping[str, Any]) -> Finding:
     )
 
 
-def terminal(ground: Ground) -> Iterator[Finding]:
-    """`ethos chat` finds the gateway by a socket, whose file may have been deleted."""
-    if ground.process is None or ground.process.started_at is None or ground.config is None:
-        return
-    from adapters.cli import socket_path
-
-    for name, channel in ground.config.channels.items():
-        if channel.kind == "cli" and channel.enabled:
-            path = socket_path(channel.settings, ground.home / "channels" / name)
-            if not path.is_socket():
-                yield Finding(
-                    level="warning",
-                    what=f"{path} is not there, so `ethos chat` does not find the running gateway.",
-                    advice="The gateway makes it again within some seconds. If not, restart it; its log says why.",
-                )
-
-
 CHECKS: Sequence[Check] = (
     doctor_configuration.versions,
     doctor_configuration.configuration,
@@ -180,7 +170,6 @@ CHECKS: Sequence[Check] = (
     doctor_files.left_by_a_dead_gateway,
     doctor_files.port,
     running,
-    terminal,
     doctor_stores.database,
     doctor_stores.queues,
     doctor_stores.memory_journal,

@@ -30,6 +30,8 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (SchemaTooNew, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )
+_CODES_OF_PROBLEMS = {"locked": EXIT_TEMPORARY, "store-unavailable": EXIT_UNAVAILABLE}
+"""By the kind of a problem document, which is how such an error comes back from the API."""
 
 
 @contextmanager
@@ -38,7 +40,11 @@ def explained() -> Iterator[None]:
     try:
         yield
     except EthosError as error:
-        fail(str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR))
+        fail(*_told(error))
+    except ValueError as error:
+        if not hasattr(error, "errors"):  # of pydantic, which is not loaded for this: a value that the API cannot take
+            raise
+        fail("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()), EXIT_ERROR)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _leave_quietly()
@@ -46,6 +52,18 @@ def explained() -> Iterator[None]:
         fail(f"{error.filename}: {what}" if error.filename else what, EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _told(error: EthosError) -> tuple[str, int]:
+    """What to say, and the exit code. A service's error says and means the same when it came through the API."""
+    from gateway.sdk import errors as sdk  # it takes a tenth of a second to load, and most commands meet no error
+
+    if not isinstance(error, sdk.APIError):
+        return str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR)
+    if isinstance(error, sdk.ServiceUnavailableError):
+        return str(error), _CODES_OF_PROBLEMS.get(error.kind, EXIT_ERROR)
+    is_for_now = error.is_retryable or isinstance(error, sdk.VersionConflictError)
+    return str(error), EXIT_TEMPORARY if is_for_now else EXIT_ERROR
 
 
 def fail(message: str, code: int = EXIT_ERROR) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+from gateway.cli.client import connected
 from gateway.cli.options import AsJson, run
 from gateway.services.caller import PERMISSIONS
-
-if TYPE_CHECKING:
-    from gateway.services.keys import KeyService
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP API.", no_args_is_help=True)
 
@@ -46,11 +43,10 @@ def revoke(key: Annotated[str, typer.Argument(help="Its id or name.")], as_json:
 
 
 async def _create(name: str, scopes: Sequence[str], user: str | None, *, as_json: bool) -> None:
-    from gateway.cli.named import OPERATOR
     from gateway.cli.output import print_json, say
 
-    async with _service() as service:
-        made = await service.create(OPERATOR, name, [part for scope in scopes for part in scope.split(",")], user)
+    async with connected(makes=True) as client:
+        made = await client.keys.create(name, [part for scope in scopes for part in scope.split(",")], user=user)
     if as_json:
         print_json(made.model_dump(mode="json"))
         return
@@ -59,11 +55,10 @@ async def _create(name: str, scopes: Sequence[str], user: str | None, *, as_json
 
 
 async def _list(*, as_json: bool) -> None:
-    from gateway.cli.named import OPERATOR
     from gateway.cli.output import print_json, print_table, say
 
-    async with _service() as service:
-        keys = await service.all(OPERATOR)
+    async with connected() as client:
+        keys = await client.keys.list()
     if as_json:
         print_json([key.model_dump(mode="json") for key in keys])
     elif not keys:
@@ -78,34 +73,11 @@ async def _list(*, as_json: bool) -> None:
 
 
 async def _revoke(key: str, *, as_json: bool) -> None:
-    from gateway.cli.named import OPERATOR
     from gateway.cli.output import print_json, say
 
-    async with _service() as service:
-        ended = await service.revoke(OPERATOR, key)
+    async with connected() as client:
+        ended = await client.keys.revoke(key)
     if as_json:
         print_json(ended.model_dump(mode="json"))
     else:
         say(f"Key {ended.id} ({ended.name}) is revoked.")
-
-
-@asynccontextmanager
-async def _service() -> AsyncIterator[KeyService]:
-    """The key service, over a database that is made where there is none."""
-    from gateway.cli.data import opened_store
-    from gateway.cli.named import naming_of
-    from gateway.errors import StoreError
-    from gateway.files.atomic import make_private_directory
-    from gateway.files.home import DATABASE_NAME, data_directory
-    from gateway.people.api_keys import ApiKeys
-    from gateway.services.keys import KeyService
-    from gateway.store.sqlite import open_store
-
-    home = data_directory()
-    if not (home / DATABASE_NAME).exists():
-        make_private_directory(home)
-        await open_store(home / DATABASE_NAME).close()
-    async with opened_store(home) as store:
-        if store is None:
-            raise StoreError(f"{home / DATABASE_NAME} was removed just now; try again")
-        yield KeyService(ApiKeys(store.api_keys), naming_of(home))

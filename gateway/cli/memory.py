@@ -25,8 +25,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print the memory as it is, with its place, its age and its size."""
-    from gateway.cli.memory_reading import show_memory
-    from gateway.cli.named import Wanted
+    from gateway.cli.memory_reading import Wanted, show_memory
 
     run(show_memory(Wanted(personality=personality, user=user, store=store), as_json=as_json))
 
@@ -42,8 +41,7 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Print who changed the memory, when and where; of all memories where none is named."""
-    from gateway.cli.memory_reading import show_log
-    from gateway.cli.named import Wanted
+    from gateway.cli.memory_reading import Wanted, show_log
 
     wanted = Wanted(personality=personality, user=user, store=store)
     run(show_log(wanted, limit=limit, with_diff=diff, as_json=as_json))
@@ -58,8 +56,7 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Print which change brought a line into the memory."""
-    from gateway.cli.memory_reading import show_why
-    from gateway.cli.named import Wanted
+    from gateway.cli.memory_reading import Wanted, show_why
 
     run(show_why(line, Wanted(personality=personality, user=user, store=store), as_json=as_json))
 
@@ -86,8 +83,8 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Open a memory in $VISUAL or $EDITOR; what you type is kept whatever happens."""
+    from gateway.cli.memory_reading import Wanted
     from gateway.cli.memory_writing import edit_memory
-    from gateway.cli.named import Wanted
 
     if store is None:
         store = "memory" if user is None or personality is not None else "user"

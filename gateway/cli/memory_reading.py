@@ -3,220 +3,237 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from gateway.cli.data import opened_memory, opened_store, operator_config
-from gateway.cli.memory_traces import facts_about
-from gateway.cli.named import CHANNEL, NotNamed, Wanted, find_memory, labels
+from gateway.cli.client import connected
+from gateway.cli.names import check_names, labels
 from gateway.cli.output import local, print_diff, print_json, print_table, say
-from gateway.files.home import data_directory
-from gateway.memory.history import HistoryEntry
-from gateway.memory.proposals import Proposal, proposal_number
-from gateway.memory.review import FactOrigin
-from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
+from gateway.services.caller import COMMAND_LINE
+
+if TYPE_CHECKING:  # a command that only prints its help needs no client
+    from gateway.sdk.client import AsyncEthos
+    from gateway.sdk.models.memory import Change, Document, FactOrigin, Proposal, StoreName
 
 OUTSIDE = "(an editor)"
 OPERATOR = "(the operator)"
 _LOG_COLUMNS = ("id", "when", "who", "channel", "action", "outcome", "file", "turn")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Whose memory is meant, as far as it was said."""
+
+    personality: str | None = None
+    user: str | None = None
+    store: StoreName | None = None
+
+    def __post_init__(self) -> None:
+        check_names(personality=self.personality, user=self.user)
+
+
 async def show_memory(wanted: Wanted, *, as_json: bool) -> None:
     """Print the documents, each with its place, time and size."""
-    home = data_directory()
-    config = operator_config(home)
-    scope, stores = await find_memory(home, config, wanted)
-    async with opened_memory(home, config) as memory:
-        documents = [(store, await memory.read(scope, store)) for store in stores]
-    described = [
-        describe(scope, store, document, max_bytes=config.memory.max_file_bytes) for store, document in documents
-    ]
+    async with connected() as client:
+        documents = await _documents(client, wanted)
     if as_json:
-        print_json(described)
+        print_json([describe(one) for one in documents])
         return
-    for index, one in enumerate(described):
-        share = one["size_bytes"] / one["max_bytes"]
-        size = f"{one['size_bytes']:,} of at most {one['max_bytes']:,} bytes ({share:.0%})"
-        say(("\n" if index else "") + str(one["path"]))
-        say(f"{local(one['modified_at'])}, {size}" if one["modified_at"] else "Not there yet.")
-        if one["content"]:
-            say("\n" + one["content"].removesuffix("\n"))
+    for index, one in enumerate(documents):
+        size = f"{one.bytes:,} of at most {one.max_bytes:,} bytes ({one.bytes / one.max_bytes:.0%})"
+        say(("\n" if index else "") + one.path)
+        say(f"{local(one.modified_at)}, {size}" if one.modified_at else "Not there yet.")
+        if one.content:
+            say("\n" + one.content.removesuffix("\n"))
 
 
 async def show_log(wanted: Wanted, *, limit: int, with_diff: bool, as_json: bool) -> None:
     """Print the newest changes, of the documents that are named or of all."""
-    home = data_directory()
-    config = operator_config(home)
-    is_all = wanted == Wanted()
-    async with opened_memory(home, config) as memory:
-        if is_all:
-            entries = await memory.log(limit=limit)
-        else:
-            scope, stores = await find_memory(home, config, _narrowed(wanted))
-            found = [entry for store in stores for entry in await memory.log(scope, store, limit)]
-            entries = sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)[:limit]
+    async with connected() as client:
+        changes = await _changes(client, wanted, limit)
+        names = {} if as_json else await labels(client)
     if as_json:
-        print_json([as_value(entry) for entry in entries])
-    elif not entries:
+        print_json([change_value(change) for change in changes])
+    elif not changes:
         say("No change yet.")
     elif with_diff:
-        await _print_diffs(home, entries)
+        _print_diffs(changes, names)
     else:
-        print_table(_LOG_COLUMNS, _rows(entries, await labels(home)), flexible=("turn", "file", "who"))
+        print_table(_LOG_COLUMNS, [_row(change, names) for change in changes], flexible=("turn", "file", "who"))
 
 
 async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
-    """Print the change that brought a line in, and the facts of the trace memory that hold its words.
-
-    Raises:
-        NotNamed: no change is known that did.
-    """
-    home = data_directory()
-    config = operator_config(home)
-    scope, stores = await find_memory(home, config, wanted)
-    async with opened_memory(home, config) as memory:
-        entry = None
-        for store in stores:
-            entry = entry or await memory.why(scope, line, store)
-    facts = await facts_about(home, scope, line)
-    if entry is None and facts:
-        if as_json:
-            print_json({"facts": [asdict(fact) for fact in facts]})
-        else:
-            _print_facts(facts)
-        return
-    if entry is None:
-        where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
-        raise NotNamed(
-            f"no known change brought {line!r} into {where}. Give a part of one line as the file has it; a line that "
-            f"was there before the gateway's first write has no history"
-        )
-    proposal = await _proposal_of(home, entry)
-    if as_json:
-        told = {"proposal": None if proposal is None else asdict(proposal), "facts": [asdict(fact) for fact in facts]}
-        print_json({**as_value(entry), **told})
-        return
-    await _print_diffs(home, [entry])
-    if proposal is not None:
-        read = f", which had read: {', '.join(proposal.sources)}" if proposal.sources else ""
-        names = await labels(home)
-        by = names.get(proposal.decided_by or "", proposal.decided_by)
-        say(f"\nProposed in turn {proposal.scope.turn_id}{read}. Approved by {by}, {local(proposal.decided_at)}.")
-    _print_facts(facts)
+    """Print the change that brought a line in, and the facts of the trace memory that hold its words."""
+    async with connected() as client:
+        origin = await client.memory.why(line, store=wanted.store, personality=wanted.personality, user=wanted.user)
+        names = {} if as_json else await labels(client)
+    change, proposal, facts = origin.change, origin.proposal, [_fact_value(fact) for fact in origin.facts]
+    if as_json and change is None:
+        print_json({"facts": facts})
+    elif as_json and change is not None:
+        told = None if proposal is None else _proposal_value(proposal)
+        print_json({**change_value(change), "proposal": told, "facts": facts})
+    else:
+        if change is not None:
+            _print_diffs([change], names)
+        if proposal is not None:
+            read = f", which had read: {', '.join(proposal.sources)}" if proposal.sources else ""
+            by = names.get(proposal.decided_by or "", proposal.decided_by)
+            say(f"\nProposed in turn {proposal.turn}{read}. Approved by {by}, {local(proposal.decided_at)}.")
+        _print_facts(origin.facts)
 
 
-def _print_facts(facts: Sequence[FactOrigin]) -> None:
-    for fact in facts:
-        turn = "" if fact.turn_id is None else f", in turn {fact.turn_id}"
-        proposal = "" if fact.proposal is None else f", approved as proposal {fact.proposal}"
-        say(f"A fact of {local(fact.at)}, {fact.source}{turn}{proposal}:\n    {' '.join(fact.text.split())}")
+async def _documents(client: AsyncEthos, wanted: Wanted) -> Sequence[Document]:
+    """The one that is named, or both; before there are users there is only MEMORY.md."""
+    from gateway.sdk.errors import NotFoundError
+
+    async def document(store: StoreName) -> Document:
+        return await client.memory.get(store, personality=wanted.personality, user=wanted.user)
+
+    if wanted.store is not None:
+        return [await document(wanted.store)]
+    try:
+        first = [await document("user")]
+    except NotFoundError:  # where that is not the reason, the second says so, too
+        first = []
+    return [*first, await document("memory")]
 
 
-async def _proposal_of(home: Path, entry: HistoryEntry) -> Proposal | None:
-    """The proposal that a change was, where it had to wait for a yes."""
-    number = proposal_number(entry.turn_id)
-    if number is None:
-        return None
-    async with opened_store(home) as store:
-        return None if store is None else await store.proposals.proposal(number)
+async def _changes(client: AsyncEthos, wanted: Wanted, limit: int) -> Sequence[Change]:
+    stores: tuple[StoreName | None, ...] = (wanted.store,)
+    if wanted.store is None and wanted != Wanted():  # of the only one that was named, its own file
+        named: dict[StoreName, str | None] = {"user": wanted.user, "memory": wanted.personality}
+        stores = tuple(store for store, name in named.items() if name is not None)
+    found: list[Change] = []
+    for store in stores:
+        asked = client.memory.history(store=store, personality=wanted.personality, user=wanted.user, limit=limit)
+        found += [change async for change in asked]
+    return found if len(stores) == 1 else sorted(found, key=lambda one: (one.at, one.id), reverse=True)[:limit]
 
 
-def describe(
-    scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument, *, max_bytes: int
-) -> Mapping[str, Any]:
+def describe(document: Document) -> Mapping[str, Any]:
     """A document as the commands print it in JSON."""
     return {
-        "store": store,
-        "personality_id": scope.personality_id if store == "memory" and scope.place != "global" else None,
-        "user_id": scope.user_id if store == "user" or scope.place == "per-user" else None,
+        "store": document.store,
+        "personality_id": document.personality,
+        "user_id": document.user,
         "path": document.path,
         "modified_at": document.modified_at,
-        "size_bytes": size_bytes(document.path),
-        "max_bytes": max_bytes,
+        "size_bytes": document.bytes,
+        "max_bytes": document.max_bytes,
         "version": document.version,
         "content": document.content,
     }
 
 
-def as_value(entry: HistoryEntry) -> Mapping[str, Any]:
+def change_value(change: Change) -> Mapping[str, Any]:
     """A change as the commands print it in JSON."""
-    return {**asdict(entry), "store": store_of(entry.document)}
+    return {
+        "id": change.id,
+        "at": change.at,
+        "document": change.document,
+        "personality_id": change.turn_personality,
+        "user_id": change.turn_user,
+        "channel": change.channel,
+        "session_id": change.session,
+        "turn_id": change.turn,
+        "action": change.action,
+        "content": change.content,
+        "outcome": change.outcome,
+        "hash_before": change.version_before,
+        "hash_after": change.version_after,
+        "diff": change.diff,
+        "refers_to": change.refers_to,
+        "author_id": change.author,
+        "store": change.store,
+    }
 
 
-def store_of(document: str) -> MemoryStoreName | None:
-    """The store of a document by its name in the journal; None where a change found no document."""
-    if not document:
-        return None
-    return "user" if document.endswith("/USER.md") else "memory"
+def _proposal_value(proposal: Proposal) -> Mapping[str, Any]:
+    is_fact = proposal.fact is not None
+    updates = (
+        []
+        if is_fact
+        else [{"action": one.action, "store": proposal.store, "content": one.content} for one in proposal.updates]
+    )
+    return {
+        "id": proposal.id,
+        "scope": {
+            "personality_id": proposal.personality,
+            "user_id": proposal.user,
+            "session_id": proposal.session,
+            "turn_id": proposal.turn,
+            "place": proposal.place,
+            "channel": proposal.channel,
+            "author_id": proposal.author,
+        },
+        "store": proposal.store,
+        "updates": updates,
+        "fact": proposal.fact,
+        "part": proposal.part,
+        "sources": proposal.sources,
+        "state": proposal.state,
+        "is_edited": proposal.is_edited,
+        "proposed_at": proposal.proposed_at,
+        "decided_at": proposal.decided_at,
+        "decided_by": proposal.decided_by,
+    }
 
 
-def size_bytes(path: Path) -> int:
-    """Of the file; 0 where there is none."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+def _fact_value(fact: FactOrigin) -> Mapping[str, Any]:
+    return {
+        "id": fact.trace,
+        "text": fact.text,
+        "at": fact.at,
+        "source": fact.source,
+        "turn_id": fact.turn,
+        "channel": fact.channel,
+        "proposal": fact.proposal,
+    }
 
 
-def _narrowed(wanted: Wanted) -> Wanted:
-    """The file of the only one that was named: a user's USER.md, a personality's MEMORY.md."""
-    if wanted.store is None and wanted.personality is None:
-        return Wanted(user=wanted.user, store="user")
-    if wanted.store is None and wanted.user is None:
-        return Wanted(personality=wanted.personality, store="memory")
-    return wanted
+def _print_facts(facts: Sequence[FactOrigin]) -> None:
+    for fact in facts:
+        turn = "" if fact.turn is None else f", in turn {fact.turn}"
+        proposal = "" if fact.proposal is None else f", approved as proposal {fact.proposal}"
+        say(f"A fact of {local(fact.at)}, {fact.source}{turn}{proposal}:\n    {' '.join(fact.text.split())}")
 
 
-def _rows(entries: Sequence[HistoryEntry], names: Mapping[str, str]) -> list[tuple[object, ...]]:
-    return [
-        (
-            entry.id,
-            entry.at,
-            _who(entry, names),
-            entry.channel,
-            _action(entry),
-            entry.outcome,
-            _file(entry.document, names),
-            entry.turn_id,
-        )
-        for entry in entries
-    ]
+def _row(change: Change, names: Mapping[str, str]) -> tuple[object, ...]:
+    who, action, file = _who(change, names), _action(change), _file(change, names)
+    return change.id, change.at, who, change.channel, action, change.outcome, file, change.turn
 
 
-def _who(entry: HistoryEntry, names: Mapping[str, str]) -> str | None:
-    if entry.action == "edit":
+def _who(change: Change, names: Mapping[str, str]) -> str | None:
+    if change.action == "edit":
         return OUTSIDE
-    if entry.channel == CHANNEL or (entry.author_id is None and entry.action in {"write", "undo"}):
+    if change.channel == COMMAND_LINE or (change.author is None and change.action in {"write", "undo"}):
         return OPERATOR
-    return names.get(entry.author_id or "", entry.author_id)
+    return names.get(change.author or "", change.author)
 
 
-def _action(entry: HistoryEntry) -> str:
+def _action(change: Change) -> str:
     """What was done; an `edit` that refers to a change brought back what the editor had not read, from that one on."""
-    name = "merge" if entry.action == "edit" and entry.refers_to else entry.action
-    return f"{name} {entry.refers_to}" if entry.refers_to else name
+    name = "merge" if change.action == "edit" and change.refers_to else change.action
+    return f"{name} {change.refers_to}" if change.refers_to else name
 
 
-def _file(document: str, names: Mapping[str, str]) -> str | None:
+def _file(change: Change, names: Mapping[str, str]) -> str | None:
     """The document for people, who may have many; its path is in the JSON."""
-    match document.split("/"):
-        case ["users", user_id, "USER.md"]:
-            return f"USER.md of {names.get(user_id, user_id)}"
-        case ["personalities", personality_id, "MEMORY.md"]:
-            return f"MEMORY.md of {personality_id}"
-        case ["users", user_id, "personalities", personality_id, "MEMORY.md"]:
-            return f"MEMORY.md of {personality_id} for {names.get(user_id, user_id)}"
-    return document or None
+    user = names.get(change.user or "", change.user)
+    if change.store == "user":
+        return f"USER.md of {user}"
+    if change.personality is None:
+        return change.document or None
+    return f"MEMORY.md of {change.personality}" + (f" for {user}" if user else "")
 
 
-async def _print_diffs(home: Path, entries: Sequence[HistoryEntry]) -> None:
-    names = await labels(home)
-    for index, (entry, row) in enumerate(zip(entries, _rows(entries, names), strict=True)):
-        _, _, who, channel, action, outcome, document, turn = row
-        told = [f"{entry.id}", local(entry.at), str(action), str(outcome), str(document or "-")]
+def _print_diffs(changes: Sequence[Change], names: Mapping[str, str]) -> None:
+    for index, change in enumerate(changes):
+        _, _, who, channel, action, outcome, document, turn = _row(change, names)
+        told = [f"{change.id}", local(change.at), str(action), str(outcome), str(document or "-")]
         say(("\n" if index else "") + "  ".join(told))
         by = f"by {who or 'an unknown author'}" + (f" on {channel}" if channel else "")
         say(f"    {by}, turn {turn}")
-        if entry.diff:
-            print_diff(entry.diff)
+        if change.diff:
+            print_diff(change.diff)

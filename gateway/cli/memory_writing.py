@@ -10,18 +10,23 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from gateway.cli.data import opened_memory, opened_store, operator_config
+from pydantic import ValidationError
+
+from gateway.cli.client import connected
 from gateway.cli.errors import EXIT_TEMPORARY
-from gateway.cli.memory_reading import describe
-from gateway.cli.named import Wanted, find_memory, scope_of
+from gateway.cli.memory_reading import Wanted, describe
 from gateway.cli.output import print_diff, print_json, say
-from gateway.errors import EthosError, FileError, MemoryConflict
+from gateway.errors import EthosError, FileError
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.files.home import data_directory
-from gateway.memory.history import NoSuchEntry, difference
-from gateway.protocols import MemoryDocument, MemoryStoreName
+from gateway.memory.history import difference
+from gateway.services.caller import NotNamed
+
+if TYPE_CHECKING:  # a command that only prints its help needs no client
+    from gateway.sdk.errors import VersionConflictError
+    from gateway.sdk.models.memory import Document, StoreName
 
 EXIT_CONFLICT = EXIT_TEMPORARY  # nothing was written; look at what changed, and do it again
 _EDITORS = ("sensible-editor", "nano", "vi")
@@ -30,34 +35,33 @@ _EDITORS = ("sensible-editor", "nano", "vi")
 # ---- taking back ----------------------------------------------------------------------------------------------------
 
 
-async def undo_entry(entry_id: int, *, as_json: bool) -> int:
+async def undo_entry(change_id: int, *, as_json: bool) -> int:
     """Bring back the bytes from before a change; returns the exit code.
 
     Raises:
-        NoSuchEntry: there is none of that id, or it cannot be undone.
+        NotNamed: there is none of that id.
     """
-    home = data_directory()
-    config = operator_config(home)
-    async with opened_store(home) as store:
-        entry = None if store is None else await store.journal.entry(entry_id)
-    if entry is None or not entry.ask.document:
-        raise NoSuchEntry(f"there is no change {entry_id} that could be undone; `ethos memory log` lists them")
-    scope, kind = scope_of(entry.ask.document)
-    async with opened_memory(home, config) as memory:
+    from gateway.sdk.errors import NotFoundError, UnprocessableEntityError, VersionConflictError
+
+    async with connected() as client:
         try:
-            document = await memory.undo(scope, entry_id)
-        except MemoryConflict as conflict:
-            _tell_undo_conflict(entry.ask.document, conflict, as_json=as_json)
+            document = await client.memory.undo(change_id)
+        except VersionConflictError as conflict:
+            changed = (await client.memory.diff(change_id)).change.document
+            _tell_undo_conflict(changed, conflict, as_json=as_json)
             return EXIT_CONFLICT
+        except (NotFoundError, UnprocessableEntityError) as error:
+            raise NotNamed(
+                f"there is no change {change_id} that could be undone; `ethos memory log` lists them"
+            ) from error
     if as_json:
-        described = describe(scope, kind, document, max_bytes=config.memory.max_file_bytes)
-        print_json({"outcome": "undone", **described})
+        print_json({"outcome": "undone", **describe(document)})
     else:
-        say(f"{document.path} is again as it was before change {entry_id}.")
+        say(f"{document.path} is again as it was before change {change_id}.")
     return 0
 
 
-def _tell_undo_conflict(document: str, conflict: MemoryConflict, *, as_json: bool) -> None:
+def _tell_undo_conflict(document: str, conflict: VersionConflictError, *, as_json: bool) -> None:
     if as_json:
         print_json({"outcome": "conflict", "document": document, **_both(conflict)})
         return
@@ -66,7 +70,7 @@ def _tell_undo_conflict(document: str, conflict: MemoryConflict, *, as_json: boo
     say("\nUndo the later changes first, the newest before the others; or put it right with `ethos memory edit`.")
 
 
-def _both(conflict: MemoryConflict) -> dict[str, str]:
+def _both(conflict: VersionConflictError) -> dict[str, str]:
     return {
         "current": conflict.current,
         "current_version": conflict.current_version,
@@ -89,12 +93,12 @@ class _Copy:
     given: bytes
 
     @classmethod
-    def make(cls, home: Path, document: MemoryDocument, start: Path | None) -> _Copy:
+    def make(cls, home: Path, document: Document, start: Path | None) -> _Copy:
         """In a directory of its own, as editors leave files; with the same name, as they highlight by it."""
         given = document.content.encode("utf-8", "replace") if start is None else start.read_bytes()
         directory = home / "run" / f"edit-{secrets.token_hex(4)}"
         make_private_directory(directory)
-        copy = cls(directory / document.path.name, given)
+        copy = cls(directory / Path(document.path).name, given)
         write_atomically(copy.path, given)
         return copy
 
@@ -141,37 +145,46 @@ class _Copy:
 async def edit_memory(wanted: Wanted, *, start: Path | None, as_json: bool) -> int:
     """Let a person edit a copy, and write that if the memory is still as it was; returns the exit code.
 
+    Nothing is held while the editor is open, so a gateway may start, stop and write.
+
     Raises:
         FileError: there is no editor, it failed, or what it left is no text. What was typed is kept, and it is said
             where.
     """
-    home = data_directory()
-    config = operator_config(home)
-    scope, (store, *_) = await find_memory(home, config, wanted)
-    async with opened_memory(home, config, is_written=True) as memory:
-        before = await memory.read(scope, store)
-        copy = _Copy.make(home, before, start)
-        try:
-            copy.edit()
-            text = copy.text()
-            is_changed = text != before.content
-            document = await memory.write(scope, store, text, before.version) if is_changed else before
-        except MemoryConflict as conflict:
-            _tell_edit_conflict(before, conflict, copy, store, as_json=as_json)
-            return EXIT_CONFLICT
-        except EthosError:
-            if copy.holds_work:
-                sys.stderr.write(f"ethos: what you typed is kept in {copy.path}\n")
-            else:
-                copy.remove()
-            raise
+    from gateway.sdk.errors import VersionConflictError
+
+    store = wanted.store or "memory"
+    async with connected() as client:
+        before = await client.memory.get(store, personality=wanted.personality, user=wanted.user)
+    copy = _Copy.make(data_directory(), before, start)
+    try:
+        copy.edit()
+        text = copy.text()
+        is_changed = text != before.content
+        document = await _written(text, before, wanted) if is_changed else before
+    except VersionConflictError as conflict:
+        _tell_edit_conflict(before, conflict, copy, store, as_json=as_json)
+        return EXIT_CONFLICT
+    except (EthosError, OSError, ValidationError):
+        if copy.holds_work:
+            sys.stderr.write(f"ethos: what you typed is kept in {copy.path}\n")
+        else:
+            copy.remove()
+        raise
     copy.remove()
     outcome: Literal["written", "unchanged"] = "written" if is_changed else "unchanged"
     if as_json:
-        print_json({"outcome": outcome, **describe(scope, store, document, max_bytes=config.memory.max_file_bytes)})
+        print_json({"outcome": outcome, **describe(document)})
     else:
         say(f"{document.path}: {outcome}.")
     return 0
+
+
+async def _written(text: str, before: Document, wanted: Wanted) -> Document:
+    async with connected(makes=True) as client:
+        return await client.memory.write(
+            before.store, text, before.version, personality=wanted.personality, user=before.user
+        )
 
 
 def _editor() -> list[str]:
@@ -194,7 +207,7 @@ def _editor() -> list[str]:
 
 
 def _tell_edit_conflict(
-    before: MemoryDocument, conflict: MemoryConflict, copy: _Copy, store: MemoryStoreName, *, as_json: bool
+    before: Document, conflict: VersionConflictError, copy: _Copy, store: StoreName, *, as_json: bool
 ) -> None:
     if as_json:
         print_json({"outcome": "conflict", "path": before.path, "kept_in": copy.path, **_both(conflict)})

@@ -1,23 +1,18 @@
-"""What people name on the command line: personalities, users, and the memory of both."""
+"""What people name on the command line: users."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.config import Config, LiveConfig
 from gateway.domain.personalities import Personalities
 from gateway.people.identity import IdentityMap
-from gateway.protocols import MemoryScope, MemoryStoreName
-from gateway.services import naming
-from gateway.services.caller import NotNamed, operator
-from gateway.services.naming import Naming, Wanted
+from gateway.services.caller import COMMAND_LINE, NotNamed, operator
+from gateway.services.naming import Naming
 
-__all__ = ["CHANNEL", "OPERATOR", "NotNamed", "Wanted", "find_memory", "find_user", "identities", "labels", "scope_of"]
+__all__ = ["OPERATOR", "NotNamed", "find_user", "identities", "naming_of"]
 
-CHANNEL = "command-line"
-"""Stands in the journal where a channel stands for other changes."""
-OPERATOR = operator(CHANNEL)
+OPERATOR = operator(COMMAND_LINE)
 
 
 def identities(home: Path) -> IdentityMap:
@@ -31,21 +26,6 @@ def naming_of(home: Path, config: Config | None = None) -> Naming:
     return Naming(home, identities(home), Personalities(home), config=in_force, option="--user")
 
 
-async def labels(home: Path) -> dict[str, str]:
-    """A name for each user, for people; empty where the map cannot be read."""
-    return await naming_of(home).labels()
-
-
 async def find_user(home: Path, wanted: str) -> str:
     """The id of a user that was named by it, or by an account; raises as `Naming.user`."""
     return await naming_of(home).user(wanted)
-
-
-async def find_memory(home: Path, config: Config, wanted: Wanted) -> tuple[MemoryScope, Sequence[MemoryStoreName]]:
-    """Whose memory is meant, and which of its stores; raises as `Naming.memory`."""
-    return await naming_of(home, config).memory(OPERATOR, wanted)
-
-
-def scope_of(document: str) -> tuple[MemoryScope, MemoryStoreName]:
-    """The scope in which a document of the journal is found; raises as `naming.scope_of`."""
-    return naming.scope_of(OPERATOR, document)

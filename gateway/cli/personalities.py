@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.options import AsJson
+from gateway.cli.options import AsJson, run
+
+if TYPE_CHECKING:  # only the command that runs loads what it needs
+    from gateway.sdk.models.personalities import Personality
 
 app = typer.Typer(help="See who can answer, and make new ones.", no_args_is_help=True)
 
@@ -15,20 +17,25 @@ app = typer.Typer(help="See who can answer, and make new ones.", no_args_is_help
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List all, those that cannot be used with the reason."""
-    from gateway.cli.output import print_json, print_table, say
-    from gateway.domain.personalities import Personality
+    run(_list(as_json=as_json))
 
-    found = _personalities().list()
+
+async def _list(*, as_json: bool) -> None:
+    from gateway.cli.client import connected
+    from gateway.cli.output import print_json, print_table, say
+
+    async with connected() as client:
+        found = await client.personalities.list()
     if as_json:
         print_json([_value(one) for one in found])
         return
-    good = [one for one in found if isinstance(one, Personality)]
+    good = [one for one in found if one.problem is None]
     rows = [(one.id, one.name, one.model or "(default)", one.memory_scope, one.source, one.description) for one in good]
     columns = ("id", "name", "model", "memory", "from", "description")
     print_table(columns, rows, flexible=("description",))
     for one in found:
-        if not isinstance(one, Personality):
-            say(f"\n{one.id} cannot be used:\n  " + one.reason.replace("\n", "\n  "))
+        if one.problem is not None:
+            say(f"\n{one.id} cannot be used:\n  " + one.problem.replace("\n", "\n  "))
 
 
 @app.command()
@@ -37,9 +44,20 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print its settings and its prompt."""
-    from gateway.cli.output import print_json, say
+    run(_show(personality, as_json=as_json))
 
-    one = _personalities().get(personality)
+
+async def _show(personality: str, *, as_json: bool) -> None:
+    from gateway.cli.client import connected
+    from gateway.cli.names import check_names
+    from gateway.cli.output import print_json, say
+    from gateway.errors import PersonalityError
+
+    check_names(personality=personality)
+    async with connected() as client:
+        one = (await client.personalities.get(personality)).personality
+    if one.problem is not None:
+        raise PersonalityError(one.problem)
     if as_json:
         print_json(_value(one))
         return
@@ -70,10 +88,20 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make the files of a new one, for you to edit; a running gateway has it at once."""
+    run(_create(personality, name, description, copy_of, as_json=as_json))
+
+
+async def _create(personality: str, name: str | None, description: str, copy_of: str | None, *, as_json: bool) -> None:
+    from gateway.cli.client import connected
+    from gateway.cli.names import check_names
     from gateway.cli.output import print_json, say
     from gateway.domain.personalities.files import SETTINGS_NAME, SOUL_NAME
+    from gateway.files.home import data_directory
 
-    directory = _personalities().create(personality, name=name, description=description, copy_of=copy_of)
+    check_names(personality=personality)
+    async with connected(makes=True) as client:
+        made = await client.personalities.create(personality, name=name, description=description, copy_of=copy_of)
+    directory = data_directory() / made.personality.source
     if as_json:
         print_json({"id": personality, "directory": directory})
         return
@@ -81,18 +109,8 @@ def create(
     say(f"  /personality {personality}")
 
 
-def _personalities() -> Any:
-    from gateway.domain.personalities import Personalities
-    from gateway.files.home import data_directory
-    from gateway.runtime.logs import configure_logs
-
-    configure_logs("critical", "text")
-    return Personalities(data_directory())
-
-
-def _value(one: Any) -> dict[str, Any]:
+def _value(one: Personality) -> dict[str, Any]:
     """Every field of a personality, and why it cannot be used where that is so."""
-    values = {field.name: getattr(one, field.name) for field in fields(one)}
-    if "traits" in values:
-        values["traits"] = dict(values["traits"])
-    return {"is_broken": "reason" in values, **values}
+    if one.problem is not None:
+        return {"is_broken": True, "id": one.id, "reason": one.problem, "source": one.source}
+    return {"is_broken": False, **one.model_dump(exclude={"problem"}, by_alias=False)}

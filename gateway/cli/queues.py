@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gateway.cli.options import LARGEST_ID, AsJson, run
-from gateway.messages import ConversationRef
 
-if TYPE_CHECKING:
-    from gateway.sdk.client import AsyncEthos
+if TYPE_CHECKING:  # only the command that runs loads what it needs
+    from gateway.sdk.models.deliveries import Delivery, DeliveryState
 
 app = typer.Typer(help="See messages and replies that wait or failed; retry or drop them.", no_args_is_help=True)
 
@@ -62,103 +58,59 @@ def drop(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
 
 
 async def _list(queue: Queue, state: State | None, channel: str | None, limit: int, *, as_json: bool) -> None:
-    from gateway.cli.data import opened_store
+    from gateway.cli.client import connected
     from gateway.cli.output import print_json, print_table, say
-    from gateway.files.home import data_directory
-    from gateway.store.deliveries import Delivery
 
-    found: Sequence[Delivery] = ()
-    stored = "ready" if state is not None and state.value == "waiting" else state and state.value
-    async with opened_store(data_directory()) as store:
-        if store is not None:
-            found = await store.deliveries.unsettled(queue, state=stored, channel=channel, limit=limit)
+    wanted: DeliveryState | None = None if state is None else state.value
+    async with connected() as client:
+        asked = client.deliveries.list(queue, state=wanted, channel=channel, limit=limit)
+        found = [row async for row in asked]
     if as_json:
-        print_json([asdict(row) for row in found])
+        print_json([_value(row) for row in found])
     elif not found:
         say("Nothing waits, and nothing failed." if state is None and channel is None else "There is none.")
     else:
         columns = ("id", "when", "channel", "conversation", "state", "tries", "reason", "text")
         table = [
-            (
-                row.seq,
-                row.begun_at,
-                row.conversation.channel,
-                row.conversation.conversation,
-                "waiting" if row.state == "ready" else row.state,
-                row.attempts,
-                row.error,
-                row.text,
-            )
+            (row.seq, row.begun_at, row.channel, row.conversation, row.state, row.attempts, row.error, row.text)
             for row in found
         ]
         print_table(columns, table, flexible=("conversation", "reason", "text"))
 
 
 async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_json: bool) -> None:
-    from gateway.cli.asking import GatewayUnreachable
-    from gateway.cli.named import NotNamed
+    from gateway.cli.client import connected
     from gateway.cli.output import print_json, say
     from gateway.files.home import data_directory
+    from gateway.files.running_gateway import running_gateway
+    from gateway.sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
+    from gateway.services.caller import NotNamed
 
-    home = data_directory()
-    try:
-        place, is_told = await _change_by_gateway(home, queue, seq, what), True
-    except GatewayUnreachable:
-        place = await _change_in_store(home, queue, seq, what)
-        is_told = place is not None and wake(home, queue, place)
-    if place is None:
-        which = "dead letter" if what == "retry" else "message that waits or is dead"
-        raise NotNamed(
-            f"there is no {which} with the id {seq} in the {queue}; `ethos deliveries list {queue}` shows them"
-        )
-    outcome = "ready" if what == "retry" else "dropped"
-    if as_json:
-        print_json({"seq": seq, "outcome": outcome, "conversation": asdict(place), "is_taken_up": is_told})
-    elif what == "drop":
-        say(f"Message {seq} is dropped.")
-    else:
-        say("The running gateway takes it up now." if is_told else "It is taken up when the gateway starts.")
-
-
-async def _change_by_gateway(
-    home: Path, queue: Queue, seq: int, what: Literal["retry", "drop"]
-) -> ConversationRef | None:
-    """The conversation whose row was changed; None where there is none that could be. Raises as `ask_gateway`."""
-    from gateway.cli.asking import ask_gateway
-
-    async def change(client: AsyncEthos) -> ConversationRef | None:
-        from gateway.sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
-
+    is_taken_up = running_gateway(data_directory()) is not None
+    async with connected() as client:
         deliveries = client.deliveries
         try:
             row = await (deliveries.retry(queue, seq) if what == "retry" else deliveries.drop(queue, seq))
-        except (NotFoundError, ConflictError, UnprocessableEntityError):
-            return None
-        return ConversationRef(channel=row.channel, conversation=row.conversation, thread=row.thread)
-
-    return await ask_gateway(home, change)
-
-
-async def _change_in_store(
-    home: Path, queue: Queue, seq: int, what: Literal["retry", "drop"]
-) -> ConversationRef | None:
-    from gateway.cli.data import opened_store
-
-    async with opened_store(home) as store:
-        if store is None:
-            return None
-        return await (store.deliveries.retry if what == "retry" else store.deliveries.drop)(queue, seq)
+        except (NotFoundError, ConflictError, UnprocessableEntityError) as error:
+            which = "dead letter" if what == "retry" else "message that waits or is dead"
+            raise NotNamed(
+                f"there is no {which} with the id {seq} in the {queue}; `ethos deliveries list {queue}` shows them"
+            ) from error
+    outcome = "ready" if what == "retry" else "dropped"
+    if as_json:
+        print_json({"seq": seq, "outcome": outcome, "conversation": _place(row), "is_taken_up": is_taken_up})
+    elif what == "drop":
+        say(f"Message {seq} is dropped.")
+    else:
+        say("The running gateway takes it up now." if is_taken_up else "It is taken up when the gateway starts.")
 
 
-def wake(home: Path, queue: Queue, place: ConversationRef) -> bool:
-    """Tell the running gateway that a conversation's queue was changed; whether there is one, and it knows."""
-    from gateway.app.control import NotReached, ask
-    from gateway.files.running_gateway import running_gateway
+def _place(row: Delivery) -> dict[str, str | None]:
+    return {"channel": row.channel, "conversation": row.conversation, "thread": row.thread}
 
-    if running_gateway(home) is None:
-        return False
-    try:
-        ask(home, {"do": "wake", "queue": queue, **asdict(place)})
-    except NotReached:
-        return False
-    return True
+
+def _value(row: Delivery) -> dict[str, object]:
+    """A row as the commands print it in JSON."""
+    state = "ready" if row.state == "waiting" else row.state
+    own = row.model_dump(exclude={"channel", "conversation", "thread", "state"}, by_alias=False)
+    return {**own, "conversation": _place(row), "state": state}

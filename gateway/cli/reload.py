@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from gateway.cli.options import AsJson
+from gateway.cli.client import connected
+from gateway.cli.options import AsJson, run
 
 
 def reload(as_json: AsJson = False) -> None:
     """Have the running gateway read config.yaml again; on any error it goes on with the last good one."""
-    from gateway.app.control import NotReached, ask
+    run(_reload(as_json=as_json))
+
+
+async def _reload(*, as_json: bool) -> None:
     from gateway.cli.errors import EXIT_CONFIG, EXIT_UNAVAILABLE, fail
     from gateway.cli.output import print_json, say
     from gateway.files.home import data_directory
@@ -18,20 +22,16 @@ def reload(as_json: AsJson = False) -> None:
     home = data_directory()
     if running_gateway(home) is None:
         fail(f"no gateway runs on {home}; `ethos serve` reads the configuration when it starts", EXIT_UNAVAILABLE)
-    try:
-        # Connections that are exchanged may take their time to end.
-        answer = ask(home, {"do": "reload"}, timeout_s=180.0)
-    except NotReached as error:
-        fail(str(error), EXIT_UNAVAILABLE)
-        return
-    problems, at_once, at_restart = (answer.get(name, []) for name in ("problems", "at_once", "at_restart"))
+    async with connected() as client:
+        done = await client.system.reload()
     if as_json:
-        print_json({name: value for name, value in answer.items() if name != "ok"})
-        raise typer.Exit(EXIT_CONFIG if problems else 0)
-    if problems:
-        fail("\n".join([*problems, "nothing was taken over; the gateway goes on with the last good one"]), EXIT_CONFIG)
-    for warning in answer.get("warnings", []):
+        print_json(done.model_dump(by_alias=False))
+        raise typer.Exit(EXIT_CONFIG if done.problems else 0)
+    if done.problems:
+        told = [*done.problems, "nothing was taken over; the gateway goes on with the last good one"]
+        fail("\n".join(told), EXIT_CONFIG)
+    for warning in done.warnings:
         say(f"warning: {warning}")
-    say(f"Taken over: {', '.join(at_once)}" if at_once else "Nothing has changed that can be taken over.")
-    if at_restart:
-        say(f"Waiting for a restart: {', '.join(at_restart)}")
+    say(f"Taken over: {', '.join(done.at_once)}" if done.at_once else "Nothing has changed that can be taken over.")
+    if done.at_restart:
+        say(f"Waiting for a restart: {', '.join(done.at_restart)}")

@@ -8,32 +8,31 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
 from gateway.cli.errors import EXIT_TEMPORARY, fail
-from gateway.config import OFFLINE, Config
-from gateway.config.file import CONFIG_NAME, Loaded, load_config
-from gateway.config.secrets import is_unset_variable
-from gateway.errors import ConfigError, DataDirectoryLocked
+from gateway.errors import DataDirectoryLocked
 from gateway.files.home import LOG_NAME, TOKEN_NAME, data_directory
 
-if TYPE_CHECKING:  # 0.3 s that no other command needs
+if TYPE_CHECKING:  # 0.4 s that neither other commands need, nor a chat with a gateway that runs
     from gateway.app.gateway import Gateway
+    from gateway.config import Config
+    from gateway.config.file import Loaded
     from gateway.runtime.systemd import ServiceManager
     from gateway.web.server import WebServer
 
-T = TypeVar("T")
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "text", "json"]
 
 SOON_S = 0.5  # an end that takes longer is explained
-LOOK_S = 0.5  # between two looks at whether the gateway of another chat is still there
+PATIENCE_S = 10.0  # as long as another command may take, or a gateway to start or to end
+LOOK_S = 0.05
 # So many more objects than before, in place of Python's 700, let the collector look for cycles among the young ones.
 YOUNG_OBJECTS = 5_000
 
@@ -47,6 +46,7 @@ def serve(
     log_format: Annotated[LogFormat | None, typer.Option(help="In place of `log.format`.")] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
+    _collect_seldom()  # while all is loaded, which takes a tenth longer else
     adapt = partial(_with_log, level=log_level, style=log_format)
     is_chat = _is_terminal() if chat is None else chat
     try:
@@ -72,7 +72,6 @@ def chat(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer, when piped.")] = 600.0,
 ) -> None:
     """Talk to the agent in this terminal, through the running gateway or one of its own."""
-    home = data_directory()
     options = {
         "conversation": conversation,
         "words": " ".join(words) if words else None,
@@ -80,17 +79,12 @@ def chat(
         "is_by_lines": lines,
         "timeout_s": timeout,
     }
-    try:
-        config = _loaded().config
-    except ConfigError as error:
-        talk = _talk_to_running(home, error, options)
-    else:
-        talk = _chat(home, config, options)
-    sys.exit(asyncio.run(talk))
+    sys.exit(asyncio.run(_chat(data_directory(), options)))
 
 
 def _loaded() -> Loaded:
     """The configuration of the data directory, once that is whole."""
+    from gateway.config.file import load_config
     from gateway.ops.backup.placing import finish_broken_off
 
     home = data_directory()
@@ -100,21 +94,22 @@ def _loaded() -> Loaded:
 
 
 async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], *, is_chat: bool) -> int:
+    from gateway.app.gateway import Gateway
+    from gateway.cli.chat import chat as talk
     from gateway.runtime.systemd import ServiceManager
 
     config = adapt(loaded.config)
-    terminal = _terminal_channel(config) if is_chat else None
     _configure_logs(config)
     async with AsyncExitStack() as stack:
-        gateway = _gateway(home, config)
+        gateway = Gateway(home, config)
         gateway.reloading.adapt = adapt
         await stack.enter_async_context(gateway)
         _collect_seldom()
         log = None
-        if terminal is not None:  # the terminal belongs to the chat
+        if is_chat:  # the terminal belongs to the chat
             log = stack.enter_context(_open_log(home))
             _configure_logs(config, log)
-        is_watched_by_person = terminal is not None or _has_terminal()
+        is_watched_by_person = is_chat or _has_terminal()
         stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, *((signal.SIGHUP,) if is_watched_by_person else ()))
         manager = ServiceManager()
         if not is_watched_by_person:
@@ -128,11 +123,10 @@ async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], 
         typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
         if await gateway.lacks_owner():
             typer.echo(f"Owner:    {await _how_to_own(gateway)}", err=True)
-        if terminal is None:
+        if not is_chat:
             await gateway.run(stop)
             return 0
-        options = {"is_interactive": True, "advice": _see_log(home)}
-        return await _talk_beside(gateway.run, _talk(home, config, terminal, options), stop)
+        return await _talk_beside(gateway.run, talk(home, is_interactive=True, advice=_see_log(home)), stop)
 
 
 def _collect_seldom() -> None:
@@ -142,6 +136,9 @@ def _collect_seldom() -> None:
 
 
 def _model_told(home: Path, config: Config) -> str:
+    from gateway.config import OFFLINE
+    from gateway.config.file import CONFIG_NAME
+
     if config.model == OFFLINE:
         init = "ethos init --force" if (home / CONFIG_NAME).exists() else "ethos init"
         return f"offline demo model (understands a few sentences); connect a real one: `{init}`"
@@ -185,87 +182,52 @@ async def _how_to_own(gateway: Gateway) -> str:
     return f"none yet; to become it, send `/owner {code}` to the agent within the hour"
 
 
-def _gateway(home: Path, config: Config, **options: Any) -> Gateway:
-    """A gateway that tells other processes where its terminal chat listens, should the file not say it any more."""
-    from gateway.app.gateway import Gateway
-
-    gateway = Gateway(home, config, **options)
-
-    async def tell(_request: Mapping[str, Any]) -> Mapping[str, Any]:
-        name = _terminal_channel(gateway.config)
-        return {"terminal": name, "socket": None if name is None else str(_socket(home, gateway.config, name))}
-
-    gateway.control.add("terminal", tell)
-    return gateway
-
-
-async def _talk_to_running(home: Path, error: ConfigError, options: dict[str, Any]) -> int:
-    """The configuration is broken, and a gateway that runs goes on with the last good one: so does the chat.
-
-    Raises:
-        ConfigError: none runs, or it has no terminal channel.
-    """
-    from gateway.app.control import NotReached, ask
-    from gateway.cli.chat import chat as talk
-
-    try:
-        answer = await asyncio.to_thread(ask, home, {"do": "terminal"})
-    except NotReached:
-        raise error from None
-    if answer["terminal"] is None:
-        raise error
-    problems = [problem for problem in error.problems if not is_unset_variable(problem)]  # a client needs no secret
-    for problem in problems:
-        typer.echo(f"warning: {problem}", err=True)
-    if problems:
-        typer.echo("The running gateway goes on with the last good configuration; `ethos config check`.", err=True)
-    return await talk(Path(answer["socket"]), state_dir=home / "channels" / answer["terminal"], **options)
-
-
-async def _chat(home: Path, config: Config, options: dict[str, Any]) -> int:
+async def _chat(home: Path, options: dict[str, Any]) -> int:
     """Attach to a running gateway; where there is none, run one for as long as the chat lasts."""
-    terminal = _terminal_channel(config)
-    if terminal is None:
-        raise ConfigError(["no channel of the kind `cli` is configured; add `terminal: {kind: cli}` to `channels`"])
-    _configure_logs(config)  # what the start has to say goes to the standard error, and no answer is mixed with it
-    try:
-        async with _gateway(home, config, only=[terminal], is_served=False) as gateway:
-            # At a keyboard Ctrl-C is a key; without one, the signal itself ends the wait for the answer.
-            stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
-            talk = _talk(home, config, terminal, {**options, "advice": _see_log(home)})
-            return await _logging_to_file(home, config, _talk_beside(gateway.run, talk, stop))
-    except DataDirectoryLocked as locked:
-        # Its holder may be just starting, or have no terminal channel.
-        options["patience_s"] = 2.0
-        options["advice"] = f"Yet process {locked.pid} is running on {home}: see `ethos status`, or restart it."
-        return await _talk_beside(
-            partial(_stand_in, home, config, terminal), _talk(home, config, terminal, options), asyncio.Event()
-        )
-
-
-async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Event) -> None:
-    """Where another chat has lent us its gateway, and ends, run one in its place; `ethos serve` is waited for."""
+    from gateway.cli.chat import chat as talk
     from gateway.files.running_gateway import running_gateway
 
-    is_lent = True
-    while not stop.is_set():
-        process = await asyncio.to_thread(running_gateway, home)
-        if process is not None and process.started_at is not None:
-            is_lent = process.url is None  # only a chat's has no web server
-        elif process is None and is_lent:
-            with contextlib.suppress(DataDirectoryLocked):  # another chat was faster
-                async with _gateway(home, config, only=[terminal], is_served=False) as gateway:
-                    await _logging_to_file(home, config, gateway.run(stop))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await stop.wait()
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + PATIENCE_S
+    while True:
+        process = running_gateway(home)
+        if process is None:
+            with contextlib.suppress(DataDirectoryLocked):  # another command was faster
+                return await _chat_alone(home, options)
+        elif process.started_at is not None or clock() >= give_up_at:
+            return await _until_told(talk(home, **options), is_interactive=options["is_interactive"])
+        await asyncio.sleep(LOOK_S)
 
 
-async def _logging_to_file(home: Path, config: Config, work: Awaitable[T]) -> T:
-    """Do the work with the log out of the way: the terminal belongs to the chat."""
-    with _open_log(home) as log:
-        _configure_logs(config, log)
-        return await work
+async def _until_told(talk: Coroutine[Any, Any, int], *, is_interactive: bool) -> int:
+    """Chat; a signal ends it in order, so that what was not sent is put away."""
+    talking = asyncio.create_task(talk)
+    if is_interactive:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, talking.cancel)
+    await asyncio.wait([talking])
+    return 0 if talking.cancelled() else talking.result()
+
+
+async def _chat_alone(home: Path, options: dict[str, Any]) -> int:
+    """Run a gateway for as long as the chat lasts; other chats may use it, too.
+
+    Raises:
+        DataDirectoryLocked: another process has the directory.
+        ConfigError: the configuration is wrong.
+    """
+    _collect_seldom()  # as in `serve`
+    from gateway.app.gateway import Gateway
+    from gateway.cli.chat import chat as talk
+
+    config = _loaded().config
+    _configure_logs(config)  # what the start has to say goes to the standard error, and no answer is mixed with it
+    async with Gateway(home, config, only=(), is_served=False) as gateway:
+        # At a keyboard Ctrl-C is a key; without one, the signal itself ends the wait for the answer.
+        stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
+        with _open_log(home) as log:  # the terminal belongs to the chat
+            _configure_logs(config, log)
+            return await _talk_beside(gateway.run, talk(home, **options, advice=_see_log(home)), stop)
 
 
 def _with_log(config: Config, *, level: LogLevel | None, style: LogFormat | None) -> Config:
@@ -308,29 +270,12 @@ async def _talk_beside(
     return 0 if talking.cancelled() else talking.result()
 
 
-async def _talk(home: Path, config: Config, terminal: str, options: dict[str, Any]) -> int:
-    from gateway.cli.chat import chat as talk
-
-    return await talk(_socket(home, config, terminal), state_dir=home / "channels" / terminal, **options)
-
-
-def _socket(home: Path, config: Config, terminal: str) -> Path:
-    from adapters.cli import socket_path
-
-    return socket_path(config.channels[terminal].settings, home / "channels" / terminal)
-
-
 def _open_log(home: Path) -> TextIO:
     def opener(path: str, flags: int) -> int:
         return os.open(path, flags, 0o600)
 
     # the name of a file may hold what is no character, and a line of the log that name
     return open(home / LOG_NAME, "a", encoding="utf-8", errors="backslashreplace", opener=opener)
-
-
-def _terminal_channel(config: Config) -> str | None:
-    """The first enabled channel of the kind `cli`."""
-    return next((name for name, channel in config.channels.items() if channel.kind == "cli" and channel.enabled), None)
 
 
 def _is_terminal() -> bool:

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import typer
 
 from gateway.cli.options import AsJson, run
-from gateway.cli.process import HealthUnknown, ask_health
-from gateway.files.running_gateway import GatewayProcess, running_gateway
+from gateway.files.running_gateway import running_gateway
 
 State = Literal["ok", "degraded", "failing", "not_responding", "not_running", "starting"]
 
@@ -83,6 +82,7 @@ def status(as_json: AsJson = False) -> None:
 
 async def look() -> Status:
     """Ask the gateway that runs, and the database."""
+    from gateway.cli.process import HealthUnknown, ask_health
     from gateway.files.home import data_directory
 
     home = data_directory()
@@ -93,11 +93,12 @@ async def look() -> Status:
     known: dict[str, Any] = {"pid": process.pid, "url": process.url, "started_at": process.started_at}
     known |= {"home": home, "queues": queues}
     try:
-        health = ask_health(home, process)
+        health = ask_health(home)
     except HealthUnknown as unknown:
-        if process.url is not None:
-            problems = [str(unknown), *problems]
-        return Status(state=_state_by_word(process), memory_late=memory_late, problems=problems, **known)
+        if process.started_at is None:
+            return Status(state="starting", memory_late=memory_late, problems=problems, **known)
+        problems = [str(unknown), *problems]
+        return Status(state="not_responding", memory_late=memory_late, problems=problems, **known)
     verdict = health.get("status")
     return Status(
         state=verdict if verdict in ("ok", "degraded", "starting") else "failing",
@@ -112,13 +113,6 @@ async def look() -> Status:
         problems=[*health.get("problems", []), *problems],
         **known,
     )
-
-
-def _state_by_word(process: GatewayProcess) -> State:
-    """By what the process left, when it was not to be asked: one that serves no web page is known by its lock only."""
-    if process.started_at is None:
-        return "starting"
-    return "ok" if process.url is None else "not_responding"
 
 
 async def _stored(home: Path) -> tuple[dict[str, list[Mapping[str, Any]]] | None, int | None, list[str]]:

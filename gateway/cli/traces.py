@@ -61,9 +61,8 @@ def search(
 ) -> None:
     """Find facts of the trace memory, as the agent finds them."""
     from gateway.cli.memory_traces import search_memory
-    from gateway.traces.search import Wanted
 
-    run(search_memory(Wanted(query=query, limit=limit), user, personality, explain=explain, as_json=as_json))
+    run(search_memory(query, limit, user, personality, explain=explain, as_json=as_json))
 
 
 @app.command()

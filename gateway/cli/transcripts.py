@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gateway.cli.data import opened_store
-from gateway.cli.named import NotNamed, find_user, labels
+from gateway.cli.client import connected
+from gateway.cli.names import check_names, labels
 from gateway.cli.output import local, print_json, print_table, say
-from gateway.domain.sessions import SessionMessage
 from gateway.files.atomic import check_id
-from gateway.files.home import data_directory
-from gateway.files.positions.validation import did_you_mean
-from gateway.messages import ConversationRef
-from gateway.store.sqlite import SqliteStore
 
-_SUGGESTED_AMONG = 1_000
+if TYPE_CHECKING:  # a command that only prints its help needs no client
+    from gateway.sdk.models.sessions import FoundMessage, Message, Session
 
 
 async def list_sessions(user: str | None, *, limit: int, as_json: bool) -> None:
     """Print sessions, the newest first."""
-    home = data_directory()
-    async with opened_store(home) as store:
-        user_id = await _user(home, store, user)
-        sessions = [] if store is None else await store.sessions.list_sessions(user_id=user_id, limit=limit)
-    names = await labels(home)
+    check_names(user=user)
+    async with connected() as client:
+        sessions = [session async for session in client.sessions.list(user=user, limit=limit)]
+        names = {} if as_json else await labels(client)
     if as_json:
-        print_json([asdict(session) for session in sessions])
+        print_json([_session_value(session) for session in sessions])
     elif not sessions:
         say("No session yet.")
     else:
@@ -35,9 +29,9 @@ async def list_sessions(user: str | None, *, limit: int, as_json: bool) -> None:
             (
                 session.id,
                 session.updated_at,
-                names.get(session.user_id, session.user_id),
-                session.personality_id,
-                _place(session.conversation),
+                names.get(session.user, session.user),
+                session.personality,
+                _place(session),
                 session.title,
             )
             for session in sessions
@@ -53,70 +47,106 @@ async def show_session(session_id: str, *, as_json: bool) -> None:
         InvalidId: the id is malformed.
         NotNamed: there is no such session.
     """
-    home = data_directory()
+    from gateway.sdk.errors import NotFoundError
+    from gateway.services.caller import NotNamed
+
     check_id("session", session_id)
-    async with opened_store(home) as store:
-        session = None if store is None else await store.sessions.session(session_id)
-        if store is None or session is None:
-            raise await _unknown(store, session_id)
-        messages = await store.sessions.messages(session_id)
+    async with connected() as client:
+        try:
+            transcript = await client.sessions.export(session_id)
+        except NotFoundError as error:
+            raise NotNamed(f"{error}; `ethos sessions list` shows them") from error
+        names = {} if as_json else await labels(client)
+    session, messages = transcript.session, transcript.messages
     if as_json:
-        print_json({**asdict(session), "messages": [asdict(message) for message in messages]})
+        print_json({**_session_value(session), "messages": [_message_value(session, one) for one in messages]})
         return
-    names = await labels(home)
-    where = f"{_place(session.conversation)}, {names.get(session.user_id, session.user_id)}"
+    where = f"{_place(session)}, {names.get(session.user, session.user)}"
     say(f"{session.id}  {session.title or '(no title)'}\n{where}, since {local(session.created_at)}")
     for message in messages:
-        say(f"\n{local(message.created_at)}  {_heading(message, names)}")
+        say(f"\n{local(message.at)}  {_heading(message, names)}")
         say("\n".join(f"  {line}" if line else "" for line in message.text.split("\n")))
 
 
 async def search_sessions(query: str, user: str | None, *, limit: int, as_json: bool) -> None:
     """Print messages that have all words of the query, the best first."""
-    home = data_directory()
-    async with opened_store(home) as store:
-        user_id = await _user(home, store, user)
-        hits = [] if store is None else await store.sessions.search_messages(query, user_id=user_id, limit=limit)
+    check_names(user=user)
+    async with connected() as client:
+        hits = await client.sessions.search(query, user=user, limit=limit)
     if as_json:
-        print_json([asdict(hit) for hit in hits])
+        print_json([_hit_value(hit) for hit in hits])
     elif not hits:
         say("Nothing was found. Try fewer or other words.")
     else:
-        rows = [(hit.session_id, hit.created_at, hit.role, hit.snippet) for hit in hits]
+        rows = [(hit.session, hit.at, hit.role, hit.text) for hit in hits]
         print_table(("session", "when", "role", "found"), rows, flexible=("found",))
 
 
-async def _user(home: Path, store: SqliteStore | None, wanted: str | None) -> str | None:
-    """The id of the user that was named, who may be known by old sessions only."""
-    if wanted is None:
-        return None
-    try:
-        return await find_user(home, wanted)
-    except NotNamed:
-        if store is not None and ":" not in wanted and await store.sessions.list_sessions(user_id=wanted, limit=1):
-            return wanted
-        raise
+def _session_value(session: Session) -> Mapping[str, Any]:
+    """A session as the commands print it in JSON."""
+    return {
+        "id": session.id,
+        "key": session.key,
+        "user_id": session.user,
+        "personality_id": session.personality,
+        "conversation": {
+            "channel": session.channel,
+            "conversation": session.conversation,
+            "thread": session.thread,
+        },
+        "title": session.title,
+        "created_at": session.created_at,
+        "updated_at": session.updated_at,
+        "summary": session.summary,
+        "summary_until": session.summary_until,
+        "is_tainted": session.is_tainted,
+    }
 
 
-async def _unknown(store: SqliteStore | None, session_id: str) -> NotNamed:
-    known = [] if store is None else await store.sessions.list_sessions(limit=_SUGGESTED_AMONG)
-    near = did_you_mean(session_id, [session.id for session in known])
-    return NotNamed(f"there is no session {session_id}{near}; `ethos sessions list` shows them")
+def _message_value(session: Session, message: Message) -> Mapping[str, Any]:
+    return {
+        "id": message.id,
+        "session_id": session.id,
+        "turn_id": message.turn,
+        "role": message.role,
+        "personality_id": message.personality,
+        "user_id": message.user,
+        "text": message.text,
+        "created_at": message.at,
+        "tool_name": message.tool,
+        "tool_call_id": message.tool_call,
+        "is_superseded": message.is_superseded,
+        "author": message.author,
+        "is_tainted": message.is_tainted,
+    }
 
 
-def _place(conversation: ConversationRef) -> str:
-    thread = f" / {conversation.thread}" if conversation.thread else ""
-    return f"{conversation.channel}: {conversation.conversation}{thread}"
+def _hit_value(hit: FoundMessage) -> Mapping[str, Any]:
+    return {
+        "message_id": hit.message,
+        "session_id": hit.session,
+        "role": hit.role,
+        "personality_id": hit.personality,
+        "snippet": hit.text,
+        "score": hit.score,
+        "created_at": hit.at,
+        "is_tainted": hit.is_tainted,
+    }
 
 
-def _heading(message: SessionMessage, names: Mapping[str, str]) -> str:
+def _place(session: Session) -> str:
+    thread = f" / {session.thread}" if session.thread else ""
+    return f"{session.channel}: {session.conversation}{thread}"
+
+
+def _heading(message: Message, names: Mapping[str, str]) -> str:
     match message.role:
         case "user":
-            text = names.get(message.user_id, message.user_id)
+            text = names.get(message.user, message.user)
         case "assistant":
-            text = message.personality_id
+            text = message.personality
         case "tool_call":
-            text = f"{message.personality_id} calls {message.tool_name}"
+            text = f"{message.personality} calls {message.tool}"
         case _:
-            text = f"{message.tool_name} returns"
+            text = f"{message.tool} returns"
     return f"{text} (another answer took its place)" if message.is_superseded else text

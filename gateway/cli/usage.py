@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ import typer
 from gateway.cli.options import AsJson, run
 
 if TYPE_CHECKING:
-    from gateway.agent.budgets import DayUsage
+    from gateway.sdk.models.system import UsageRow
 
 
 class Part(StrEnum):
@@ -24,12 +23,13 @@ class Part(StrEnum):
     MODEL = "model"
 
 
-_OF: dict[Part, Callable[[DayUsage], str]] = {
-    Part.DAY: lambda row: row.day,
-    Part.USER: lambda row: row.user_id,
-    Part.PERSONALITY: lambda row: row.personality_id,
+_OF: dict[Part, Callable[[UsageRow], str]] = {
+    Part.DAY: lambda row: row.day.isoformat(),
+    Part.USER: lambda row: row.user,
+    Part.PERSONALITY: lambda row: row.personality,
     Part.MODEL: lambda row: row.model,
 }
+_FIGURES = {"turns", "calls", "input_tokens", "output_tokens", "cost_usd"}
 _KEYS = {Part.USER: "user_id", Part.PERSONALITY: "personality_id"}
 
 
@@ -44,64 +44,46 @@ def usage(
 
 
 async def _usage(days: int, wanted: str | None, by: Sequence[Part], *, as_json: bool) -> None:
-    from datetime import UTC, datetime, timedelta
-
-    from gateway.cli.data import opened_store, operator_config
-    from gateway.cli.named import find_user
+    from gateway.cli.client import connected
+    from gateway.cli.names import check_names, labels
     from gateway.cli.output import print_json
-    from gateway.config.values import zone_of
-    from gateway.files.home import data_directory
 
-    home = data_directory()
-    zone = zone_of(operator_config(home).budgets.time_zone)
-    since = (datetime.now(UTC).astimezone(zone).date() - timedelta(days=days - 1)).isoformat()
-    user_id = None if wanted is None else await find_user(home, wanted)
-    rows: Sequence[DayUsage] = []
-    async with opened_store(home) as store:
-        if store is not None:
-            rows = await store.usage.spent(since=since, user_id=user_id)
+    check_names(user=wanted)
+    async with connected() as client:
+        rows = (await client.system.usage(days=days, user=wanted)).rows
+        names = await labels(client) if rows and Part.USER in by and not as_json else {}
     sums = _sums(rows, by)
     if as_json:
-        figures = ("turns", "calls", "input_tokens", "output_tokens", "cost_usd")
-        named = [(key, {name: asdict(total)[name] for name in figures}) for key, total in sums]
         parts = [_KEYS.get(part, part.value) for part in by]
-        print_json([{**dict(zip(parts, key, strict=True)), **found} for key, found in named])
+        print_json(
+            [
+                {**dict(zip(parts, key, strict=True)), **total.model_dump(include=_FIGURES, by_alias=False)}
+                for key, total in sums
+            ]
+        )
     else:
-        await _print(sums, by, days)
+        _print(sums, by, days, names)
 
 
-def _sums(rows: Sequence[DayUsage], by: Sequence[Part]) -> list[tuple[tuple[str, ...], DayUsage]]:
+def _sums(rows: Sequence[UsageRow], by: Sequence[Part]) -> list[tuple[tuple[str, ...], UsageRow]]:
     """Each combination of what is asked for, with its sums, in the order of the rows."""
-    from dataclasses import replace
-
-    sums: dict[tuple[str, ...], DayUsage] = {}
+    sums: dict[tuple[str, ...], UsageRow] = {}
     for row in rows:
         key = tuple(_OF[part](row) for part in by)
         before = sums.get(key)
-        sums[key] = (
-            row
-            if before is None
-            else replace(
-                before,
-                turns=before.turns + row.turns,
-                calls=before.calls + row.calls,
-                input_tokens=before.input_tokens + row.input_tokens,
-                output_tokens=before.output_tokens + row.output_tokens,
-                cost_usd=before.cost_usd + row.cost_usd,
-            )
-        )
+        added = {} if before is None else {name: getattr(before, name) + getattr(row, name) for name in _FIGURES}
+        sums[key] = row.model_copy(update=added)
     return list(sums.items())
 
 
-async def _print(sums: Sequence[tuple[tuple[str, ...], DayUsage]], by: Sequence[Part], days: int) -> None:
-    from gateway.cli.named import labels
+def _print(
+    sums: Sequence[tuple[tuple[str, ...], UsageRow]], by: Sequence[Part], days: int, names: dict[str, str]
+) -> None:
     from gateway.cli.output import print_table, say
-    from gateway.files.home import data_directory
 
     if not sums:
         say("Nothing was spent today." if days == 1 else f"Nothing was spent in the last {days} days.")
         return
-    names = await labels(data_directory()) if Part.USER in by else {}
     columns = (*(part.value for part in by), "turns", "calls", "tokens in", "tokens out", "USD")
     rows = []
     for key, total in sums:

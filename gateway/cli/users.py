@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway.cli import people, privacy
+from gateway.cli.client import connected
 from gateway.cli.options import AsJson, run
+
+if TYPE_CHECKING:
+    from gateway.sdk.models.people import Link, Person
 
 app = typer.Typer(help="See who is who, let people in, and say what they may do.", no_args_is_help=True)
 app.add_typer(people.pairing, name="pairing")
@@ -30,25 +35,19 @@ Who = Annotated[str, typer.Argument(help="A user id or an account, `kind:id`.")]
 @app.command()
 def show(user: Who, as_json: AsJson = False) -> None:
     """Print one person: the accounts, and the links that brought them together."""
-    from gateway.cli.links import show_user
-
-    run(show_user(user, as_json=as_json))
+    run(_show(user, as_json=as_json))
 
 
 @app.command()
 def link(user: Who, other: Who, as_json: AsJson = False) -> None:
     """Make two users one, as they could themselves; the one who was there first keeps the id. Both are told."""
-    from gateway.cli.links import link_users
-
-    run(link_users(user, other, is_one_kept=False, as_json=as_json))
+    run(_link(user, other, is_one_kept=False, as_json=as_json))
 
 
 @app.command()
 def merge(user: Who, other: Who, as_json: AsJson = False) -> None:
     """Make two users one, and let the first keep the id, even if it is the newer one. Both are told."""
-    from gateway.cli.links import link_users
-
-    run(link_users(user, other, is_one_kept=True, as_json=as_json))
+    run(_link(user, other, is_one_kept=True, as_json=as_json))
 
 
 @app.command()
@@ -57,49 +56,122 @@ def unlink(
     as_json: AsJson = False,
 ) -> None:
     """Take a link back, however old it is. Both are told."""
-    from gateway.cli.links import unlink_user
-
-    run(unlink_user(which, as_json=as_json))
+    run(_unlink(which, as_json=as_json))
 
 
 async def _list(*, as_json: bool) -> None:
-    from gateway.cli.named import identities
     from gateway.cli.output import print_json, print_table, say
-    from gateway.files.home import data_directory
-    from gateway.people.identity import User
 
-    def since(user: User) -> object:
-        return min((account.first_seen_at for account in user.accounts if account.first_seen_at), default=None)
-
-    home = data_directory()
-    users = await identities(home).users()
-    roles = await people.given_roles(home, users) if users else {}
+    async with connected() as client:
+        found = [person async for person in client.people.list()]
+    found.reverse()  # who was there first comes first
     if as_json:
         print_json(
             [
                 {
-                    "id": user.id,
-                    "role": roles.get(user.id),
-                    "since": since(user),
-                    "accounts": [
-                        {
-                            "key": account.key,
-                            "label": account.label,
-                            "first_seen_at": account.first_seen_at,
-                            "via": account.via,
-                        }
-                        for account in user.accounts
-                    ],
+                    "id": person.id,
+                    "role": person.assigned_role,
+                    "since": _since(person),
+                    "accounts": _accounts_json(person),
                 }
-                for user in users
+                for person in found
             ]
         )
-    elif not users:
+    elif not found:
         say("There are no users yet; the first person who writes becomes one.")
     else:
         rows = [
-            (user.id, roles.get(user.id, "of the channel"), since(user), account.key, account.label, account.via)
-            for user in users
-            for account in user.accounts
+            (
+                person.id,
+                person.assigned_role or "of the channel",
+                _since(person),
+                account.key,
+                account.label,
+                account.via,
+            )
+            for person in found
+            for account in person.accounts
         ]
         print_table(("id", "role", "since", "account", "name", "via"), rows, flexible=("account", "name"))
+
+
+async def _show(wanted: str, *, as_json: bool) -> None:
+    from gateway.cli.output import print_json, print_table, say
+
+    async with connected() as client:
+        person = await client.people.get(wanted)
+    if as_json:
+        links = [_link_json(link) for link in person.links]
+        print_json({"id": person.id, "ids": person.ids, "accounts": _accounts_json(person), "links": links})
+        return
+    say(person.id + (f", with what {', '.join(person.ids[1:])} wrote before" if person.ids[1:] else ""))
+    if person.accounts:
+        rows = [(one.key, one.label, one.first_seen_at, one.via) for one in person.accounts]
+        print_table(("account", "name", "since", "via"), rows, flexible=("account", "name"))
+    if person.links:
+        say("")
+        rows_of_links = [
+            (link.id, link.linked_at, link.absorbed, link.survivor, link.by, link.state, link.undo_until)
+            for link in person.links
+        ]
+        columns = ("link", "since", "was", "is", "by", "state", "undo until")
+        print_table(columns, rows_of_links, flexible=("was", "is"))
+
+
+async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> None:
+    from gateway.cli.output import print_json, say
+    from gateway.people.linking.texts import day
+
+    async with connected(makes=True) as client:
+        made = await client.people.link(one, other, is_one_kept=is_one_kept)
+    link = made.link
+    if link is None and as_json:
+        print_json({"account": other, "user": made.person.id})
+    elif link is None:
+        say(f"{other} is {made.person.id}, from its first message on. To take it back, remove its line from the map.")
+    elif as_json:
+        print_json(_link_json(link))
+    else:
+        if link.state == "linked":
+            say(f"Linked: {', '.join(link.accounts)} belong to {link.survivor} now.")
+        else:
+            say("Decided. It is finished when the answers that are being written have ended.")
+        say(_told(link))
+        until = day(link.undo_until)
+        say(f"`ethos people unlink {link.absorbed}` takes it back; they can themselves until {until}.")
+
+
+async def _unlink(which: str, *, as_json: bool) -> None:
+    from gateway.cli.output import print_json, say
+
+    async with connected(makes=True) as client:
+        link = await client.people.unlink(which)
+    if as_json:
+        print_json(_link_json(link))
+        return
+    say(f"No longer linked: {link.absorbed} has {', '.join(link.accounts) or 'no accounts'} again.")
+    say(_told(link))
+
+
+def _since(person: Person) -> object:
+    return min((account.first_seen_at for account in person.accounts if account.first_seen_at), default=None)
+
+
+def _accounts_json(person: Person) -> list[Mapping[str, Any]]:
+    return [one.model_dump(include={"key", "label", "first_seen_at", "via"}, by_alias=False) for one in person.accounts]
+
+
+def _link_json(link: Link) -> Mapping[str, Any]:
+    names = ("id", "survivor", "absorbed", "accounts", "by", "linked_at", "undo_until", "state")
+    return {**{name: getattr(link, name) for name in names}, "told": link.notified}
+
+
+def _told(link: Link) -> str:
+    """Who hears of it, and when; asked once our own gateway, which does not run, has let go of the data directory."""
+    from gateway.files.home import data_directory
+    from gateway.files.running_gateway import running_gateway
+
+    if not link.notified:
+        return "They are not told: no direct chat with them is known."
+    when = "Told" if running_gateway(data_directory()) is not None else "To be told when the gateway starts"
+    return f"{when}: {', '.join(link.notified)}."

@@ -90,20 +90,3 @@ def _entries(name: str, before: object, after: object) -> list[str]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return [name]
     return [f"{name}.{key}" for key in {**before, **after} if before.get(key) != after.get(key)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reloaded:
-    """What became of a reload.
-
-    Attributes:
-        problems: why nothing was taken over, one line for people each; empty when all went well.
-        at_once: settings that were taken over.
-        at_restart: settings that changed, and wait for a restart.
-        warnings: what works and is not wise.
-    """
-
-    problems: tuple[str, ...] = ()
-    at_once: tuple[str, ...] = ()
-    at_restart: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()

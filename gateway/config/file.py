@@ -161,6 +161,16 @@ def _sections(values: Any) -> dict[str, dict[str, Any]]:
     return {name: item for name, item in values.items() if isinstance(item, dict)} if isinstance(values, dict) else {}
 
 
+def core_keys(channels: Any) -> Any:
+    """The channels without what is their adapters'; another value as it is."""
+    if not isinstance(channels, dict):
+        return channels
+    return {
+        name: {key: section[key] for key in _CORE_KEYS & section.keys()} if isinstance(section, dict) else section
+        for name, section in channels.items()
+    }
+
+
 def _is_off(section: dict[str, Any]) -> bool:
     """Whether a channel's `enabled` will be read as false; `no` and `off` are text in YAML 1.2, and understood too."""
     return str(section.get("enabled")).lower() in _OFF

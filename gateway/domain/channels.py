@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -46,8 +46,10 @@ class ChannelStatus:
 class Channels:
     """By their names. `supervisor.Supervisor` connects those of the configuration; the local one is always up."""
 
-    def __init__(self, local: ChannelAdapter | None = None) -> None:
+    def __init__(self, local: ChannelAdapter | None = None, *, kinds: Callable[[], Mapping[str, str]] = dict) -> None:
+        """There is none yet but the local one; `kinds` gives those of channels that have no adapter here, by name."""
         self._local = local
+        self._kinds = kinds
         self._status: dict[str, ChannelStatus] = {}
         self.configured: Mapping[str, ChannelAdapter] = {}
         """Connected or not; another mapping whenever there are others."""
@@ -84,7 +86,12 @@ class Channels:
     def kind(self, channel: str) -> str:
         """Its platform, the first half of an account's name; the channel's own name where it is not configured."""
         adapter = self.find(channel)
-        return channel if adapter is None else adapter.kind
+        return self._kinds().get(channel, channel) if adapter is None else adapter.kind
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kinds of all channels by name, also of those that have no adapter here."""
+        return {**self._kinds(), **{name: adapter.kind for name, adapter in self.all.items()}}
 
     def capabilities(self, channel: str) -> Capabilities | None:
         """What it can; None where it is not configured."""

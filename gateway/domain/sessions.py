@@ -15,6 +15,8 @@ SessionScope = Literal["conversation", "user"]
 TITLE_CHARS = 60
 LOCAL = "local"
 """The gateway's own channel, see `pipeline/local_channel.py`."""
+OPERATOR_ACCOUNT = "operator"
+"""The operator there, in the terminal and on the web page; all others hold an API key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+DIRECTORY_NAME = "chat"
+
 
 @dataclass(frozen=True, slots=True)
 class ChatState:
-    """Files in one directory, for this user only."""
+    """Files in one directory of the data directory, for this user only."""
 
-    directory: Path
+    home: Path
     conversation: str
+
+    @property
+    def directory(self) -> Path:
+        """Where they are."""
+        return self.home / DIRECTORY_NAME
 
     def history_file(self) -> Path:
         """What was typed, for the arrow keys; made if absent and possible."""

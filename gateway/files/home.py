@@ -6,7 +6,6 @@ start looks at them, and closes again what is open.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import stat
@@ -15,11 +14,9 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-import structlog
-
-from gateway.errors import ConfigError, DataDirectoryLocked, UnsafePath
+from gateway.errors import ConfigError, UnsafePath
 from gateway.files.atomic import make_private_directory, write_atomically
-from gateway.files.locks import HeldLock, hold, refuse_network_file_system
+from gateway.files.locks import refuse_network_file_system
 
 LOCK_NAME = ".gateway.lock"
 DATABASE_NAME = "ethos.sqlite"
@@ -27,17 +24,13 @@ RUNNING_NAME = "run/gateway.json"
 TOKEN_NAME = "web-token"  # noqa: S105 (a file's name)
 LOG_NAME = "gateway.log"
 
-# As long as `ethos status` may hold the lock of the data directory to see that no other process does.
-LOOK_S = 0.05
-
 _FOR_OTHERS = 0o077
 # What makes a directory one of ours. Somebody's home directory, given by mistake, is not changed.
 _OURS = frozenset([".gateway.lock", "ethos.sqlite", "config.yaml", "users", "web-token"])
-_BELOW = ("users", "personalities", "channels", "run", "secrets")
+_BELOW = ("users", "personalities", "channels", "chat", "run", "secrets")
 _FILES = ("config.yaml", "web-token", ".env", "gateway.log", ".gateway.lock")
 _DATABASES = ("ethos.sqlite", "traces.")
 _SHOWN = 5
-_log = structlog.get_logger(__name__)
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
@@ -66,19 +59,6 @@ def prepare_home(home: Path) -> None:
     for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
         make_private_directory(directory)
     refuse_network_file_system(home)
-
-
-async def take(home: Path) -> HeldLock:
-    """Take the directory. Somebody who only looks whether it is held has the lock for a moment, so try twice.
-
-    Raises:
-        DataDirectoryLocked: another process has it.
-    """
-    try:
-        return hold(home / LOCK_NAME)
-    except DataDirectoryLocked:
-        await asyncio.sleep(LOOK_S)
-        return hold(home / LOCK_NAME)
 
 
 def announce(home: Path, url: str | None, started_at: datetime) -> Callable[[], None]:
@@ -115,11 +95,15 @@ def close_to_others(home: Path) -> None:
         except OSError as error:
             kept.append(f"{path} ({error.strerror})")
     if closed:
-        _log.warning(
-            "files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed)
-        )
+        _warn("files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed))
     if kept:
-        _log.warning("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
+        _warn("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
+
+
+def _warn(event: str, **facts: object) -> None:
+    import structlog  # noqa: PLC0415 (0.05 s that a command need not wait)
+
+    structlog.get_logger(__name__).warning(event, **facts)
 
 
 def _close_home(home: Path, mode: int, names: set[str]) -> None:
@@ -130,7 +114,7 @@ def _close_home(home: Path, mode: int, names: set[str]) -> None:
         home.chmod(0o700)
     except OSError as error:
         raise UnsafePath(f"{home} is open to other users and cannot be closed: {error.strerror}; {wanted}") from error
-    _log.warning(
+    _warn(
         "the data directory was readable by other users; now only by you",
         amount=1,
         paths=[str(home)],

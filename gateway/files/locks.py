@@ -111,7 +111,6 @@ class FileLock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go."""
         place, fd = self._place, self._fd
         if place is None or fd is None:
             raise RuntimeError("the lock is not held")

@@ -7,6 +7,7 @@ killed.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -15,9 +16,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from gateway.errors import EthosError
+from gateway.errors import DataDirectoryLocked, EthosError
 from gateway.files.home import LOCK_NAME, RUNNING_NAME, TOKEN_NAME
-from gateway.files.locks import holder_pid
+from gateway.files.locks import HeldLock, hold, holder_pid
+
+LOOK_S = 0.05
+"""As long as `ethos status` may hold the lock of the data directory to see that no other process does."""
+PATIENCE_S = 10.0
+"""As long as one command may take, or a gateway to start or to end, while another process waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,31 @@ def running_gateway(home: Path) -> GatewayProcess | None:
     if left is None or left.pid != pid:
         return GatewayProcess(pid=pid, url=None, started_at=None)
     return left
+
+
+async def take(home: Path) -> HeldLock:
+    """Take the data directory, as soon as the commands that have it are done; a gateway that serves it keeps it.
+
+    Somebody who only looks whether it is held has the lock for a moment, so a gateway's is tried twice, too.
+
+    Raises:
+        DataDirectoryLocked: a gateway serves it, or one process holds it for longer than `PATIENCE_S`.
+    """
+    clock = asyncio.get_running_loop().time
+    holder: int | None = -1
+    tried, give_up_at = 0, 0.0
+    while True:
+        try:
+            return hold(home / LOCK_NAME)
+        except DataDirectoryLocked as locked:
+            if locked.pid != holder:
+                holder, give_up_at = locked.pid, clock() + PATIENCE_S
+            word = left_word(home)
+            is_served = word is not None and word.pid == holder
+            if clock() >= give_up_at or (is_served and tried):
+                raise
+        tried += 1
+        await asyncio.sleep(LOOK_S)
 
 
 def left_word(home: Path) -> GatewayProcess | None:

@@ -34,6 +34,23 @@ def listen(path: Path) -> socket.socket:
     return listening
 
 
+def is_served(path: Path) -> bool:
+    """Whether a process takes connections there.
+
+    Raises:
+        OSError: the place cannot be looked at.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as trying:
+        try:
+            with short_path(path) as short:
+                trying.connect(short)
+        except BlockingIOError:  # so many others wait that there is no room in its queue
+            return True
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            return False
+    return True
+
+
 def is_of_owner(connection: socket.socket) -> bool:
     """Whether the process at the other end runs as our user, or as root (SO_PEERCRED, unix(7))."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)

@@ -46,7 +46,7 @@ Published = Literal["placed", "overtaken", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class DocumentState:
     """What was found.
 
     Attributes:
@@ -72,7 +72,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedVersion:
     """The next version, on the disk but not in place."""
 
     path: Path
@@ -108,7 +108,7 @@ class AtomicDocument:
         self._note = path.with_name(f"{self._hidden}cut")
         self._archive_path = path.with_name(ARCHIVE_NAME)
 
-    def look(self, *, is_edited: bool = False) -> Look:
+    def look(self, *, is_edited: bool = False) -> DocumentState:
         """Read the file and what lies next to it; a file that an editor wrote is read until it rests."""
         snapshot = read_settled(self.path) if is_edited else read_once(self.path)
         evidence: dict[str, int] = {}
@@ -125,7 +125,7 @@ class AtomicDocument:
                 elif entry.name.endswith((".new", ".tmp")):
                     left.append(entry.name)
         exchanged = {self._staged_name(inode) for inode in evidence.values()} if left else set()
-        return Look(
+        return DocumentState(
             data=snapshot.data if snapshot else b"",
             signature=snapshot.signature if snapshot else None,
             sha256=snapshot.sha256 if snapshot else HASH_OF_NOTHING,
@@ -137,12 +137,12 @@ class AtomicDocument:
             stale=tuple(name for name in left if name not in exchanged),
         )
 
-    def finish_exchange(self, look: Look) -> None:
+    def finish_exchange(self, look: DocumentState) -> None:
         """Make what gave way to a version of ours the version before: an editor may have saved it at that moment."""
         for name in look.replaced:
             self.path.with_name(name).replace(self._previous)
 
-    def has_applied(self, look: Look, key: Key) -> bool:
+    def has_applied(self, look: DocumentState, key: Key) -> bool:
         """Whether the evidence says that an update is in the file, or in a version of it that was replaced since."""
         mark = _mark(key)
         names = [name for name in look.evidence if mark in name]
@@ -166,7 +166,7 @@ class AtomicDocument:
         """The version before, as it is now: an editor that had it open may have saved into it."""
         return read_settled(self._previous)
 
-    def stage(self, data: bytes, keys: Sequence[Key], look: Look) -> Staged:
+    def stage(self, data: bytes, keys: Sequence[Key], look: DocumentState) -> StagedVersion:
         """Write the next version, durably, and then its evidence.
 
         Raises:
@@ -192,14 +192,14 @@ class AtomicDocument:
                 f"{self.path} could not be written: {error.strerror}. The old text is untouched."
             ) from error
         self._step("linked")
-        return Staged(path=path, evidence=tuple(evidence), signature=signature)
+        return StagedVersion(path=path, evidence=tuple(evidence), signature=signature)
 
-    def unstage(self, staged: Staged) -> None:
+    def unstage(self, staged: StagedVersion) -> None:
         """Take the next version back."""
         self._take_back_cut()
         self._remove(staged.path, staged.evidence)
 
-    def publish(self, staged: Staged, look: Look, cut: bytes) -> Published:
+    def publish(self, staged: StagedVersion, look: DocumentState, cut: bytes) -> Published:
         """Put the next version in place, durably, if the file is still the one that was looked at.
 
         Raises:
@@ -245,13 +245,13 @@ class AtomicDocument:
     def _staged_name(self, inode: int) -> str:
         return f"{self._hidden}{inode}.new"
 
-    def _is_staged(self, look: Look, name: str) -> bool:
+    def _is_staged(self, look: DocumentState, name: str) -> bool:
         if not look.staged:
             return False
         signature = sign(self.path.with_name(name))
         return signature is not None and signature.inode in look.staged
 
-    def _swap(self, staged: Staged, look: Look) -> bool:
+    def _swap(self, staged: StagedVersion, look: DocumentState) -> bool:
         """Put the next version in place, and what was there, whatever it is by now, in the place of the version before.
 
         Returns:
@@ -276,7 +276,7 @@ class AtomicDocument:
         staged.path.replace(self.path)
         return True
 
-    def _is_still(self, look: Look) -> bool:
+    def _is_still(self, look: DocumentState) -> bool:
         """Compare the signature, and then the bytes: a clock of 4 ms tells two quick saves as one."""
         if sign(self.path) != look.signature:
             return False
@@ -306,7 +306,7 @@ class AtomicDocument:
                 return int(end)
         return None
 
-    def _archive(self, cut: bytes, staged: Staged) -> None:
+    def _archive(self, cut: bytes, staged: StagedVersion) -> None:
         """Append what was cut, once: a note says where the archive ended, until the shorter file is in place."""
         self._take_back_cut()
         fd = os.open(self._archive_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

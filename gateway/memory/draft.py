@@ -1,4 +1,4 @@
-"""From a file's bytes and what is wished to the bytes that come after, one recorded change at a time. Pure."""
+"""From the bytes of a file and what is asked for to the bytes that come after, one recorded change at a time. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gateway.errors import MemoryConflict
 from gateway.memory import rules
 from gateway.memory.delta import Delta
-from gateway.memory.journal import Ask, Change, EntryOutcome, Key
+from gateway.memory.journal import Change, EntryOutcome, JournalRequest, Key
 from gateway.protocols import MemoryUpdate
 
 
@@ -22,7 +22,7 @@ class PendingChange:
         expected_version: the hash that the document must have; None where any will do.
     """
 
-    ask: Ask
+    request: JournalRequest
     data: bytes | None = None
     expected_version: str | None = None
 
@@ -36,8 +36,8 @@ class Draft:
         hash: of these.
         cut: the bytes that go to the archive.
         changes: in order; each starts from where the one before ends.
-        outcomes: of every wish that has one.
-        conflicts: the wishes whose document is not what they expected.
+        outcomes: of every change that has one.
+        conflicts: the changes whose document is not what they expected.
     """
 
     after: bytes
@@ -48,31 +48,32 @@ class Draft:
     conflicts: dict[Key, MemoryConflict] = field(default_factory=dict)
 
 
-def draft(base: bytes, wishes: Sequence[PendingChange], *, max_bytes: int) -> Draft:
-    """Apply the wishes in order to `base`, then cut what is too long."""
+def draft(base: bytes, pending: Sequence[PendingChange], *, max_bytes: int) -> Draft:
+    """Apply the changes in order to `base`, then cut what is too long."""
     text = rules.decode(base)
     hasher = hashlib.sha256(base)
     result = Draft(after=base, hash=hasher.hexdigest())
-    for wish in wishes:
+    for each in pending:
         before_hash = result.hash
-        if wish.expected_version not in (None, before_hash):
-            result.conflicts[wish.ask.key] = MemoryConflict(
-                proposed=rules.show(wish.data or b""), current=rules.show(result.after), current_version=before_hash
+        if each.expected_version not in (None, before_hash):
+            result.conflicts[each.request.key] = MemoryConflict(
+                proposed=rules.show(each.data or b""), current=rules.show(result.after), current_version=before_hash
             )
             continue
-        if wish.data is not None:
-            text, after = rules.decode(wish.data), wish.data
+        if each.data is not None:
+            text, after = rules.decode(each.data), each.data
         else:
-            changed = rules.apply(text, update_of(wish.ask))
+            changed = rules.apply(text, update_of(each.request))
             if changed is None:
-                result.outcomes[wish.ask.key] = "no_match"
+                result.outcomes[each.request.key] = "no_match"
                 continue
             text, after = changed, rules.encode(changed)
         delta = Delta.between(result.after, after)
         hasher = _hashed(hasher, result.after, after)
         result.hash = hasher.hexdigest()
-        result.changes.append(Change(ask=wish.ask, hash_before=before_hash, hash_after=result.hash, delta=delta))
-        result.outcomes[wish.ask.key] = "applied"
+        change = Change(request=each.request, hash_before=before_hash, hash_after=result.hash, delta=delta)
+        result.changes.append(change)
+        result.outcomes[each.request.key] = "applied"
         result.after = after
     if result.changes and len(result.after) > max_bytes:
         _cut(result, max_bytes)
@@ -98,14 +99,14 @@ def _cut(result: Draft, max_bytes: int) -> None:
     result.changes.append(replace(last, hash_after=result.hash, delta=delta))
 
 
-def update_of(ask: Ask) -> MemoryUpdate:
-    """The update that an ask came from.
+def update_of(request: JournalRequest) -> MemoryUpdate:
+    """The update that a request came from.
 
     Raises:
         ValueError: it came from none.
     """
-    match ask.action:
+    match request.action:
         case "add" | "replace" | "remove":
-            return MemoryUpdate(action=ask.action, store=ask.store, content=ask.content)
+            return MemoryUpdate(action=request.action, store=request.store, content=request.content)
         case _:
-            raise ValueError(f"a {ask.action} is no update")
+            raise ValueError(f"a {request.action} is no update")

@@ -27,7 +27,7 @@ FEW_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class MergedEdit:
     """The saved text, with what it had not seen.
 
     Attributes:
@@ -49,7 +49,7 @@ class Fitted:
 
 def fit(
     saved: bytes, saved_at: datetime, ours: bytes, newest_first: Sequence[PastChange], *, is_late: bool = False
-) -> Fitted:
+) -> MergedEdit:
     """Unite what a person saved with what was written since they read the text. Takes time for texts that are large.
 
     Args:
@@ -66,24 +66,24 @@ def fit(
         opened_before = min(saved_at, datetime.fromisoformat(last))
     unread = _unread(saved, saved_at, ours, _recent(opened_before, newest_first), least)
     if not unread:
-        return Fitted(saved)
+        return MergedEdit(saved)
     base = ours
     for entry in unread:
         if (delta := entry.delta) is not None:
             base = delta.revert(base)
     texts = (rules.to_newlines(rules.decode(each)) for each in (base, saved, ours))
     merged, displaced = merge_for_mine(*texts)
-    return Fitted(rules.encode(merged), unread, displaced)
+    return MergedEdit(rules.encode(merged), unread, displaced)
 
 
-def both(first: Fitted, late: Fitted, ours: bytes, newest_first: Sequence[PastChange]) -> Fitted:
+def both(first: MergedEdit, late: MergedEdit, ours: bytes, newest_first: Sequence[PastChange]) -> MergedEdit:
     """Two saves by hand of which neither knows the other, fitted to `ours`. Where both changed a line, both stay."""
     texts = (rules.to_newlines(rules.decode(each)) for each in (ours, first.data, late.data))
     merged, second_ones = merge_for_mine(*texts)
     if second_ones:
         merged = "\n".join([merged.removesuffix("\n"), *second_ones, ""])
     unread = first.unread or late.unread or newest_first[:1]
-    return Fitted(rules.encode(merged), unread, [*first.displaced, *late.displaced])
+    return MergedEdit(rules.encode(merged), unread, [*first.displaced, *late.displaced])
 
 
 def _unread(

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from gateway.errors import MemoryStoreError
 from gateway.memory import rules
-from gateway.memory.journal import Ask, EntryAction, EntryOutcome, JournalEntry, MemoryJournal
+from gateway.memory.journal import EntryAction, EntryOutcome, JournalEntry, JournalRequest, MemoryJournal
 
 _PAGE = 200
 
@@ -60,7 +60,7 @@ class History:
         """The newest entries of one document or of all, newest first; `before`: those that follow this id."""
         if document is not None and before is not None:
             last = await self._journal.entry(before)
-            if last is None or last.ask.document != document or last.position is None:
+            if last is None or last.request.document != document or last.position is None:
                 return []
             before = last.position
         return [await self._shown(entry) for entry in await self._journal.entries(document, limit, before)]
@@ -109,7 +109,7 @@ class History:
         if entry.delta is not None:
             return entry.delta.revert(after)
         position = entry.position or 0
-        earlier = await self._journal.entries(entry.ask.document, _PAGE, position)
+        earlier = await self._journal.entries(entry.request.document, _PAGE, position)
         for candidate in earlier:
             if candidate.outcome == "applied" and candidate.hash_after == entry.hash_before:
                 return await self.text_after(candidate)
@@ -124,7 +124,7 @@ class History:
             NoSuchEntry: they are not known any more.
         """
         return await asyncio.to_thread(
-            rebuilt, entry, await self._journal.chain(entry.ask.document, entry.position or 0)
+            rebuilt, entry, await self._journal.chain(entry.request.document, entry.position or 0)
         )
 
     async def _brought(self, entry: JournalEntry, wanted: bytes) -> bool:
@@ -138,30 +138,30 @@ class History:
             return True
 
     async def _shown(self, entry: JournalEntry) -> HistoryEntry:
-        ask: Ask = entry.ask
+        request: JournalRequest = entry.request
         return HistoryEntry(
             id=entry.id,
-            at=entry.written_at or ask.at,
-            document=ask.document,
-            personality_id=ask.scope.personality_id,
-            user_id=ask.scope.user_id,
-            channel=ask.scope.channel,
-            session_id=ask.scope.session_id,
-            turn_id=ask.scope.turn_id,
-            action=ask.action,
-            content=ask.content,
+            at=entry.written_at or request.at,
+            document=request.document,
+            personality_id=request.scope.personality_id,
+            user_id=request.scope.user_id,
+            channel=request.scope.channel,
+            session_id=request.scope.session_id,
+            turn_id=request.scope.turn_id,
+            action=request.action,
+            content=request.content,
             outcome=entry.outcome or "no_match",
             hash_before=entry.hash_before,
             hash_after=entry.hash_after,
             diff=await self._diff(entry),
-            refers_to=ask.refers_to,
-            author_id=ask.scope.author_id or ask.scope.user_id,
+            refers_to=request.refers_to,
+            author_id=request.scope.author_id or request.scope.user_id,
         )
 
     async def _diff(self, entry: JournalEntry) -> str:
         if entry.delta is not None:
             return difference(entry.delta.removed, entry.delta.inserted)
-        if entry.ask.action != "edit" or entry.checkpoint is None:
+        if entry.request.action != "edit" or entry.checkpoint is None:
             return ""
         try:
             return difference(await self.text_before(entry), entry.checkpoint)

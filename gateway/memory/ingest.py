@@ -88,7 +88,7 @@ class IngestStore(Protocol):
         """What waits, and when the next one is due."""
 
 
-class TakesFacts(Protocol):
+class FactExtractor(Protocol):
     """The two steps of a job; see `traces.turn_facts`."""
 
     async def extract(self, job: IngestJob, said: Said) -> str:
@@ -111,8 +111,7 @@ class TakesFacts(Protocol):
 class IngestWorker:
     """Does the jobs."""
 
-    def __init__(self, store: IngestStore, facts: TakesFacts) -> None:
-        """Nothing is read before `run`."""
+    def __init__(self, store: IngestStore, facts: FactExtractor) -> None:
         self._store = store
         self._facts = facts
         self._wanted = asyncio.Event()

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Literal, NamedTuple, Protocol
 
 from gateway.memory.delta import Delta
+from gateway.memory.paths import document_key
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 
 EntryAction = Literal["add", "replace", "remove", "write", "undo", "edit"]
@@ -34,7 +35,7 @@ _BYTES_PER_STEP = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class JournalRequest:
     """One change that somebody wants.
 
     Attributes:
@@ -64,16 +65,32 @@ class Ask:
         return self.action == "edit" and self.refers_to is None
 
 
+def requests_of(scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime) -> list[JournalRequest]:
+    """The updates of a turn, in their order."""
+    return [
+        JournalRequest(
+            scope=scope,
+            index=index,
+            document=document_key(scope, update.store) or "",
+            store=update.store,
+            action=update.action,
+            content=update.content,
+            at=at,
+        )
+        for index, update in enumerate(updates)
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an ask does to the bytes; hashes are SHA-256 in hex.
+    """What a request does to the bytes; hashes are SHA-256 in hex.
 
     Attributes:
         delta: None for an `edit` of a text that is not known any more.
         checkpoint: the whole text after it, for an `edit`.
     """
 
-    ask: Ask
+    request: JournalRequest
     hash_before: str
     hash_after: str
     delta: Delta | None
@@ -107,7 +124,7 @@ class JournalEntry:
     """
 
     id: int
-    ask: Ask
+    request: JournalRequest
     outcome: EntryOutcome | None = None
     position: int | None = None
     written_at: datetime | None = None
@@ -165,7 +182,7 @@ class Tail:
 class MemoryJournal(Protocol):
     """Where the journal is kept. The callers of `record` and `settle` hold the document's lock."""
 
-    async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
+    async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
         """Note what is not noted yet; returns the outcomes of those that are settled."""
 
     async def tail(self, document: str) -> Tail:

@@ -20,9 +20,9 @@ from gateway.memory import rules
 from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
-from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
+from gateway.memory.journal import HASH_OF_NOTHING, EntryAction, JournalRequest, MemoryJournal, requests_of
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
-from gateway.memory.read_cache import Kept, ReadCache
+from gateway.memory.read_cache import CachedText, ReadCache
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryContext,
@@ -108,17 +108,18 @@ class MarkdownFileMemoryProvider:
         check_ids(scope)
         if not updates:
             return SyncReport(outcomes=())
-        asks = self._asks(scope, updates)
-        documents = {(ask.document, ask.store) for ask in asks}
-        nowhere = {index for document, _ in documents for index in self._without_effect(document, asks)}
+        requests = _cleaned_requests(scope, updates)
+        documents = {(request.document, request.store) for request in requests}
+        nowhere = {index for document, _ in documents for index in self._without_effect(document, requests)}
         if len(documents) == 1 and not nowhere:
             [(document, store)] = documents
-            outcomes = await self._apply(document, store, scope, [PendingChange(ask=ask) for ask in asks])
+            outcomes = await self._apply(document, store, scope, [PendingChange(request=each) for each in requests])
             return SyncReport(outcomes=tuple(outcomes.values()))
         # A turn's updates are noted together; a writer would note those of its own document only.
-        work = [self._begin(asks, nowhere)]
+        work = [self._begin(requests, nowhere)]
         for document, store in documents:
-            mine = [PendingChange(ask=ask) for ask in asks if ask.document == document and ask.index not in nowhere]
+            own = [each for each in requests if each.document == document and each.index not in nowhere]
+            mine = [PendingChange(request=each) for each in own]
             if mine:
                 work.append(self._apply(document, store, scope, mine))
         noted, *made = await _all(work)
@@ -128,11 +129,7 @@ class MarkdownFileMemoryProvider:
     # ---- EditableMemory ---------------------------------------------------------------------------------------------
 
     async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
-        """The text of one store, empty where there is none yet.
-
-        Raises:
-            InvalidId: an id is malformed, or the store needs a user and there is none.
-        """
+        """See `EditableMemory.read`; an `InvalidId` where the store needs a user and there is none."""
         place = self._place(scope, store)
         snapshot = await asyncio.to_thread(self._snapshot, place)
         if snapshot is None:
@@ -208,8 +205,8 @@ class MarkdownFileMemoryProvider:
             return ""
         snapshot = await asyncio.to_thread(self._snapshot, place)
         data = b"" if snapshot is None else snapshot.data
-        wishes = [PendingChange(ask=ask) for ask in self._asks(scope, updates)]
-        return difference(data, draft(data, wishes, max_bytes=self._max_bytes).after)
+        pending = [PendingChange(request=request) for request in _cleaned_requests(scope, updates)]
+        return difference(data, draft(data, pending, max_bytes=self._max_bytes).after)
 
     async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
         """Bring back the bytes from before an entry; noted in the journal as a change of its own.
@@ -226,9 +223,9 @@ class MarkdownFileMemoryProvider:
         entry = await self._journal.entry(entry_id)
         if entry is None or entry.outcome != "applied" or entry.position is None or entry.hash_after is None:
             raise NoSuchEntry(f"entry {entry_id} is not a change that can be undone; `log` lists them")
-        place = self._place(scope, entry.ask.store)
-        if place.key != entry.ask.document:
-            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.ask.document}, not to {place.key}")
+        place = self._place(scope, entry.request.store)
+        if place.key != entry.request.document:
+            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.request.document}, not to {place.key}")
         data = await self._history.text_before(entry)
         return await self._put(place, scope, data, expected_version=entry.hash_after, action="undo", refers_to=entry_id)
 
@@ -270,25 +267,25 @@ class MarkdownFileMemoryProvider:
         except (FileError, OSError):  # the next read says why
             return None
 
-    async def _begin(self, asks: Sequence[Ask], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:
-        """Note the asks, and settle those that change nothing; returns what is known of them by that alone."""
-        settled = await self._journal.begin(asks)
-        nothing = [ask for ask in asks if ask.index in nowhere]
+    async def _begin(self, requests: Sequence[JournalRequest], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:
+        """Note the requests, and settle those that change nothing; returns what is known of them by that alone."""
+        settled = await self._journal.begin(requests)
+        nothing = [request for request in requests if request.index in nowhere]
         if nothing:
-            await self._journal.settle({ask.key: "no_match" for ask in nothing})
-        outcomes: dict[int, UpdateOutcome] = {ask.index: "no_match" for ask in nothing}
-        outcomes.update({ask.index: "replayed" for ask in asks if ask.key in settled})
+            await self._journal.settle({request.key: "no_match" for request in nothing})
+        outcomes: dict[int, UpdateOutcome] = {request.index: "no_match" for request in nothing}
+        outcomes.update({request.index: "replayed" for request in requests if request.key in settled})
         return outcomes
 
     async def _apply(
-        self, document: str, store: MemoryStoreName, scope: MemoryScope, wishes: Sequence[PendingChange]
+        self, document: str, store: MemoryStoreName, scope: MemoryScope, pending: Sequence[PendingChange]
     ) -> dict[int, UpdateOutcome]:
-        results = await self._writer(document, store).apply(scope, wishes)
+        results = await self._writer(document, store).apply(scope, pending)
         outcomes: dict[int, UpdateOutcome] = {}
-        for wish, result in zip(wishes, results, strict=True):
+        for each, result in zip(pending, results, strict=True):
             if isinstance(result, MemoryConflict):
                 raise result
-            outcomes[wish.ask.index] = result
+            outcomes[each.request.index] = result
         return outcomes
 
     async def _put(
@@ -303,7 +300,7 @@ class MarkdownFileMemoryProvider:
     ) -> MemoryDocument:
         """Put bytes in place under a key of their own: one scope may write many times."""
         scope = replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}")
-        ask = Ask(
+        request = JournalRequest(
             scope=scope,
             index=0,
             document=place.key,
@@ -313,26 +310,10 @@ class MarkdownFileMemoryProvider:
             at=datetime.now(UTC),
             refers_to=refers_to,
         )
-        wish = PendingChange(ask=ask, data=data, expected_version=expected_version)
-        await self._apply(place.key, place.store, scope, [wish])
+        each = PendingChange(request=request, data=data, expected_version=expected_version)
+        await self._apply(place.key, place.store, scope, [each])
         snapshot = await asyncio.to_thread(self._snapshot, place)
         return _document(place, data, snapshot.signature if snapshot else None)
-
-    @staticmethod
-    def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> list[Ask]:
-        now = datetime.now(UTC)
-        return [
-            Ask(
-                scope=scope,
-                index=index,
-                document=document_key(scope, update.store) or "",
-                store=update.store,
-                action=update.action,
-                content=rules.clean(update.content),
-                at=now,
-            )
-            for index, update in enumerate(updates)
-        ]
 
     def _place(self, scope: MemoryScope, store: MemoryStoreName) -> DocumentPlace:
         place = locate(self._root, scope, store)
@@ -354,25 +335,25 @@ class MarkdownFileMemoryProvider:
             )
         return writer
 
-    def _without_effect(self, document: str, asks: Sequence[Ask]) -> Iterator[int]:
-        """The asks of a document that can change nothing, in order: for them no lock and no directory is made."""
+    def _without_effect(self, document: str, requests: Sequence[JournalRequest]) -> Iterator[int]:
+        """The requests of a document that can change nothing, in order: for them no lock and no directory is made."""
         is_there = False
-        for ask in asks:
-            if ask.document != document:
+        for request in requests:
+            if request.document != document:
                 continue
-            has_effect = bool(document) and (ask.action == "replace" or bool(ask.content.strip()))
-            if has_effect and ask.action == "remove":
+            has_effect = bool(document) and (request.action == "replace" or bool(request.content.strip()))
+            if has_effect and request.action == "remove":
                 has_effect = is_there or os.path.lexists(f"{self._root}{os.sep}{document}")
             is_there = is_there or has_effect
             if not has_effect:
-                yield ask.index
+                yield request.index
 
     def _known(self, scope: MemoryScope) -> tuple[str | None, str | None] | None:
         """Both texts where both files are as they were read last, None where one must be read."""
         texts = []
         for store in STORES:
             key = document_key(scope, store)
-            kept = Kept(None, None) if key is None else self._texts.look(key)
+            kept = CachedText(None, None) if key is None else self._texts.look(key)
             if kept is None:
                 return None
             texts.append(kept.text)
@@ -408,6 +389,11 @@ class MarkdownFileMemoryProvider:
     def _snapshot(self, place: DocumentPlace) -> FileSnapshot | None:
         writer = self._writers.get(place.key)
         return read_settled(place.path, trusted=writer.trusted if writer else None)
+
+
+def _cleaned_requests(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> list[JournalRequest]:
+    cleaned = [replace(update, content=rules.clean(update.content)) for update in updates]
+    return requests_of(scope, cleaned, datetime.now(UTC))
 
 
 async def _all(work: Sequence[Awaitable[T]]) -> list[T]:

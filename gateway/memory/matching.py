@@ -48,7 +48,7 @@ Role = Literal["user", "assistant"]
 
 @dataclass(slots=True)
 class Match:
-    """One trace and what its score is made of; see `search.Found`."""
+    """One trace and what its score is made of; see `search.ScoredTrace`."""
 
     number: int
     place: Place | None
@@ -123,7 +123,7 @@ def _lift_together(together: Sequence[Match], questions: Collection[int]) -> Non
 def prefer_speakers(matches: Collection[Match], query: Query) -> None:
     """Prefer what was said by whom the question names, or asks for.
 
-    Where all are named, nobody is preferred. Of a person and an assistant it is the person whose words are asked for,
+    Where all are named, none is preferred. Of a person and an assistant it is the person whose words are asked for,
     unless the question is about what the assistant said; "remind me" may mean either.
     """
     names = {match.speaker for match in matches if match.speaker}

@@ -266,9 +266,13 @@ def notice(proposals: Sequence[Proposal], reviewer: Reviewer, *, is_direct: bool
 
 def choices(proposals: Sequence[Proposal], reviewer: Reviewer) -> tuple[Action, ...]:
     """What they may decide, as buttons; with the numbers where there are several."""
-    mine = [proposal.id for proposal in proposals if reviewer.may_decide(proposal)]
+    return buttons([proposal.id for proposal in proposals if reviewer.may_decide(proposal)])
+
+
+def buttons(numbers: Sequence[int]) -> tuple[Action, ...]:
+    """For a yes and a no to the first of these proposals; with their numbers where there are several."""
     return tuple(
-        Action(id=f"memory {verb} {number}", label=f"{label} {number}" if len(mine) > 1 else label)
-        for number in mine[:MAX_CHOICES]
+        Action(id=f"memory {verb} {number}", label=f"{label} {number}" if len(numbers) > 1 else label)
+        for number in numbers[:MAX_CHOICES]
         for verb, label in (("approve", "Remember it"), ("refuse", "Do not"))
     )

@@ -19,7 +19,7 @@ Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedText:
     """The text as a prompt shows it, None where it is blank or absent; `stamp` is None where there was no file."""
 
     stamp: Stamp | None
@@ -35,11 +35,11 @@ class ReadCache:
     def __init__(self, root: Path) -> None:
         """Keep nothing yet; `root` is the data directory, links resolved."""
         self._root = os.fspath(root)
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, CachedText] = OrderedDict()
         self._chars = 0
         self._lock = threading.Lock()
 
-    def look(self, key: str) -> Kept | None:
+    def look(self, key: str) -> CachedText | None:
         """What was kept, if the file is the one that was read; None where it must be read."""
         kept = self._kept.get(key)
         if kept is None:
@@ -62,7 +62,7 @@ class ReadCache:
         text = read()
         if os.fspath(real) == os.path.join(self._root, key) and before == self._stamp(key):  # noqa: PTH118 (no Path)
             is_quiet = before is None or max(before[:2]) / 1e9 < began_s - QUIET_S
-            self._keep(key, Kept(before, text) if is_quiet else None)
+            self._keep(key, CachedText(before, text) if is_quiet else None)
         return text
 
     def _stamp(self, key: str) -> Stamp | None:
@@ -73,7 +73,7 @@ class ReadCache:
             return None
         return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
-    def _keep(self, key: str, kept: Kept | None) -> None:
+    def _keep(self, key: str, kept: CachedText | None) -> None:
         with self._lock:
             self._chars -= _chars(self._kept.pop(key, None))
             if kept is not None:
@@ -84,5 +84,5 @@ class ReadCache:
                 self._chars -= _chars(oldest)
 
 
-def _chars(kept: Kept | None) -> int:
+def _chars(kept: CachedText | None) -> int:
     return 0 if kept is None or kept.text is None else len(kept.text)

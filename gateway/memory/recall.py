@@ -57,7 +57,7 @@ class Recall(Protocol):
         """Say that a turn of somebody in that role is committed. Returns at once; the work is done elsewhere."""
 
 
-def fitting(best_first: Iterable[Recollection], room_chars: int) -> list[Recollection]:
+def fit_recollections(best_first: Iterable[Recollection], room_chars: int) -> list[Recollection]:
     """Those whose section of the prompt is at most so long; one that is too long for the rest is left out."""
     chosen: list[Recollection] = []
     left_chars = room_chars - len(_section([]))

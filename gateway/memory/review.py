@@ -1,76 +1,35 @@
-"""What people do about the memory besides reading it: decide on proposals, ask where a line comes from, take back.
+"""What people do about proposals: read, word differently, approve, refuse.
 
-One place for the chat, the command line and whatever else shows it; each of them only says who asks.
+`gateway.services.memory` asks it for every surface, and says who asks.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
-from gateway.domain.roles import Role
 from gateway.errors import MemoryStoreError
 from gateway.memory.fact_changes import FactChange
-from gateway.memory.proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
+from gateway.memory.proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer
 from gateway.memory.sync import MemorySync
-from gateway.protocols import MemoryDocument, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
-
-_STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
-_LOOKED_AT = 200
+from gateway.protocols import MemoryScope, MemoryUpdate
 
 
 class NotReviewable(MemoryStoreError):
-    """The reviewer may see no such proposal or change, or it cannot be done any more; the text says what can."""
+    """It may not be decided by the reviewer, or not any more; the text says what can."""
 
 
-class MemoryChange(Protocol):
-    """One change of a document, as its history tells it; see `gateway.memory.history.HistoryEntry`."""
-
-    @property
-    def id(self) -> int: ...  # noqa: D102
-    @property
-    def at(self) -> datetime: ...  # noqa: D102
-    @property
-    def document(self) -> str: ...  # noqa: D102
-    @property
-    def author_id(self) -> str | None: ...  # noqa: D102
-    @property
-    def channel(self) -> str | None: ...  # noqa: D102
-    @property
-    def turn_id(self) -> str: ...  # noqa: D102
-    @property
-    def action(self) -> str: ...  # noqa: D102
-    @property
-    def outcome(self) -> str: ...  # noqa: D102
-    @property
-    def diff(self) -> str: ...  # noqa: D102
-    @property
-    def refers_to(self) -> int | None: ...  # noqa: D102
+class NoSuchProposal(NotReviewable):
+    """There is none, or none that the reviewer may see."""
 
 
-class MemoryWithHistory(MemoryProvider, Protocol):
-    """A memory that knows what it was before."""
+class ComparesMemory(Protocol):
+    """A memory that says what updates would change."""
 
     async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
         """What updates of one store would change in its text now, as a unified diff; empty for nothing."""
-
-    async def log(
-        self, scope: MemoryScope | None = None, store: MemoryStoreName = "memory", limit: int = 50
-    ) -> Sequence[MemoryChange]:
-        """The newest changes of a document, newest first."""
-
-    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
-        """The newest change that brought a line in."""
-
-    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
-        """Bring back the bytes from before a change.
-
-        Raises:
-            MemoryConflict: the text has changed since.
-        """
 
 
 class FactMemory(Protocol):
@@ -85,9 +44,6 @@ class FactMemory(Protocol):
 
     async def write(self, proposal: Proposal) -> bool:
         """Write what was approved, once however often it is called; False: not now, but later."""
-
-    async def origins(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
-        """Where the facts come from that the role may read and that hold all of these words, the best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,27 +67,13 @@ class FactOrigin:
     proposal: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a line of the memory comes from.
-
-    Attributes:
-        turn_id: of the turn in which it was said, also where the change had to wait for a yes.
-        proposal: None where it was applied at once.
-    """
-
-    change: MemoryChange
-    turn_id: str
-    proposal: Proposal | None
-
-
 class MemoryReview:
-    """Decides, explains and takes back, for those who may."""
+    """Decides on proposals, for those who may."""
 
     def __init__(
         self,
         store: ProposalStore,
-        memory: MemoryWithHistory,
+        memory: ComparesMemory,
         sync: MemorySync,
         facts: FactMemory | None = None,
     ) -> None:
@@ -146,8 +88,6 @@ class MemoryReview:
         """Turns and facts whose approved changes could not be written yet."""
         return self._sync.late + (0 if self._facts is None else self._facts.late)
 
-    # ---- proposals --------------------------------------------------------------------------------------------------
-
     async def waiting(self, reviewer: Reviewer) -> list[Proposal]:
         """What waits and the reviewer may see, oldest first."""
         return [one for one in await self._store.proposals() if reviewer.may_see(one)]
@@ -160,6 +100,17 @@ class MemoryReview:
         return (
             f"+{proposal.fact.content or proposal.fact.action}" if facts is None else await facts.difference(proposal)
         )
+
+    async def proposal(self, proposal_id: int, reviewer: Reviewer) -> Proposal:
+        """One.
+
+        Raises:
+            NoSuchProposal: there is none, or the reviewer may not see it.
+        """
+        proposal = await self._store.proposal(proposal_id)
+        if proposal is None or not reviewer.may_see(proposal):
+            raise NoSuchProposal(f"there is no proposal {proposal_id}; `proposals` lists those that wait")
+        return proposal
 
     async def approve(self, proposal_id: int, reviewer: Reviewer) -> Proposal:
         """Apply it, exactly once.
@@ -225,78 +176,7 @@ class MemoryReview:
         return decided
 
     async def _decidable(self, proposal_id: int, reviewer: Reviewer) -> Proposal:
-        proposal = await self._store.proposal(proposal_id)
-        if proposal is None or not reviewer.may_see(proposal):
-            raise NotReviewable(f"there is no proposal {proposal_id}; `proposals` lists those that wait")
+        proposal = await self.proposal(proposal_id, reviewer)
         if not reviewer.may_decide(proposal):
             raise NotReviewable(f"proposal {proposal_id} is about what others read, too, so the owner decides on it")
         return proposal
-
-    # ---- history ----------------------------------------------------------------------------------------------------
-
-    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> Origin:
-        """Where a line comes from.
-
-        Args:
-            scope: whose memory it stands in.
-            line: a line, or a part of one.
-            store: None looks into both, the user's first.
-
-        Raises:
-            NotReviewable: no change is known that brought it in.
-        """
-        change = await self._memory.why(scope, line, store)
-        if change is None:
-            raise NotReviewable(f"no change is known that brought in {json.dumps(line, ensure_ascii=False)}")
-        proposal = await self.proposal_of(change)
-        turn_id = change.turn_id if proposal is None else proposal.scope.turn_id
-        return Origin(change=change, turn_id=turn_id, proposal=proposal)
-
-    async def facts_about(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
-        """Where the facts come from that the role may read and that hold all of these words; none without traces."""
-        facts = self._facts
-        return () if facts is None else await facts.origins(scope, role, words)
-
-    async def proposal_of(self, change: MemoryChange) -> Proposal | None:
-        """The proposal that a change was, None where it was applied at once."""
-        number = proposal_number(change.turn_id)
-        return None if number is None else await self._store.proposal(number)
-
-    async def log(self, scope: MemoryScope, limit: int = 10) -> list[tuple[MemoryStoreName, MemoryChange]]:
-        """The newest changes of both documents, newest first."""
-        found: list[tuple[MemoryStoreName, MemoryChange]] = []
-        for store in _STORES:
-            if store == "memory" or scope.user_id is not None:
-                found += [(store, change) for change in await self._memory.log(scope, store, limit)]
-        return sorted(found, key=lambda pair: (pair[1].at, pair[1].id), reverse=True)[:limit]
-
-    async def undo(self, scope: MemoryScope, reviewer: Reviewer, entry_id: int | None = None) -> MemoryChange:
-        """Take back a change, or the reviewer's newest one; in one turn (of the scope) once, however often tried.
-
-        Raises:
-            NotReviewable: there is none that they may take back.
-            MemoryConflict: the text has changed since; carries both texts.
-        """
-        changes = await self.log(scope, _LOOKED_AT)
-        mine = next((one for _, one in changes if one.turn_id.startswith(f"{scope.turn_id}:")), None)
-        if mine is not None:  # an earlier try of the same turn did it
-            return next((one for _, one in changes if one.id == mine.refers_to), mine)
-        undone = {one.refers_to for _, one in changes if one.action == "undo"}
-        for store, change in changes:
-            is_wanted = change.id == entry_id if entry_id is not None else self._is_open(change, undone)
-            if is_wanted and self._may_undo(scope, store, change, reviewer):
-                await self._memory.undo(scope, change.id)
-                return change
-        which = "no change" if entry_id is None else f"no change {entry_id}"
-        raise NotReviewable(f"there is {which} that you may take back; `log` lists the changes")
-
-    @staticmethod
-    def _is_open(change: MemoryChange, undone: set[int | None]) -> bool:
-        return change.outcome == "applied" and change.action not in {"undo", "edit"} and change.id not in undone
-
-    @staticmethod
-    def _may_undo(scope: MemoryScope, store: MemoryStoreName, change: MemoryChange, reviewer: Reviewer) -> bool:
-        """One's own documents, and of shared ones what one has brought in; the owner all. A guest nothing shared."""
-        if reviewer.user_id is None or not is_shared(scope, store) or reviewer.role == "owner":
-            return True
-        return reviewer.role != "guest" and reviewer.is_called(change.author_id)

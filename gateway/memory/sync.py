@@ -164,7 +164,7 @@ class MemorySync:
     async def _gated(self, batch: Batch) -> AsyncGenerator[None]:
         """Keep others from reading and writing what the batch changes."""
         async with AsyncExitStack() as gates:
-            for owner in sorted(_owners(batch)):  # in one order, so that nobody waits in a circle
+            for owner in sorted(_owners(batch)):  # in one order, so that no two wait for each other
                 await gates.enter_async_context(self._gates.setdefault(owner, asyncio.Lock()))
             yield
 

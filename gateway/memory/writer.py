@@ -24,12 +24,22 @@ from gateway.errors import FileError, MemoryConflict
 from gateway.files.atomic import FileSnapshot, Signature, make_private_directory
 from gateway.files.locks import FileLock
 from gateway.memory import rules
-from gateway.memory.atomic_document import AtomicDocument, Look, Staged, Step
+from gateway.memory.atomic_document import AtomicDocument, DocumentState, StagedVersion, Step
 from gateway.memory.delta import Delta
 from gateway.memory.draft import Draft, PendingChange, draft
-from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, both, fit
+from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, MergedEdit, both, fit
 from gateway.memory.history import NoSuchEntry, rebuilt
-from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, EntryOutcome, Key, MemoryJournal, Tail, Write
+from gateway.memory.journal import (
+    HASH_OF_NOTHING,
+    MERGE,
+    Change,
+    EntryOutcome,
+    JournalRequest,
+    Key,
+    MemoryJournal,
+    Tail,
+    Write,
+)
 from gateway.memory.paths import DocumentPlace
 from gateway.protocols import MemoryScope, UpdateOutcome
 
@@ -51,12 +61,12 @@ _SAVING = timedelta(seconds=10)
 @dataclass(slots=True)
 class _Job:
     scope: MemoryScope
-    wishes: Sequence[PendingChange]
+    pending: Sequence[PendingChange]
     done: asyncio.Future[list[Result]]
 
 
 class DocumentWriter:
-    """Gathers the wishes of all tasks of an event loop for one document."""
+    """Gathers the changes of all tasks of an event loop for one document."""
 
     def __init__(
         self,
@@ -90,8 +100,8 @@ class DocumentWriter:
         known = None if self._rewriter is None else self._rewriter.known
         return None if known is None else known.signature
 
-    async def apply(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> list[Result]:
-        """Bring the wishes in, in order; what became of each.
+    async def apply(self, scope: MemoryScope, pending: Sequence[PendingChange]) -> list[Result]:
+        """Bring the changes in, in order; what became of each.
 
         A caller that is cancelled does not stop what it asked for.
 
@@ -99,7 +109,7 @@ class DocumentWriter:
             FileError: nothing of it was written now.
             StoreError: the journal could not be written.
         """
-        job = _Job(scope, wishes, asyncio.get_running_loop().create_future())
+        job = _Job(scope, pending, asyncio.get_running_loop().create_future())
         self._queue.append(job)
         if not self._is_draining:
             self._is_draining = True
@@ -131,13 +141,13 @@ class DocumentWriter:
                         rewriter = self._rewriter = self._new_rewriter(place)
                     async with FileLock(place.lock_path, self._lock_timeout_s):
                         jobs, self._queue = self._queue, []
-                        wishes = [wish for job in jobs for wish in job.wishes]
-                        noting = self._note(wishes)
-                        made = await _in_thread(rewriter.rewrite, jobs[0].scope, wishes)
+                        pending = [each for job in jobs for each in job.pending]
+                        noting = self._note(pending)
+                        made = await _in_thread(rewriter.rewrite, jobs[0].scope, pending)
                 except Exception as error:  # noqa: BLE001 (every caller gets it, and the next rewrite is a new try)
                     if not jobs:
                         jobs, self._queue = self._queue, []
-                    noting = noting or self._note([wish for job in jobs for wish in job.wishes])
+                    noting = noting or self._note([each for job in jobs for each in job.pending])
                     await asyncio.gather(noting, return_exceptions=True)  # what failed is tried again later
                     _fail(jobs, error)
                 else:
@@ -150,18 +160,18 @@ class DocumentWriter:
             _fail([*jobs, *self._queue], asyncio.CancelledError())  # none, unless the event loop is ending
             self._queue = []
 
-    def _note(self, wishes: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
+    def _note(self, pending: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
         """Have the journal note all that is asked for, at once; it takes its calls in order, so before the rewrite's.
 
         Returns:
             What was settled before.
         """
-        return asyncio.create_task(self._begin([wish.ask for wish in wishes if wish.data is None]))
+        return asyncio.create_task(self._begin([each.request for each in pending if each.data is None]))
 
-    async def _begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
-        if not asks:
+    async def _begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
+        if not requests:
             return {}
-        settled = await self._journal.begin(asks)
+        settled = await self._journal.begin(requests)
         self._step("begun")
         return settled
 
@@ -176,7 +186,7 @@ async def _in_thread(work: Callable[..., T], *args: object) -> T:
         raise
 
 
-async def _deliver(jobs: Sequence[_Job], made: Rewritten, noting: asyncio.Task[Mapping[Key, EntryOutcome]]) -> None:
+async def _deliver(jobs: Sequence[_Job], made: RewriteResult, noting: asyncio.Task[Mapping[Key, EntryOutcome]]) -> None:
     """Give each caller its own report once the journal has it; a key that two asked for was applied for the first."""
     try:
         settled = await noting
@@ -190,11 +200,11 @@ async def _deliver(jobs: Sequence[_Job], made: Rewritten, noting: asyncio.Task[M
     told: set[Key] = set()
     for job in jobs:
         results: list[Result] = []
-        for wish in job.wishes:
-            result = made.results[wish.ask.key]
-            is_old = wish.ask.key in settled or (wish.ask.key in told and result == "applied")
+        for each in job.pending:
+            result = made.results[each.request.key]
+            is_old = each.request.key in settled or (each.request.key in told and result == "applied")
             results.append("replayed" if is_old else result)
-            told.add(wish.ask.key)
+            told.add(each.request.key)
         if not job.done.done():
             job.done.set_result(results)
 
@@ -210,7 +220,7 @@ def _fail(jobs: Sequence[_Job], error: BaseException) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LastWrite:
     """Our own last write: its signature and hash, and the signature of the version that it replaced."""
 
     signature: Signature
@@ -219,8 +229,8 @@ class Known:
 
 
 @dataclass(slots=True)
-class Rewritten:
-    """What became of the wishes, and the journal's settling, which need not be waited for under the lock."""
+class RewriteResult:
+    """What became of the changes, and the journal's settling, which need not be waited for under the lock."""
 
     results: dict[Key, Result] = field(default_factory=dict)
     settled: Future[None] | None = None
@@ -272,22 +282,22 @@ class Rewriter:
         self._file = AtomicDocument(place.path, on_step)
         self._is_first = True
         self._settled: Future[None] | None = None
-        self.known: Known | None = None
+        self.known: LastWrite | None = None
 
-    def rewrite(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> Rewritten:
-        """Bring the wishes in, in order, each key once.
+    def rewrite(self, scope: MemoryScope, pending: Sequence[PendingChange]) -> RewriteResult:
+        """Bring the changes in, in order, each key once.
 
         Raises:
             FileError: nothing was written now.
             StoreError: the journal could not be written, and so the file was not.
         """
-        made = Rewritten()
+        made = RewriteResult()
         if self._settled is not None and self._settled.done() and self._settled.exception() is not None:
             self.known = None  # what is in place has to be settled first
-        unique = {wish.ask.key: wish for wish in reversed(wishes)}
-        ordered = [wish for wish in wishes if unique[wish.ask.key] is wish]
+        unique = {each.request.key: each for each in reversed(pending)}
+        ordered = [each for each in pending if unique[each.request.key] is each]
         for _ in range(_TRIES):
-            rest = [wish for wish in ordered if wish.ask.key not in made.results]
+            rest = [each for each in ordered if each.request.key not in made.results]
             published = self._attempt(made, scope, rest)
             if published == "overtaken":
                 self._attempt(made, scope, [])  # if this fails, the next rewrite sees it too
@@ -295,17 +305,17 @@ class Rewriter:
                 return made
         raise FileError(f"{self.place.path} is being saved by an editor again and again; the update is kept for later")
 
-    def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[PendingChange]) -> str:
+    def _attempt(self, made: RewriteResult, scope: MemoryScope, pending: Sequence[PendingChange]) -> str:
         look = self._file.look()
         if look.replaced:
             self._file.finish_exchange(look)
             look = self._file.look()
         self._step("looked")
-        found = [wish.ask.key for wish in wishes if self._file.has_applied(look, wish.ask.key)]
+        found = [each.request.key for each in pending if self._file.has_applied(look, each.request.key)]
         if found:
             self._call(self._journal.settle(dict.fromkeys(found, "applied"))).result()
             made.results.update(dict.fromkeys(found, "replayed"))
-        rest = [wish for wish in wishes if wish.ask.key not in made.results]
+        rest = [each for each in pending if each.request.key not in made.results]
         look, start = self._start(look, scope, rest)
         new = draft(start.data, rest, max_bytes=self._max_bytes)
         published = self._write(made, look, start, new)
@@ -315,17 +325,17 @@ class Rewriter:
             self._settle(made, start, new, look)
         return published
 
-    def _write(self, made: Rewritten, look: Look, start: _Start, new: Draft) -> str:
+    def _write(self, made: RewriteResult, look: DocumentState, start: _Start, new: Draft) -> str:
         is_new = new.after != look.data
         if not is_new and not _is_told(new):
             return "placed"
         changes = [*start.edits, *new.changes]
         write = Write(document=self.place.key, changes=changes, after=new.after, at=datetime.now(UTC))
         recording = self._call(self._journal.record(write))  # while the next version goes to the disk
-        staged: Staged | None = None
+        staged: StagedVersion | None = None
         try:
             if is_new:
-                staged = self._file.stage(new.after, [change.ask.key for change in changes], look)
+                staged = self._file.stage(new.after, [change.request.key for change in changes], look)
             settled = recording.result()
         except BaseException:
             if staged is not None:
@@ -341,17 +351,17 @@ class Rewriter:
             return "placed"
         published = self._file.publish(staged, look, new.cut)
         if published != "refused":
-            self.known = Known(staged.signature, new.hash, look.signature)
+            self.known = LastWrite(staged.signature, new.hash, look.signature)
         return published
 
-    def _settle(self, made: Rewritten, start: _Start, new: Draft, look: Look) -> None:
+    def _settle(self, made: RewriteResult, start: _Start, new: Draft, look: DocumentState) -> None:
         """Settle, and now and then tidy up: what is removed then was made durable before."""
         leftovers = len(look.evidence) + len(look.staged) + len(look.stale)
         is_due = leftovers >= (1 if self._is_first else _TIDY_AT)
         self._is_first = False
         outcomes = new.outcomes
         if _is_told(new) or new.after != look.data:
-            outcomes = {**dict.fromkeys((edit.ask.key for edit in start.edits), "applied"), **outcomes}
+            outcomes = {**dict.fromkeys((edit.request.key for edit in start.edits), "applied"), **outcomes}
         if not outcomes:
             return
         self._settled = made.settled = self._call(self._journal.settle(outcomes, is_durable=is_due))
@@ -362,7 +372,7 @@ class Rewriter:
 
     # ---- hand edits -------------------------------------------------------------------------------------------------
 
-    def _is_known(self, look: Look) -> bool:
+    def _is_known(self, look: DocumentState) -> bool:
         known = self.known
         return (
             known is not None
@@ -371,7 +381,9 @@ class Rewriter:
             and look.previous == known.previous
         )
 
-    def _start(self, look: Look, scope: MemoryScope, wishes: Sequence[PendingChange]) -> tuple[Look, _Start]:
+    def _start(
+        self, look: DocumentState, scope: MemoryScope, pending: Sequence[PendingChange]
+    ) -> tuple[DocumentState, _Start]:
         """What to start from; looks again when the file is not as any of us left it.
 
         It is the file's own text, but for two cases. A person saved a text that they had opened before our last
@@ -393,13 +405,13 @@ class Rewriter:
             return look, self._edited(tail, tail.hash, scope, self._save(late, tail), late=None, is_late=True)
         saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
         # A person who has this very text on the screen, and saves another, has seen what it lacks.
-        is_read = any(wish.expected_version == look.sha256 for wish in wishes)
+        is_read = any(each.expected_version == look.sha256 for each in pending)
         save = self._save(saved, tail)
         return look, self._edited(
             tail, tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
         )
 
-    def _tail(self, look: Look) -> Tail:
+    def _tail(self, look: DocumentState) -> Tail:
         """The end of the history, after settling what is in the file and was not settled yet."""
         tail = self._call(self._journal.tail(self.place.key)).result()
         landed = [key for key in tail.unsettled if self._file.has_applied(look, key)]
@@ -434,7 +446,7 @@ class Rewriter:
         entries = self._call(self._journal.past(self.place.key, since, LOOK_BACK_ENTRIES)).result()
         ours = self._ours(before)
         edit = Change(
-            ask=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
+            request=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
             hash_before=before,
             hash_after=save.sha256,
             delta=None if ours is None else Delta.between(ours, save.data),
@@ -442,7 +454,7 @@ class Rewriter:
         )
         if ours is None:
             return _Start(save.data, [edit])
-        fitted = Fitted(save.data)
+        fitted = MergedEdit(save.data)
         if save.data.strip() and not is_read:
             fitted = fit(save.data, save.at, ours, entries, is_late=is_late)
         if late is not None:
@@ -450,7 +462,7 @@ class Rewriter:
         if fitted.data == save.data:
             return _Start(save.data, [edit])
         merge = Change(
-            ask=self._merge(scope, at, fitted),
+            request=self._merge(scope, at, fitted),
             hash_before=save.sha256,
             hash_after=rules.version(fitted.data),
             delta=Delta.between(save.data, fitted.data),
@@ -467,26 +479,28 @@ class Rewriter:
         except NoSuchEntry:
             return None
 
-    def _edit(self, scope: MemoryScope, turn_id: str, at: datetime) -> Ask:
+    def _edit(self, scope: MemoryScope, turn_id: str, at: datetime) -> JournalRequest:
         """Of a change by hand: who made it is not known."""
         unknown = replace(scope, user_id=None, author_id=None, session_id=None, channel=None, turn_id=turn_id)
         store = self.place.store
-        return Ask(scope=unknown, index=0, document=self.place.key, store=store, action="edit", content="", at=at)
+        return JournalRequest(
+            scope=unknown, index=0, document=self.place.key, store=store, action="edit", content="", at=at
+        )
 
-    def _merge(self, scope: MemoryScope, at: datetime, fitted: Fitted) -> Ask:
+    def _merge(self, scope: MemoryScope, at: datetime, fitted: MergedEdit) -> JournalRequest:
         """Of the change that brings back what an editor had not read; with what the edit displaced of it."""
-        ask = self._edit(scope, f"{MERGE}{uuid.uuid4().hex}", at)
-        ask = replace(ask, refers_to=fitted.unread[-1].id)
+        request = self._edit(scope, f"{MERGE}{uuid.uuid4().hex}", at)
+        request = replace(request, refers_to=fitted.unread[-1].id)
         proposed = fitted.proposed()
         if proposed is None:
-            return ask
+            return request
         entry_id, text = proposed
         entry = self._call(self._journal.entry(entry_id)).result()
-        whose = scope if entry is None else entry.ask.scope
+        whose = scope if entry is None else entry.request.scope
         content = json.dumps([["add", text]], ensure_ascii=False)
-        return replace(ask, scope=replace(whose, turn_id=ask.scope.turn_id), content=content)
+        return replace(request, scope=replace(whose, turn_id=request.scope.turn_id), content=content)
 
-    def _late_save(self, look: Look, tail: Tail) -> FileSnapshot | None:
+    def _late_save(self, look: DocumentState, tail: Tail) -> FileSnapshot | None:
         """A save into the version before: none of the journal's texts, and not older than our last write.
 
         Who saves by a rename wrote the file before that, so its time says less.

@@ -53,7 +53,7 @@ class AccessRule:
         return bool(name and at) and f"*@{domain}" in self.allow
 
 
-# All who write there have a key. The user of a new key is a guest until it is given a role.
+# All who write there are the operator, or have a key. The user of a new key is a guest until it is given a role.
 _OF_LOCAL = AccessRule(mode="open", in_groups="nobody", role="guest")
 
 

@@ -76,11 +76,15 @@ class Decision:
     """What an owner decided, to be committed.
 
     Attributes:
+        channel: of the request.
+        account: of the stranger, `kind:id`.
         text: for the owner.
         notices: for the stranger.
         woken: conversations in which messages get their turn now.
     """
 
+    channel: str
+    account: str
     text: str
     change: PeopleChange
     notices: tuple[OutboundMessage, ...] = ()
@@ -312,14 +316,21 @@ class Pairing:
         )
         notice = OutboundMessage(id=notice_id, conversation=request.conversation, text=_LET_IN)
         text = f"{who} is let in on the channel `{request.channel}`{f', as {_a(role)}' if role else ''}."
-        return Decision(text=text, change=change, notices=(notice,), woken=tuple(woken))
+        return Decision(
+            channel=request.channel,
+            account=request.account,
+            text=text,
+            change=change,
+            notices=(notice,),
+            woken=tuple(woken),
+        )
 
     def refuse(self, request: Request, *, notice_id: str) -> Decision:
         """Say no; the stranger gets no other code for some days."""
         change = TurnAway(channel=request.channel, account=request.account, until=self._now() + REFUSED_FOR)
         notice = OutboundMessage(id=notice_id, conversation=request.conversation, text=_REFUSED)
         text = f"{_named(request)} is refused, and can ask again in {REFUSED_FOR.days} days."
-        return Decision(text=text, change=change, notices=(notice,))
+        return Decision(channel=request.channel, account=request.account, text=text, change=change, notices=(notice,))
 
 
 def _a(role: Role) -> str:

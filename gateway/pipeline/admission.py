@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.domain.codes import load_pepper
 from gateway.domain.command_text import parse_command
-from gateway.messages import ConversationRef, InboundMessage
+from gateway.messages import InboundMessage
 from gateway.people.access import Access, Entry
 from gateway.people.access_records import AccessRecords, PeopleStore
 from gateway.people.identity import IdentityMap
@@ -17,8 +17,6 @@ from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, Party
 from gateway.people.operators import Operators
 from gateway.people.pairing import AdmissionReply, Pairing
-from gateway.pipeline.commands import Commands
-from gateway.pipeline.commands.pairing import PairCommand
 from gateway.pipeline.dispatcher import Dispatcher
 
 
@@ -82,7 +80,6 @@ def make_admission(
     home: Path,
     store: PeopleStore,
     access: Access,
-    commands: Commands,
     *,
     people: AccessRecords,
     identities: IdentityMap,
@@ -90,13 +87,8 @@ def make_admission(
     linking: Linking,
     dispatcher: Dispatcher,
 ) -> Admission:
-    """Put it together, and add its commands."""
+    """Put it together."""
     pairing = Pairing(store, people, access, identities, pepper=partial(load_pepper, home), operators=operators)
-
-    def is_by_letter(place: ConversationRef) -> bool:
-        return linking.is_only_claimed(place) is not False  # what is not known now is taken for one
-
-    PairCommand(pairing, identities, is_by_letter).add_to(commands)
     admission = Admission(access=access, people=people, pairing=pairing, linking=linking, dispatcher=dispatcher)
     linking.when_linked(admission.let_through)
     return admission

@@ -30,7 +30,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
-from gateway.pipeline.commands import STOPPED, Commands
+from gateway.pipeline.commands import STOPPED, ChatCommands
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher, TurnControl
 from gateway.pipeline.history import History, as_stored
@@ -84,7 +84,7 @@ class TurnDependencies:
     people: LinkedIdentities
     admission: Admission
     personalities: Personalities
-    commands: Commands
+    commands: ChatCommands
     toolbox: Toolbox
     models: Meter
     parking: Parking

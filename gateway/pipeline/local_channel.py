@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import structlog
 
-from gateway.domain.sessions import LOCAL
+from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.errors import PermanentSendError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import Accept
@@ -24,7 +24,6 @@ from gateway.runtime.observe import Fact, Listener, Span, listening, opaque
 
 CHANNEL = LOCAL
 """Its name, and its kind: no channel of the configuration may be called so."""
-OPERATOR_ACCOUNT = "operator"
 MAX_TEXT_CHARS = 1_000_000
 MAX_ATTACHMENT_BYTES = 4 * 1024 * 1024
 PREVIEW_INTERVAL_S = 0.05
@@ -94,7 +93,7 @@ class LocalChannel:
 
     @property
     def operator_account(self) -> str:
-        """The holder of the operator's token."""
+        """Who holds the data directory: in the terminal, on the web page, or with the operator's token."""
         return OPERATOR_ACCOUNT
 
     async def connect(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -15,10 +14,10 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import without_codes
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
+from gateway.pipeline.delivery_retries import LATE_S, DeliveryRetries, in_words, retry_delay_s
 from gateway.pipeline.queues import DeliveryPolicy, NotDue, OutboxRow, OutboxStore
 from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.protocols import ChannelAdapter, SupportsSendLookup
-from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, stage
@@ -28,14 +27,7 @@ SENDERS = 64
 SENDERS_PER_CHANNEL = 48
 AFTER_FAULT_S = 5.0
 QUIET_S = 20.0
-# Where one reply goes out, or the channel comes up, those that were put off are tried at once: no more often than this.
-EARLY_S = 30.0
-# Of a reply that could not be delivered for so long, the person is told.
-LATE_S = 3600.0
-# A platform's own word on when to come back counts for so long at most.
-LONGEST_PAUSE_S = 7 * 24 * 3600.0
 _SECONDS_PER_HOUR = 3600.0
-_SECONDS_PER_MINUTE = 60.0
 _NOTICES = (".late", ".given-up")
 # Said in front of a reply whose first copy may have arrived.
 REPEAT_NOTE = "(This may be a repeat.) "
@@ -65,12 +57,7 @@ class Outbox:
         )
         self._held: dict[str, set[ConversationRef]] = {}
         self._sending: Counter[str] = Counter()
-        self._failures: Counter[ConversationRef] = Counter()  # of the platform, in a row
-        self._put_off: dict[str, set[ConversationRef]] = {}  # by channel: to be tried again when it takes another
-        self._early: set[ConversationRef] = set()  # of these, whose time has come early
-        self._retried_early_at_s: dict[str, float] = {}
-        self._will_retry_early: set[str] = set()
-        self._troubles: dict[str, tuple[float, str]] = {}  # by channel: since when, and why
+        self._retries = DeliveryRetries(self._queue, channels)
         self.next_send = asyncio.Event()
         """Set after the next try to send something; another one then stands in its place."""
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
@@ -78,12 +65,7 @@ class Outbox:
     @property
     def troubles(self) -> Sequence[str]:
         """The channels that are up and take no replies, one line each, for people."""
-        now_s = time.monotonic()
-        return [
-            f"{channel} has taken no reply for {_in_words(now_s - since_s)}, all are kept and tried again: {reason}"
-            for channel, (since_s, reason) in self._troubles.items()
-            if self._channels.if_up(channel) is not None
-        ]
+        return self._retries.troubles
 
     def wake(self, conversation: ConversationRef) -> None:
         """Say that the conversation has a reply to send."""
@@ -121,26 +103,7 @@ class Outbox:
         """Send what was held back while the channel was down."""
         for conversation in self._held.pop(channel, set()):
             self.wake(conversation)
-        self._retry_early(channel)
-
-    def _retry_early(self, channel: str) -> None:
-        """Try at once what was put off; where that was done a moment ago, a little later."""
-        if not self._put_off.get(channel) or channel in self._will_retry_early:
-            return
-        now_s = time.monotonic()
-        wait_s = self._retried_early_at_s.get(channel, -EARLY_S) + EARLY_S - now_s
-        if wait_s > 0:
-            self._will_retry_early.add(channel)
-            asyncio.get_running_loop().call_later(wait_s, self._retry_early_after_pause, channel)
-            return
-        self._retried_early_at_s[channel] = now_s
-        for conversation in self._put_off.pop(channel):
-            self._early.add(conversation)
-            self.wake(conversation)
-
-    def _retry_early_after_pause(self, channel: str) -> None:
-        self._will_retry_early.discard(channel)
-        self._retry_early(channel)
+        self._retries.retry_early(channel)
 
     async def quiet(self, channel: str, timeout_s: float = QUIET_S) -> None:
         """Wait until nothing is being sent through a channel, which must be held back, for so long at most."""
@@ -154,8 +117,7 @@ class Outbox:
     async def recover(self) -> int:
         """Take up what an earlier process left; returns how many replies it was sending when it died."""
         uncertain = await self._store.recover_replies()
-        for conversation in await self._store.put_off():
-            self._put_off.setdefault(conversation.channel, set()).add(conversation)
+        self._retries.recover(await self._store.put_off())
         for conversation, due_in_s in await self._store.unsent():
             self._queue.belongs(conversation, conversation.channel)
             self._queue.wake_in(conversation, due_in_s)
@@ -182,9 +144,9 @@ class Outbox:
         retry_in_s: float | None = None
         try:
             await self._record_held(conversation)
-            if conversation in self._early:
+            if self._retries.is_early(conversation):
                 await self._store.make_reply_due(conversation)
-                self._early.discard(conversation)
+                self._retries.no_longer_early(conversation)
             row = await self._store.claim_reply(conversation, is_durable=not adapter.capabilities.is_idempotent_send)
             if isinstance(row, NotDue):
                 return row.due_in_s
@@ -201,7 +163,7 @@ class Outbox:
             return retry_in_s
         if row is not None and row.has_more:
             return AGAIN
-        self._rested(conversation)
+        self._retries.rested(conversation)
         return IDLE
 
     async def _send(self, adapter: ChannelAdapter, row: OutboxRow) -> float | None:
@@ -223,7 +185,7 @@ class Outbox:
         await self._record(row, partial(self._store.record_sent, row.seq, receipt, _late_notice(row)))
         _log.debug("reply_sent", message_id=row.message.id, text=without_codes(row.message))
         self._channels.delivered(adapter.name)
-        self._works_again(adapter.name, row.message.conversation)
+        self._retries.delivered(row.message.conversation)
         if _late_notice(row) is not None:
             return AGAIN
         return None
@@ -243,20 +205,6 @@ class Outbox:
             _log.error("adapter_fault", channel=adapter.name, message_id=row.message.id, exc_info=error)
         return await self._retry_uncertain(row, error)
 
-    def _works_again(self, channel: str, conversation: ConversationRef) -> None:
-        self._failures.pop(conversation, None)
-        self._put_off.get(channel, set()).discard(conversation)
-        self._troubles.pop(channel, None)
-        self._retry_early(channel)
-
-    def _rested(self, conversation: ConversationRef) -> None:
-        """Nothing waits there any more: it is no sign of a channel that takes no replies."""
-        channel = conversation.channel
-        self._failures.pop(conversation, None)
-        self._put_off.get(channel, set()).discard(conversation)
-        if channel in self._troubles and not any(failing.channel == channel for failing in self._failures):
-            del self._troubles[channel]
-
     def _shows_log(self, channel: str) -> bool:
         adapter = self._channels.if_up(channel)
         return adapter is not None and adapter.capabilities.shows_log
@@ -275,21 +223,11 @@ class Outbox:
         self, row: OutboxRow, error: EthosError, *, is_uncertain: bool, retry_after_s: float | None = None
     ) -> float | None:
         """The platform cannot take it now, which is not the reply's fault: it is tried for as long as a day."""
-        where, reason = row.message.conversation, self._reason(error)
+        reason = self._reason(error)
         if (row.failing_s or 0.0) >= self.policy.give_up_after_h * _SECONDS_PER_HOUR:
             return await self._give_up(row, reason)
         note(result="uncertain" if is_uncertain else "retry")
-        if where not in self._failures:  # of those before the last start nothing is left but the time that they took
-            self._failures[where] = int((row.failing_s or 0.0) / self.policy.first_retry_s).bit_length()
-        self._failures[where] += 1
-        pause_s = min(retry_after_s or 0.0, LONGEST_PAUSE_S)
-        if retry_after_s is None:
-            self._put_off.setdefault(where.channel, set()).add(where)
-        else:
-            self._put_off.get(where.channel, set()).discard(where)
-        if retry_after_s is None or pause_s >= LATE_S:
-            self._troubles[where.channel] = (self._troubles.get(where.channel, (time.monotonic(),))[0], reason)
-        after_s = max(self._delay_s(self._failures[where]), pause_s)
+        after_s = self._retries.failed(row, self.policy, retry_after_s=retry_after_s, reason=reason)
         record = partial(self._store.record_retry, is_counted=False, is_put_off=retry_after_s is None)
         return await self._retry_later(row, after_s, reason, record, is_uncertain=is_uncertain)
 
@@ -299,7 +237,7 @@ class Outbox:
         reason = self._reason(error)
         if row.attempts >= self.policy.max_attempts:
             return await self._give_up(row, reason)
-        after_s = self._delay_s(row.attempts)
+        after_s = retry_delay_s(row.attempts, self.policy)
         return await self._retry_later(row, after_s, reason, self._store.record_retry, is_uncertain=True)
 
     async def _retry_later(
@@ -327,12 +265,9 @@ class Outbox:
         note(result="dead")
         channel = row.message.conversation.channel
         await self._record(row, record)
-        self._failures.pop(row.message.conversation, None)
+        self._retries.given_up(row.message.conversation)
         _log.error("reply_dead", channel=channel, message_id=row.message.id, attempts=row.attempts, error=reason)
         self._channels.gave_up(channel, reason)
-
-    def _delay_s(self, failures: int) -> float:
-        return delay_s(failures, first_s=self.policy.first_retry_s, longest_s=self.policy.longest_retry_s)
 
     def _reason(self, error: Exception) -> str:
         return self.policy.hide(str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}")
@@ -353,7 +288,7 @@ class Outbox:
 def _late_notice(row: OutboxRow) -> OutboundMessage | None:
     if row.failing_s is None or row.failing_s < LATE_S:
         return None
-    waited = _in_words(row.failing_s)
+    waited = in_words(row.failing_s)
     return _notice(row, ".late", f"My last answer comes late: it could not be delivered here for {waited}.")
 
 
@@ -365,9 +300,3 @@ def _notice(row: OutboxRow, name: str, text: str) -> OutboundMessage | None:
     return OutboundMessage(
         id=message.id + name, conversation=message.conversation, text=text, reply_to=message.reply_to
     )
-
-
-def _in_words(seconds: float) -> str:
-    if seconds < 2 * _SECONDS_PER_HOUR:
-        return f"{max(1, round(seconds / _SECONDS_PER_MINUTE))} min"
-    return f"{round(seconds / _SECONDS_PER_HOUR)} hours"

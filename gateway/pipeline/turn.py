@@ -18,8 +18,7 @@ from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
 from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings, stopped
 from gateway.pipeline.attachments import Question, has_pictures, read_message
-from gateway.pipeline.commands import CommandCall, CommandResult
-from gateway.pipeline.commands.pairing import PAIR
+from gateway.pipeline.commands import PAIR, CommandCall, CommandResult
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.dispatcher import TurnControl
 from gateway.pipeline.queues import InboxRow
@@ -77,7 +76,7 @@ class TurnRunner:
 
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
-        with stage("turn.bury", row.turn_id, row.message.conversation):
+        with stage("turn.dead_letter", row.turn_id, row.message.conversation):
             text = dead_letter_notice(without_codes(row.message))
             await self._committer.commit(
                 self._committer.end(row, replies=(text,), kind="dead", end="dead", error=reason)

@@ -56,10 +56,12 @@ class SentMessage(Namespace[S]):
         session: the session that it is in.
         message: its id.
         sequence: it is the first one behind this number in the session's events.
+        conversation: the name that you gave; None where it went to a session.
     """
 
-    def __init__(self, sender: RequestSender, accepted: AcceptedMessage) -> None:
+    def __init__(self, sender: RequestSender, accepted: AcceptedMessage, conversation: str | None = None) -> None:
         super().__init__(sender)
+        self.conversation = conversation
         self.session = accepted.session
         self.message = accepted.message
         self.sequence = accepted.sequence
@@ -71,7 +73,7 @@ class SentMessage(Namespace[S]):
         Raises:
             AnswerTimeoutError: it takes longer than `wait_s`.
         """
-        return _until_answered(self.sender, self, wait_s)
+        return _until_answered(self.sender, self, self.conversation, wait_s)
 
     @operation
     async def answer(self, *, wait_s: float = ANSWER_WAIT_S) -> Answer:
@@ -82,7 +84,7 @@ class SentMessage(Namespace[S]):
         Raises:
             AnswerTimeoutError: it takes longer than `wait_s`.
         """
-        return await _answer(self.sender, self, wait_s)
+        return await _answer(self.sender, self, self.conversation, wait_s)
 
 
 class Chat(Namespace[S]):
@@ -124,10 +126,7 @@ class Chat(Namespace[S]):
             text=text,
             attachments=tuple(attachments),
         )
-        return SentMessage(
-            self.sender,
-            await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body),
-        )
+        return SentMessage(self.sender, await _accepted(self.sender, body, idempotency_key), conversation)
 
     @operation
     async def ask(
@@ -149,8 +148,8 @@ class Chat(Namespace[S]):
             text=text,
             attachments=tuple(attachments),
         )
-        accepted = await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body)
-        return await _answer(self.sender, accepted, wait_s)
+        accepted = await _accepted(self.sender, body, idempotency_key)
+        return await _answer(self.sender, accepted, conversation, wait_s)
 
     @listing
     async def stream(
@@ -176,8 +175,8 @@ class Chat(Namespace[S]):
             text=text,
             attachments=tuple(attachments),
         )
-        accepted = await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body)
-        async with aclosing(_until_answered(self.sender, accepted, wait_s)) as events:
+        accepted = await _accepted(self.sender, body, idempotency_key)
+        async with aclosing(_until_answered(self.sender, accepted, conversation, wait_s)) as events:
             async for piece in _pieces(events, accepted.message):
                 yield piece
 
@@ -231,10 +230,16 @@ def _events(session: str | None, conversation: str | None = None, last: int | No
     return Request("GET", "/chat/events", str, query={"session": session, "conversation": conversation, "last": last})
 
 
+async def _accepted(sender: RequestSender, message: SendMessage, idempotency_key: str | None) -> AcceptedMessage:
+    return await sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, message)
+
+
 async def _until_answered(
-    sender: RequestSender, sent: AcceptedMessage | SentMessage[S], wait_s: float
+    sender: RequestSender, sent: AcceptedMessage | SentMessage[S], conversation: str | None, wait_s: float
 ) -> AsyncGenerator[Event, None]:
-    async with aclosing(sender.events(_events(sent.session), sent.sequence, wait_s=wait_s)) as events:
+    # A session that a person goes on with in several places was perhaps begun in another one than this.
+    asked = _events(sent.session) if conversation is None else _events(None, conversation)
+    async with aclosing(sender.events(asked, sent.sequence, wait_s=wait_s)) as events:
         async for event in events:
             yield event
             if isinstance(event, ChatMessage) and event.author == "agent" and event.reply_to == sent.message:
@@ -242,9 +247,11 @@ async def _until_answered(
     raise AnswerTimeoutError(sent.session, sent.message, wait_s)
 
 
-async def _answer(sender: RequestSender, sent: AcceptedMessage | SentMessage[S], wait_s: float) -> Answer:
+async def _answer(
+    sender: RequestSender, sent: AcceptedMessage | SentMessage[S], conversation: str | None, wait_s: float
+) -> Answer:
     last: Event | None = None
-    async with aclosing(_until_answered(sender, sent, wait_s)) as events:
+    async with aclosing(_until_answered(sender, sent, conversation, wait_s)) as events:
         async for event in events:
             last = event
     if not isinstance(last, ChatMessage):  # pragma: no cover (the stream ends with the answer, or raises)

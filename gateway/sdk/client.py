@@ -9,6 +9,7 @@ from typing import Any, Generic, Self
 from gateway.sdk.address import API_PATH, Address, address_source
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
+from gateway.sdk.keys import Keys
 from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
 from gateway.sdk.personalities import Personalities
@@ -64,6 +65,7 @@ class Client(Generic[S]):
         self.personalities: Personalities[S] = Personalities(sender)
         self.deliveries: Deliveries[S] = Deliveries(sender)
         self.system: System[S] = System(sender)
+        self.keys: Keys[S] = Keys(sender)
         self.traces: Traces[S] = Traces(sender)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from gateway.sdk.models.people import (
     ApprovePairing,
     CreateLink,
     ErasePerson,
     Erasure,
+    ErasurePlan,
+    ErasureState,
     Link,
     LinkResult,
+    OwnerCode,
     PairingDecision,
     PairingRequest,
     Person,
@@ -19,7 +23,7 @@ from gateway.sdk.models.people import (
     SetRole,
 )
 from gateway.sdk.models.schema import Page
-from gateway.sdk.request import Request
+from gateway.sdk.request import LONG_TIMEOUT_S, Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
 
@@ -102,6 +106,18 @@ class People(Namespace[S]):
         return await self.sender.get("/people/{user}/export", bytes, user=user)
 
     @operation
+    async def export_file(self, user: str, file: Path) -> Path:
+        """The same as `export`, written to `file`, which is replaced."""
+        path_values = {"user": user}
+        request = Request("GET", "/people/{user}/export", Path, path_values, download=file, timeout_s=LONG_TIMEOUT_S)
+        return await self.sender.send(request)
+
+    @operation
+    async def erasure_plan(self, user: str) -> ErasurePlan:
+        """What an erasure would delete, and what it would leave. Only for the operator; raises as `set_role`."""
+        return await self.sender.get("/people/{user}/erasure", ErasurePlan, user=user)
+
+    @operation
     async def erase(self, user: str, *, confirm: str, idempotency_key: str | None = None) -> Erasure:
         """Erase everything that is kept about a person, for good. Raises as `set_role`.
 
@@ -110,3 +126,13 @@ class People(Namespace[S]):
         """
         body = ErasePerson(confirm=confirm)
         return await self.sender.write("POST", "/people/{user}/erase", Erasure, idempotency_key, body, user=user)
+
+    @operation
+    async def erasure(self, erasure: str) -> ErasureState:
+        """How far an erasure is, by its id; waits for its end, though not for long."""
+        return await self.sender.get("/people/erasures/{erasure}", ErasureState, erasure=erasure)
+
+    @operation
+    async def owner_code(self, *, idempotency_key: str | None = None) -> OwnerCode:
+        """A code that makes the account that sends it to the agent an owner. Only for the operator."""
+        return await self.sender.write("POST", "/people/owner-code", OwnerCode, idempotency_key)

@@ -19,6 +19,8 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Value = str | int | bool | tuple[str, ...] | None
 
 IDEMPOTENCY_KEY = "idempotency-key"
+LONG_TIMEOUT_S = 3600.0
+"""For operations that answer when they are done: reading or writing a million traces takes minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,14 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downloaded:
+    """A body that was written into a file, and what the headers said of it."""
+
+    path: Path
+    headers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Request(Generic[T]):
         query: by the names of the wire; what is None is left out.
         idempotency_key: of a write; one is made where there is none.
         upload: a file that is the body, read while it is sent.
-        download: where the body of a good response is written, with `result` as `Path`.
+        download: where the body of a good response is written, with `result` as `Downloaded`.
         timeout_s: for one try of an operation that takes longer than others.
     """
 
@@ -83,8 +93,8 @@ class Request(Generic[T]):
         wanted: Any = self.result
         if wanted is NoneType:
             return cast(T, None)
-        if wanted is Path:
-            return cast(T, self.download)
+        if wanted is Downloaded:
+            return cast(T, Downloaded(path=cast(Path, self.download), headers=response.headers))
         if wanted is bytes:
             return cast(T, response.body)
         if wanted is str:

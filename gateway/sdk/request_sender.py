@@ -155,7 +155,7 @@ class RequestSender:
                     async for event in found:
                         retries = RetryBudget(self._max_retries)
                         if isinstance(event, Reset):
-                            sequence = 0
+                            sequence = None  # the request says again where to begin
                         if isinstance(event, ChatMessage):
                             if sequence is not None and event.sequence <= sequence:
                                 continue
@@ -211,14 +211,14 @@ class RequestSender:
 
 
 class RetryBudget:
-    """AccessReason often one request is still tried again."""
+    """How often one request is still tried again."""
 
     def __init__(self, max_retries: int) -> None:
         self._max_retries = max_retries
         self._tries = 0
 
     def pause_s(self, error: APIError) -> float:
-        """AccessReason long to wait before the next try.
+        """How long to wait before the next try.
 
         Raises:
             APIError: the same error, where there is no next try.
@@ -233,7 +233,7 @@ class RetryBudget:
 def _event_of(sent: ServerSentEvent) -> Event | None:
     """An event as its model; None for a sign of life, and for events that only a newer gateway knows."""
     model = EVENTS.get(sent.event)
-    if model is None:
+    if model is None or not sent.data:  # a comment behind an event with an id looks like a message without data
         return None
     try:
         return model.model_validate_json(sent.data)

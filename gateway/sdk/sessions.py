@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from types import NoneType
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.sessions import ForkSession, Message, Session, Transcript, UpdateSession
+from gateway.sdk.models.sessions import ForkSession, FoundMessage, Message, Session, Transcript, UpdateSession
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
@@ -38,6 +38,12 @@ class Sessions(Namespace[S]):
         """
         asked = {"q": query, "personality": personality, "user": user, "channel": channel, "pinned": pinned}
         return self.sender.items(Request("GET", "/sessions", Page[Session], query=asked), limit)
+
+    @operation
+    async def search(self, query: str, *, user: str | None = None, limit: int = 20) -> tuple[FoundMessage, ...]:
+        """Messages that have all words of the query, the best match first; the words are as for `list`."""
+        asked = {"q": query, "user": user, "limit": limit}
+        return (await self.sender.get("/sessions/messages", Page[FoundMessage], asked)).items
 
     @operation
     async def get(self, session: str) -> Session:

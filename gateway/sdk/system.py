@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.system import ChannelHealth, Health, Settings, Usage
+from gateway.sdk.models.system import ChannelHealth, ForgetOld, Forgotten, Health, Reloaded, Settings, Usage
+from gateway.sdk.request import LONG_TIMEOUT_S, Request
 from gateway.sdk.styles import Namespace, S, operation
 
 
 class System(Namespace[S]):
-    """The gateway itself. Scope: `system:read`."""
+    """The gateway itself. Scope: `system:read`; `reload` and `forget_old` are only for the operator."""
 
     @operation
     async def health(self) -> Health:
@@ -29,3 +30,25 @@ class System(Namespace[S]):
     async def config(self) -> Settings:
         """The configuration in force; a secret is shown as `**********`."""
         return await self.sender.get("/system/config", Settings)
+
+    @operation
+    async def reload(self, *, idempotency_key: str | None = None) -> Reloaded:
+        """Have the gateway read its configuration again; where that has `problems`, nothing is taken over."""
+        request = Request("POST", "/system/reload", Reloaded, idempotency_key=idempotency_key, timeout_s=LONG_TIMEOUT_S)
+        return await self.sender.send(request)
+
+    @operation
+    async def forget_old(
+        self, *, is_dry_run: bool = False, idempotency_key: str | None = None
+    ) -> tuple[Forgotten, ...]:
+        """Delete what is older than the configuration allows, or only count it."""
+        body = ForgetOld(is_dry_run=is_dry_run)
+        request = Request(
+            "POST",
+            "/system/retention",
+            Page[Forgotten],
+            body=body,
+            idempotency_key=idempotency_key,
+            timeout_s=LONG_TIMEOUT_S,
+        )
+        return (await self.sender.send(request)).items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.sdk.models.schema import Page
@@ -15,6 +16,7 @@ from gateway.sdk.models.traces import (
     ImportFormat,
     ImportReport,
     MergeTraces,
+    Recalled,
     ScopeKind,
     StrengthCurve,
     Trace,
@@ -22,12 +24,18 @@ from gateway.sdk.models.traces import (
     TraceType,
     UpdateTrace,
 )
-from gateway.sdk.request import Request
+from gateway.sdk.request import LONG_TIMEOUT_S, Downloaded, Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
-LONG_TIMEOUT_S = 3600.0
-"""For operations that answer when they are done: reading or writing a million traces takes minutes."""
 _ONE = "/traces/{trace}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFile:
+    """A file with an export, and how many traces are in it."""
+
+    path: Path
+    traces: int
 
 
 class Traces(Namespace[S]):
@@ -68,6 +76,14 @@ class Traces(Namespace[S]):
             "explain": explain,
         }
         return self.sender.items(Request("GET", "/traces", Page[FoundTrace], query=asked), limit)
+
+    @operation
+    async def recall(
+        self, query: str, *, user: str | None = None, personality: str | None = None, limit: int = 10
+    ) -> Recalled:
+        """What a personality finds for a question of a person, and why, the best match first; a hundred at most."""
+        asked = {"q": query, "user": user, "personality": personality, "limit": limit}
+        return await self.sender.get("/traces/recalled", Recalled, asked)
 
     @operation
     async def get(self, trace: str) -> Trace:
@@ -121,13 +137,18 @@ class Traces(Namespace[S]):
         return await self.sender.get(f"{_ONE}/graph", TraceGraph, {"limit": neighbours}, trace=trace)
 
     @operation
-    async def consolidate(self, *, idempotency_key: str | None = None) -> ConsolidationResult:
-        """Prune, merge, link, derive and compact now; returns when it is done."""
+    async def consolidate(self, *, derive: bool = True, idempotency_key: str | None = None) -> ConsolidationResult:
+        """Prune, merge, link, derive and compact now; returns when it is done.
+
+        Args:
+            derive: ask a model for insights, where one is configured.
+        """
         return await self.sender.send(
             Request(
                 "POST",
                 "/traces/consolidate",
                 ConsolidationResult,
+                query={"derive": derive},
                 idempotency_key=idempotency_key,
                 timeout_s=LONG_TIMEOUT_S,
             )
@@ -146,6 +167,7 @@ class Traces(Namespace[S]):
         format: ImportFormat = "auto",  # noqa: A002 (its name on the wire)
         user: str | None = None,
         is_dry_run: bool = False,
+        dedup: bool = True,
         idempotency_key: str | None = None,
     ) -> ImportReport:
         """Import a file of any size; what is known is skipped, so it may be sent again.
@@ -154,6 +176,7 @@ class Traces(Namespace[S]):
             format: `auto` detects it.
             user: owner of the traces of which the file names none; the only user without it.
             is_dry_run: say what would happen, and change nothing.
+            dedup: False: what is known comes in once more.
 
         Raises:
             OSError: the file cannot be read.
@@ -164,7 +187,7 @@ class Traces(Namespace[S]):
                 "POST",
                 "/traces/import",
                 ImportReport,
-                query={"name": file.name, "format": format, "user": user, "dryRun": is_dry_run},
+                query={"name": file.name, "format": format, "user": user, "dryRun": is_dry_run, "dedup": dedup},
                 upload=file,
                 idempotency_key=idempotency_key,
                 timeout_s=LONG_TIMEOUT_S,
@@ -180,7 +203,7 @@ class Traces(Namespace[S]):
         user: str | None = None,
         with_embeddings: bool = False,
         with_conversations: bool = True,
-    ) -> Path:
+    ) -> ExportedFile:
         """Export into a file, which is written whole or not at all: all that this key may see, or one person's.
 
         Raises:
@@ -192,6 +215,7 @@ class Traces(Namespace[S]):
             "embeddings": with_embeddings,
             "conversations": with_conversations,
         }
-        return await self.sender.send(
-            Request("GET", "/traces/export", Path, query=query, download=file, timeout_s=LONG_TIMEOUT_S)
+        written = await self.sender.send(
+            Request("GET", "/traces/export", Downloaded, query=query, download=file, timeout_s=LONG_TIMEOUT_S)
         )
+        return ExportedFile(path=written.path, traces=int(written.headers["x-ethos-traces"]))

@@ -1,7 +1,8 @@
-"""The two ways to the gateway: one that waits in an event loop, one that blocks. Only this file knows httpx.
+"""The two ways to the gateway: one that waits in an event loop, one that blocks.
 
-Both have the same `async` methods. Those of the blocking one never wait in the sense of asyncio, so code over them
-runs to its end in one go, without an event loop: see `gateway.sdk.styles.run`.
+Only this file knows httpx, and `in_process.py`. Both ways have the same `async` methods. Those of the blocking one
+never wait in the sense of asyncio, so code over them runs to its end in one go, without an event loop: see
+`gateway.sdk.styles.run`.
 """
 
 from __future__ import annotations
@@ -134,7 +135,9 @@ class AsyncTransport:
         if way not in self._clients:
             transport: httpx.AsyncBaseTransport | None = None
             if self._app is not None:
-                transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
+                from gateway.sdk.in_process import InProcessTransport  # noqa: PLC0415 (see above)
+
+                transport = InProcessTransport(self._app)
             elif request.socket is not None:
                 socket = self._kept.enter_context(short_path(request.socket))
                 transport = httpx.AsyncHTTPTransport(uds=socket, verify=False)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from gateway.domain.roles import Right, Role, may, needs
 from gateway.errors import EthosError
 
 Permission = Literal[
@@ -41,6 +42,8 @@ OF_A_PERSON: frozenset[Permission] = frozenset(
     }
 )
 """What the key of a person may hold: all else concerns others, too."""
+COMMAND_LINE = "command-line"
+"""The operator's name where they use the command line; stands in histories where a channel stands otherwise."""
 
 
 class ServiceError(EthosError):
@@ -67,34 +70,91 @@ class Refused(ServiceError):
     """It cannot be done as things are now."""
 
 
+class TracesOff(Refused):
+    """The trace memory is off."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
+        )
+
+
 class Malformed(ServiceError):
     """It makes no sense; the text says what would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who asks: the operator, or the holder of an API key.
+class ChatTurn:
+    """The turn in which a person asks, by a command in a chat.
 
     Attributes:
-        name: stands in the histories where a channel stands for other changes.
+        role: of the person, there.
+        personality_id: who answers there; in a chat only the memory of this personality is meant.
+        turn_id: the same however often the turn is tried, so that a repetition changes nothing twice.
+    """
+
+    role: Role
+    personality_id: str
+    session_id: str
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks: the operator, the holder of an API key, or a person in a chat.
+
+    Attributes:
+        name: stands in the histories where a channel stands for other changes; in a chat it is the channel's.
         permissions: None for everything.
         user_id: the only person whose data they see; None for everybody's.
-        key_id: of the API key that they hold; None for the operator.
+        key_id: of the API key that they hold; None for others.
+        chat: of a person in a chat, who may do what their role may; None for others.
     """
 
     name: str
     permissions: frozenset[Permission] | None = None
     user_id: str | None = None
     key_id: str | None = None
+    chat: ChatTurn | None = None
 
     def may(self, permission: Permission) -> bool:
         """Whether the caller has the permission."""
         return self.permissions is None or permission in self.permissions
 
     @property
+    def is_at_machine(self) -> bool:
+        """Whether it is the operator at a command line, whom the kernel names."""
+        return self.is_operator and self.name == COMMAND_LINE
+
+    @property
     def is_operator(self) -> bool:
         """Whether they hold the gateway itself."""
         return self.permissions is None and self.user_id is None
+
+    def refuse_keys(self) -> None:
+        """Refuse every caller but the operator.
+
+        Raises:
+            NotAllowed: it is the holder of an API key.
+        """
+        if not self.is_operator:
+            raise NotAllowed("this is the operator's only, and no API key allows it")
+
+    @property
+    def via(self) -> str:
+        """How a decision about people came to be, for the record of it."""
+        return self.name if self.chat is None else f"{self.user_id} in a chat"
+
+    def require(self, right: Right) -> None:
+        """Refuse callers who may not do what concerns others: people by their role, and the key of one person.
+
+        Raises:
+            NotAllowed: they may not.
+        """
+        if self.chat is None:
+            self.refuse_others(None)
+        elif not may(self.chat.role, right):
+            raise NotAllowed(f"this is for an {needs(right)} only, and you are a {self.chat.role}")
 
     def refuse_others(self, user_id: str | None) -> None:
         """Refuse what is not this person's alone.

@@ -10,16 +10,15 @@ from datetime import UTC, datetime
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
-from gateway.domain.sessions import Session, SessionStore, conversation_key, session_key
+from gateway.domain.sessions import OPERATOR_ACCOUNT, Session, SessionStore, conversation_key, session_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
-from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import (
     CHANNEL,
     MAX_ATTACHMENT_BYTES,
-    OPERATOR_ACCOUNT,
     LocalChannel,
     named_place,
 )
@@ -49,7 +48,7 @@ class ChatService:
         personalities: Personalities,
         log: SqliteConversationLog,
         operators: Operators,
-        commands: Commands,
+        commands: ChatCommands,
         config: LiveConfig,
     ) -> None:
         self._local_channel = local_channel
@@ -170,13 +169,14 @@ class ChatService:
         key = session_key(said, user_id, self._config.current.session_scope)
         active = await self._sessions.active_session(key)
         if active is None:
-            return await self._opened(said.conversation, key, user_id, personality_id, digest)
+            active = await self._opened(said.conversation, key, user_id, personality_id, digest)
         _refuse_other_personality(active, personality_id)
         return active
 
     async def _opened(
         self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
     ) -> Session:
+        """A new session, or the one that another message has begun there at the same time."""
         personality = self._personalities.get(personality_id or self._config.current.personality)
         now = datetime.now(UTC)
         session = Session(
@@ -190,7 +190,7 @@ class ChatService:
             updated_at=now,
         )
         await self._session_edits.open(session)
-        return session
+        return await self._sessions.active_session(key) or session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
         session, is_active = await self._own(caller, message.session or "")

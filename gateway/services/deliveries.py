@@ -110,6 +110,7 @@ def _shown(row: Delivery) -> wire.Delivery:
     return wire.Delivery(
         queue=row.queue,
         seq=row.seq,
+        id=row.id,
         turn_id=row.turn_id,
         channel=row.conversation.channel,
         conversation=row.conversation.conversation,

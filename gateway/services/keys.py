@@ -18,10 +18,10 @@ class KeyService:
     """The operator's only.
 
     Args:
-        people: says whose a key is after links, and whether they still have access; None only to make and list keys.
+        people: says whose a key is after links, and whether they still have access.
     """
 
-    def __init__(self, keys: ApiKeys, naming: Naming, people: PeopleService | None = None) -> None:
+    def __init__(self, keys: ApiKeys, naming: Naming, people: PeopleService) -> None:
         self._keys = keys
         self._naming = naming
         self._people = people
@@ -34,7 +34,7 @@ class KeyService:
             NotNamed: no user has the id or account `user`.
             NotAllowed: only the operator makes keys.
         """
-        caller.refuse_others(None)
+        caller.refuse_keys()
         if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
             raise Malformed(f"a key needs a name of 1 to {MAX_NAME_CHARS} characters that can be printed")
         wanted = permissions_of(scopes)
@@ -49,7 +49,7 @@ class KeyService:
 
     async def all(self, caller: Caller) -> list[wire.Key]:
         """All, the newest first, those that are revoked too; no key's text."""
-        caller.refuse_others(None)
+        caller.refuse_keys()
         return [_shown(key) for key in await self._keys.store.keys()]
 
     async def revoke(self, caller: Caller, name_or_id: str) -> wire.Key:
@@ -59,7 +59,7 @@ class KeyService:
             NotFound: there is none of that id or name that is in force.
             Malformed: several have that name.
         """
-        caller.refuse_others(None)
+        caller.refuse_keys()
         live = [key for key in await self._keys.store.keys() if key.revoked_at is None]
         found = [key for key in live if key.id == name_or_id] or [key for key in live if key.name == name_or_id]
         if not found:
@@ -93,8 +93,8 @@ class KeyService:
 
     async def _person(self, key: ApiKey) -> str | None:
         """The user whose key it is now; None for a key of no user, and for a user without access."""
-        if key.user_id is None or self._people is None:
-            return key.user_id
+        if key.user_id is None:
+            return None
         user_id = self._people.survivor(key.user_id)
         return None if await self._people.is_barred(user_id) else user_id
 

@@ -6,22 +6,31 @@ from collections.abc import Sequence
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities, Personality
+from gateway.domain.roles import may
 from gateway.domain.visible import hidden_count
 from gateway.errors import MemoryConflict
-from gateway.memory.history import HistoryEntry, NoSuchEntry
+from gateway.memory.history import HistoryEntry
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.memory.proposals import Proposal, ProposalStore, Reviewer
-from gateway.memory.review import FactOrigin, MemoryReview, NotReviewable
+from gateway.memory.paths import document_key
+from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
+from gateway.memory.review import FactOrigin, MemoryReview
 from gateway.people.identity import IdentityMap
+from gateway.people.linking.links import LinkStore
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
 from gateway.sdk.models import memory as wire
 from gateway.services.caller import Caller, NotFound
 from gateway.services.naming import Naming, Wanted, scope_of
 from gateway.services.traces import TraceService
 
+_LOOKED_AT = 200
+
 
 class MemoryService:
     """The one view of the memory: what the agent reads next turn.
+
+    The operator sees and changes everything. The key of a person sees what is that person's alone. A person in a chat
+    sees the memory of the personality who answers there, as far as their role may read it. Of what others read, too,
+    they take back what they brought in, and the owner takes back everything.
 
     Every method raises `NotAllowed` for what the caller may not see, and `InvalidId` for an id that can be none.
     """
@@ -34,6 +43,7 @@ class MemoryService:
         proposals: ProposalStore,
         personalities: Personalities,
         identities: IdentityMap,
+        links: LinkStore,
         naming: Naming,
         traces: TraceService,
         config: LiveConfig,
@@ -43,6 +53,7 @@ class MemoryService:
         self._proposals = proposals
         self._personalities = personalities
         self._identities = identities
+        self._links = links
         self._naming = naming
         self._traces = traces
         self._config = config
@@ -102,22 +113,26 @@ class MemoryService:
     async def history(
         self, caller: Caller, wanted: Wanted | None, *, limit: int, before: int | None = None
     ) -> list[wire.Change]:
-        """The newest changes, of one document or (None) of all, newest first.
+        """The newest changes, of one document or (None) of all that the caller may see, newest first.
 
         Args:
-            before: only those that follow the change of this id.
+            before: only those that follow the change of this id; not for a person in a chat, who gets one page.
         """
-        if wanted is None:
+        if wanted is not None:
+            scope, store = await self._one(caller, wanted)
+            entries = await self._files.log(scope, store, limit, before)
+        elif caller.chat is not None:
+            entries = await self._log_here(caller, limit)
+        else:
             caller.refuse_others(None)
-            return [change_of(entry) for entry in await self._files.log(limit=limit, before=before)]
-        scope, store = await self._one(caller, wanted)
-        return [change_of(entry) for entry in await self._files.log(scope, store, limit, before)]
+            entries = await self._files.log(limit=limit, before=before)
+        return [_change_for(caller, entry) for entry in entries]
 
     async def change_to(self, caller: Caller, wanted: Wanted, version: str) -> wire.Change | None:
         """The newest change of a document, if it left this version; None where the file was edited since."""
         scope, store = await self._one(caller, wanted)
         entries = await self._files.log(scope, store, 1)
-        return change_of(entries[0]) if entries and entries[0].hash_after == version else None
+        return _change_for(caller, entries[0]) if entries and entries[0].hash_after == version else None
 
     async def diff(self, caller: Caller, change_id: int) -> wire.ChangeTexts:
         """A change, with the whole texts around it.
@@ -129,7 +144,9 @@ class MemoryService:
         entry, _, _ = await self._entry(caller, change_id)
         before, after = await self._files.history.texts(change_id)
         return wire.ChangeTexts(
-            change=change_of(entry), before=before.decode("utf-8", "replace"), after=after.decode("utf-8", "replace")
+            change=_change_for(caller, entry),
+            before=before.decode("utf-8", "replace"),
+            after=after.decode("utf-8", "replace"),
         )
 
     async def restore(self, caller: Caller, change_id: int, expected_version: str) -> wire.Document:
@@ -146,15 +163,23 @@ class MemoryService:
         return self._document(scope, store, await self._files.read(scope, store))
 
     async def undo(self, caller: Caller, change_id: int) -> wire.Document:
-        """Bring back the bytes from before a change, if nothing has changed since.
+        """The same as `take_back`, for callers who want the document as it is then."""
+        _, document = await self._taken_back(caller, change_id)
+        return document
+
+    async def take_back(self, caller: Caller, change_id: int | None = None) -> wire.Change:
+        """Bring back the bytes from before a change, if nothing has changed since; the change.
+
+        Args:
+            change_id: None, in a chat, for the newest change that the person may take back.
 
         Raises:
             MemoryConflict: something has; carries both texts.
             NoSuchEntry: it cannot be taken back.
-            NotFound: there is no such change.
+            NotFound: there is no such change that the caller may take back.
         """
-        _, scope, store = await self._entry(caller, change_id)
-        return self._document(scope, store, await self._files.undo(scope, change_id))
+        change, _ = await self._taken_back(caller, change_id)
+        return change
 
     async def why(self, caller: Caller, wanted: Wanted, line: str) -> wire.Origin:
         """Where a line, or a part of one, comes from; without a store the user's document is looked at first.
@@ -165,17 +190,23 @@ class MemoryService:
         """
         scope, stores = await self._naming.memory(caller, wanted)
         facts = tuple(fact_of(fact) for fact in await self._traces.origins(caller, scope.user_id, line))
-        try:
-            origin = await self._review.why(scope, line, stores[0] if len(stores) == 1 else None)
-        except NotReviewable as error:
-            if not facts:
-                raise NotFound(str(error)) from error
-            return wire.Origin(change=None, turn=None, proposal=None, facts=facts)
-        entry = await self._files.history.entry(origin.change.id)
+        entry = await self._files.why(scope, line, stores[0] if len(stores) == 1 else None)
+        if entry is None and not facts:
+            where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
+            raise NotFound(
+                f"no known change brought {line!r} into {where}. Give a part of one line as the file has it; a line "
+                "that was there before the gateway's first write has no history"
+            )
         if entry is None:
-            raise NoSuchEntry(f"entry {origin.change.id} is not known any more")
-        proposal = None if origin.proposal is None else await self._proposal(origin.proposal)
-        return wire.Origin(change=change_of(entry), turn=origin.turn_id, proposal=proposal, facts=facts)
+            return wire.Origin(change=None, turn=None, proposal=None, facts=facts)
+        number = proposal_number(entry.turn_id)
+        proposal = None if number is None else await self._proposals.proposal(number)
+        return wire.Origin(
+            change=_change_for(caller, entry),
+            turn=entry.turn_id if proposal is None else proposal.scope.turn_id,
+            proposal=None if proposal is None else await self._proposal(proposal, await self._reviewer(caller)),
+            facts=facts,
+        )
 
     # ---- proposals --------------------------------------------------------------------------------------------------
 
@@ -183,39 +214,38 @@ class MemoryService:
         self, caller: Caller, *, state: wire.ProposalState | None = "waiting", limit: int = 200
     ) -> list[wire.Proposal]:
         """The newest that wait, or were decided, and that the caller may see; oldest first."""
-        reviewer, asked = reviewer_of(caller), limit
+        reviewer, asked = await self._reviewer(caller), limit
         while True:  # those of others must not fill the page
             found = await self._proposals.proposals(state=state, limit=asked)
             visible = [one for one in found if reviewer.may_see(one)]
             if len(visible) >= limit or len(found) < asked:
-                return [await self._proposal(one) for one in visible[-limit:]]
+                return [await self._proposal(one, reviewer) for one in visible[-limit:]]
             asked *= 4
 
     async def proposal(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """One.
 
         Raises:
-            NotFound: there is none, or not for the caller.
+            NoSuchProposal: there is none, or not for the caller.
         """
-        found = await self._proposals.proposal(proposal_id)
-        if found is None or not reviewer_of(caller).may_see(found):
-            raise NotFound(f"there is no proposal {proposal_id}")
-        return await self._proposal(found)
+        reviewer = await self._reviewer(caller)
+        return await self._proposal(await self._review.proposal(proposal_id, reviewer), reviewer)
 
     async def approve(self, caller: Caller, proposal_id: int) -> wire.Proposal:
-        """Apply it, exactly once; raises `NotFound`, and `NotReviewable` where that cannot be done."""
-        await self.proposal(caller, proposal_id)
-        return await self._proposal(await self._review.approve(proposal_id, reviewer_of(caller)))
+        """Apply it, exactly once; raises `NoSuchProposal`, and `NotReviewable` where that cannot be done."""
+        reviewer = await self._reviewer(caller)
+        approved = await self._proposal(await self._review.approve(proposal_id, reviewer), reviewer)
+        return approved.model_copy(update={"is_late": self._review.late > 0})
 
     async def refuse(self, caller: Caller, proposal_id: int) -> wire.Proposal:
-        """Refuse it; raises `NotFound`, and `NotReviewable` where that cannot be done."""
-        await self.proposal(caller, proposal_id)
-        return await self._proposal(await self._review.refuse(proposal_id, reviewer_of(caller)))
+        """Refuse it; raises as `approve`."""
+        reviewer = await self._reviewer(caller)
+        return await self._proposal(await self._review.refuse(proposal_id, reviewer), reviewer)
 
     async def edit(self, caller: Caller, proposal_id: int, content: str) -> wire.Proposal:
-        """Change its text; raises `NotFound`, and `NotReviewable` where that cannot be done."""
-        await self.proposal(caller, proposal_id)
-        return await self._proposal(await self._review.edit(proposal_id, content, reviewer_of(caller)))
+        """Change its text; raises as `approve`."""
+        reviewer = await self._reviewer(caller)
+        return await self._proposal(await self._review.edit(proposal_id, content, reviewer), reviewer)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
@@ -224,14 +254,52 @@ class MemoryService:
         return scope, stores[0]
 
     async def _entry(self, caller: Caller, change_id: int) -> tuple[HistoryEntry, MemoryScope, MemoryStoreName]:
-        """A change, and the document that it is of, as the caller may see it."""
+        """A change, and the document that it is of, as the caller may see it.
+
+        Raises:
+            NotFound: there is none, or not for the caller.
+        """
+        found = await self._visible(caller, change_id)
+        if found is None:
+            raise NotFound(f"there is no change {change_id}")
+        return found
+
+    async def _visible(
+        self, caller: Caller, change_id: int
+    ) -> tuple[HistoryEntry, MemoryScope, MemoryStoreName] | None:
         entry = await self._files.history.entry(change_id)
         if entry is None or not entry.document:
-            raise NotFound(f"there is no change {change_id}")
-        scope, store = scope_of(caller, entry.document)
-        if caller.user_id is not None and scope.user_id != caller.user_id:
-            raise NotFound(f"there is no change {change_id}")
-        return entry, scope, store
+            return None
+        if caller.chat is None:
+            scope, store = scope_of(caller, entry.document)
+            return (entry, scope, store) if caller.user_id in (None, scope.user_id) else None
+        here, stores = await self._naming.memory(caller, Wanted())
+        return next(((entry, here, one) for one in stores if document_key(here, one) == entry.document), None)
+
+    async def _log_here(self, caller: Caller, limit: int) -> list[HistoryEntry]:
+        """The newest changes of both documents that a person in a chat talks with."""
+        scope, stores = await self._naming.memory(caller, Wanted())
+        found = [entry for store in stores for entry in await self._files.log(scope, store, limit)]
+        return sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)[:limit]
+
+    async def _taken_back(self, caller: Caller, change_id: int | None) -> tuple[wire.Change, wire.Document]:
+        known = [] if caller.chat is None else await self._log_here(caller, _LOOKED_AT)
+        reviewer, mine = await self._reviewer(caller), _undone_by(caller, known)
+        if mine is not None:  # an earlier try of the same turn did it
+            change_id = mine.refers_to
+        elif change_id is None:
+            change_id = next((one.id for one in _open(known) if _may_undo(caller, one, reviewer)), None)
+        if change_id is None:
+            raise NotFound("there is no change that you may take back; `log` lists the changes")
+        found = await self._visible(caller, change_id)
+        if found is None or not _may_undo(caller, found[0], reviewer):
+            raise NotFound(f"there is no change {change_id} that you may take back; `log` lists the changes")
+        entry, scope, store = found
+        if mine is None:
+            document = await self._files.undo(scope, change_id)
+        else:
+            document = await self._files.read(scope, store)
+        return _change_for(caller, entry), self._document(scope, store, document)
 
     async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
         """Wherever a document may be, by its name in the journal, in the order of the list."""
@@ -269,14 +337,17 @@ class MemoryService:
             max_chars=sizes.max_chars,
         )
 
-    async def _proposal(self, proposal: Proposal) -> wire.Proposal:
+    async def _proposal(self, proposal: Proposal, reviewer: Reviewer) -> wire.Proposal:
         diff = await self._review.difference(proposal) if proposal.state == "waiting" else ""
-        return proposal_of(proposal, diff)
+        return proposal_of(proposal, diff, is_decidable=reviewer.may_decide(proposal))
 
-
-def reviewer_of(caller: Caller) -> Reviewer:
-    """As whom the caller decides on proposals: a person on their own ones only."""
-    return Reviewer(user_id=caller.user_id)
+    async def _reviewer(self, caller: Caller) -> Reviewer:
+        """As whom the caller decides on proposals: a person on their own ones, the owner in a chat on shared ones."""
+        if caller.user_id is None:
+            return Reviewer(user_id=None)
+        role = "member" if caller.chat is None else caller.chat.role
+        ids = tuple(await self._links.person_ids(caller.user_id))
+        return Reviewer(user_id=caller.user_id, role=role, other_ids=ids)
 
 
 def fact_of(fact: FactOrigin) -> wire.FactOrigin:
@@ -292,24 +363,55 @@ def fact_of(fact: FactOrigin) -> wire.FactOrigin:
     )
 
 
-def change_of(entry: HistoryEntry) -> wire.Change:
-    """A change as it goes over the wire."""
+def _change_for(caller: Caller, entry: HistoryEntry) -> wire.Change:
+    """A change as it goes over the wire; in a chat only the owner is told of others who they are."""
     store, personality, user = _named_by(entry.document)
+    is_hidden = caller.chat is not None and caller.chat.role != "owner" and entry.author_id != caller.user_id
     return wire.Change(
         id=entry.id,
         at=entry.at,
         store=store,
         personality=personality,
         user=user,
-        author=None if entry.action == "edit" else entry.author_id,
+        author=None if is_hidden or entry.action == "edit" else entry.author_id,
         channel=entry.channel,
         session=entry.session_id,
         turn=entry.turn_id,
+        turn_user=None if is_hidden else entry.user_id,
+        turn_personality=entry.personality_id,
+        document=entry.document,
         action=entry.action,
         outcome=entry.outcome,
+        content=entry.content,
         diff=entry.diff,
+        version_before=entry.hash_before,
+        version_after=entry.hash_after,
         refers_to=entry.refers_to,
     )
+
+
+def _may_undo(caller: Caller, entry: HistoryEntry, reviewer: Reviewer) -> bool:
+    """Of what others read, too, the owner takes back everything, a member what they brought in, a guest nothing."""
+    chat = caller.chat
+    if chat is None or chat.role == "owner" or not is_shared(*scope_of(caller, entry.document)):
+        return True
+    return may(chat.role, "write shared memory") and reviewer.is_called(entry.author_id)
+
+
+def _undone_by(caller: Caller, entries: Sequence[HistoryEntry]) -> HistoryEntry | None:
+    """What this very turn has taken back already."""
+    chat = caller.chat
+    return None if chat is None else next((one for one in entries if one.turn_id.startswith(f"{chat.turn_id}:")), None)
+
+
+def _open(entries: Sequence[HistoryEntry]) -> Sequence[HistoryEntry]:
+    """Those that count and were not taken back, newest first."""
+    undone = {one.refers_to for one in entries if one.action == "undo"}
+    return [
+        one
+        for one in entries
+        if one.outcome == "applied" and one.action not in {"undo", "edit"} and one.id not in undone
+    ]
 
 
 def _order(name: str) -> tuple[bool, str]:
@@ -336,7 +438,7 @@ def _updates_of(proposal: Proposal) -> tuple[wire.ProposedUpdate, ...]:
     return () if content is None else (wire.ProposedUpdate(action="add", content=content),)
 
 
-def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
+def proposal_of(proposal: Proposal, diff: str, *, is_decidable: bool = True) -> wire.Proposal:
     """A proposal as it goes over the wire."""
     scope = proposal.scope
     return wire.Proposal(
@@ -349,7 +451,10 @@ def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
         channel=scope.channel,
         session=scope.session_id,
         turn=scope.turn_id,
+        place=scope.place,
+        part=proposal.part,
         updates=_updates_of(proposal),
+        fact=None if proposal.fact is None else dict(proposal.fact.as_value()),
         sources=proposal.sources,
         hidden_characters=hidden_count(proposal.text),
         is_edited=proposal.is_edited,
@@ -357,4 +462,5 @@ def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
         decided_at=proposal.decided_at,
         decided_by=proposal.decided_by,
         diff=diff,
+        is_decidable=is_decidable,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
+from gateway.domain.roles import memory_of
 from gateway.errors import FileError, IdentityMapBroken, InvalidId
 from gateway.files.atomic import check_id
 from gateway.files.positions.validation import did_you_mean
@@ -57,8 +58,8 @@ class Naming:
             return {user.id: user.accounts[0].label for user in await self.identities.users()}
         return {}
 
-    async def user(self, wanted: str) -> str:
-        """The id of a user that was named by it, or by an account.
+    async def user(self, wanted: str, caller: Caller | None = None) -> str:
+        """The id of a user that was named by it, or by an account; `caller` is who reads the error.
 
         Raises:
             InvalidId: it can be neither.
@@ -73,7 +74,7 @@ class Naming:
             if (self._home / "users" / wanted).is_dir():  # taken out of the map; the memory is still there
                 return wanted
         known = [user.id for user in users] + [account.key for user in users for account in user.accounts]
-        raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users)}")
+        raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users, caller)}")
 
     async def user_for(self, caller: Caller, wanted: str | None) -> str | None:
         """The same for a caller: one who sees one person only may name no other.
@@ -82,28 +83,32 @@ class Naming:
             NotAllowed: it is not for them.
         """
         if caller.user_id is None:
-            return None if wanted is None else await self.user(wanted)
+            return None if wanted is None else await self.user(wanted, caller)
         if wanted not in (None, caller.user_id):
             accounts = await self.identities.accounts_of(caller.user_id)
             caller.refuse_others(caller.user_id if wanted in (account.key for account in accounts) else wanted)
         return caller.user_id
 
-    async def only_user(self) -> str | None:
-        """The id of the only user, None where there is none yet.
+    async def only_user(self, caller: Caller | None = None) -> str | None:
+        """The id of the only user, None where there is none yet; `caller` is who reads the error.
 
         Raises:
             Ambiguous: there are several; lists them.
         """
         users = await self.identities.users()
         if len(users) > 1:
-            raise Ambiguous(f"there are {len(users)} users; say which with {self._option}{self._listed(users)}")
+            option = self._option_of(caller)
+            raise Ambiguous(f"there are {len(users)} users; say which with {option}{self._listed(users, caller)}")
         return users[0].id if users else None
 
-    def _listed(self, users: Sequence[User]) -> str:
+    def _option_of(self, caller: Caller | None) -> str:
+        return "--user" if caller is not None and caller.is_at_machine else self._option
+
+    def _listed(self, users: Sequence[User], caller: Caller | None) -> str:
         """Where to find the users; for a person at the command line the first few themselves."""
         if not users:
             return "; there are no users yet"
-        if not self._option.startswith("--"):
+        if not self._option_of(caller).startswith("--"):
             return "; `people` lists all"
         lines = [f"  {user.id}  {', '.join(one.key for one in user.accounts)}" for user in users[:_MOST_LISTED]]
         more = [f"  and {len(users) - _MOST_LISTED} more: `ethos people list`"] if len(users) > _MOST_LISTED else []
@@ -118,13 +123,16 @@ class Naming:
             NotNamed: it is not clear which user is meant, or there is none.
             NotAllowed: it is not for the caller.
         """
-        personality = self._personalities.get(wanted.personality or self._config.current.personality)
-        is_per_user = personality.memory_scope == "per-user"
+        chat = caller.chat
+        usual = self._config.current.personality if chat is None else chat.personality_id
+        personality = self._personalities.get(wanted.personality or usual)
+        place = personality.memory_scope if chat is None else memory_of(chat.role, personality.memory_scope)
+        is_per_user = place == "per-user"
         stores: list[MemoryStoreName] = [wanted.store] if wanted.store else ["user", "memory"]
         user_id = await self.user_for(caller, wanted.user)
         if user_id is None and ("user" in stores or is_per_user):
-            user_id = await self.only_user()
-        if caller.user_id is not None and not is_per_user:  # what all share is not of one person
+            user_id = await self.only_user(caller)
+        if caller.user_id is not None and chat is None and not is_per_user:  # a key sees nothing that others share
             stores = [store for store in stores if store == "user"]
             if not stores:
                 caller.refuse_others(None)
@@ -132,20 +140,22 @@ class Naming:
             stores = [] if is_per_user else [store for store in stores if store != "user"]
         if not stores:
             raise NotNamed("there are no users yet, so there is no memory; the first person who writes becomes a user")
-        return scope_for(caller, personality.id, user_id, personality.memory_scope), stores
+        return scope_for(caller, personality.id, user_id, place), stores
 
 
 def scope_for(
     caller: Caller, personality_id: str, user_id: str | None, place: MemoryPlace = "per-personality"
 ) -> MemoryScope:
-    """On behalf of a caller without a session; the memory adds what makes each write a turn of its own."""
+    """On behalf of a caller: in a chat of the turn, else without one; the memory makes each write a turn of its own."""
+    chat = caller.chat
     return MemoryScope(
         personality_id=personality_id,
         user_id=user_id,
-        session_id=None,
-        turn_id=caller.name,
+        session_id=None if chat is None else chat.session_id,
+        turn_id=caller.name if chat is None else chat.turn_id,
         place=place,
         channel=caller.name,
+        author_id=None if chat is None else caller.user_id,
     )
 
 

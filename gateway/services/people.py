@@ -8,22 +8,21 @@ from datetime import UTC, datetime
 
 from gateway.domain.channels import Channels
 from gateway.domain.roles import Role, highest
+from gateway.domain.sessions import LOCAL
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
 from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
 from gateway.people.identity import IdentityMap, User
 from gateway.people.identity.file import Account, check_key
 from gateway.people.linking.chat import Linking
-from gateway.people.linking.links import Link, LinkStore
-from gateway.people.linking.operator import end_link, make_link
+from gateway.people.linking.links import Link, LinkStore, NotLinked
 from gateway.people.operators import Operators
 from gateway.pipeline.admission import Admission
 from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound, NotNamed, Refused
 from gateway.services.naming import Naming
-from gateway.store.people import SqlitePeople
-from gateway.store.standing import Given, SqliteStanding, Standing
+from gateway.store.people import Grant, PersonRecord, SqlitePeople
 
 CHANGED = "people.changed"
 """The event of `gateway.runtime.observe` for a changed person."""
@@ -37,8 +36,8 @@ class _Known:
     """What is looked up once for all who are shown."""
 
     book: AccessSnapshot
-    given: Mapping[str, Sequence[Given]]
-    standing: Mapping[str, Standing]
+    given: Mapping[str, Sequence[Grant]]
+    records: Mapping[str, PersonRecord]
     links: Sequence[Link]
     operators: Collection[str] = field(default_factory=tuple)
 
@@ -52,7 +51,6 @@ class PeopleService:
         identities: IdentityMap,
         naming: Naming,
         store: SqlitePeople,
-        standing: SqliteStanding,
         links: LinkStore,
         linking: Linking,
         admission: Admission,
@@ -62,7 +60,6 @@ class PeopleService:
         self._identities = identities
         self._naming = naming
         self._store = store
-        self._standing = standing
         self._links = links
         self._linking = linking
         self._admission = admission
@@ -108,6 +105,9 @@ class PeopleService:
     async def set_role(self, caller: Caller, wanted: str, role: wire.Role) -> wire.Person:
         """Say what a person may do, on every channel where they are let in.
 
+        Args:
+            wanted: also an account that was let in and has not written since; it becomes a user.
+
         Raises:
             Refused: it is the operator, or there would be no owner any more.
             NotNamed, NotAllowed: as `show`.
@@ -120,17 +120,54 @@ class PeopleService:
 
     async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
         caller.refuse_others(None)
-        user_id = await self.find(caller, wanted)
+        user_id = await self._find_or_make(caller, wanted)
         async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
-            accounts = [account.key for account in await self._identities.accounts_of(user_id)]
-            if not accounts:
-                raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
-            if rank != "owner":
-                await self.refuse_without_owner(accounts)
-            change = SetRank(accounts=tuple(accounts), rank=rank, via=caller.name, at=datetime.now(UTC))
-            await self._store.change(change)
+            await self._store.change(await self.rank_change(caller, user_id, rank))
             self._changed()
         return await self._person(user_id)
+
+    async def _find_or_make(self, caller: Caller, wanted: str) -> str:
+        try:
+            return await self.find(caller, wanted)
+        except NotNamed:
+            if any(wanted == account for _, account in (await self._admission.people.book()).admitted):
+                return await self._identities.resolve(wanted, "")
+            raise
+
+    async def rank_change(self, caller: Caller, wanted: str, rank: Rank) -> SetRank:
+        """What a person may do from now on, to be committed before `Pairing.lock` is let go, which the asker holds.
+
+        Args:
+            wanted: a user, or to revoke it any account, `kind:id`, that may not have written yet.
+
+        Raises:
+            Refused: it is the operator, there would be no owner any more, or people in a chat revoke themselves.
+            NotNamed: no user has that id or account.
+            NotFound: the user has no account any more.
+            NotAllowed: the caller may not let people in.
+        """
+        caller.require("let people in")
+        accounts = await self._accounts(wanted, rank)
+        if caller.chat is not None and caller.user_id == await self._user_of(accounts):
+            raise Refused("that is you; another owner can do it, or `ethos people revoke` on the machine")
+        if rank != "owner":
+            await self.refuse_without_owner(accounts)
+        return SetRank(accounts=accounts, rank=rank, via=caller.via, at=datetime.now(UTC))
+
+    async def _accounts(self, wanted: str, rank: Rank) -> tuple[str, ...]:
+        try:
+            user_id = self.survivor(await self._naming.user(wanted))
+        except NotNamed:
+            if rank == "revoked" and ":" in wanted:
+                return (wanted,)
+            raise
+        accounts = tuple(account.key for account in await self._identities.accounts_of(user_id))
+        if not accounts:
+            raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
+        return accounts
+
+    async def _user_of(self, accounts: Collection[str]) -> str | None:
+        return next(iter((await self._identities.known(accounts)).values()), None)
 
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
@@ -187,7 +224,12 @@ class PeopleService:
             return wire.LinkResult(person=await self._person(first), link=None)
         second = await self.find(caller, other)
         await self._refuse_to_bar(first, second)
-        link = await make_link(self._linking, first, second, is_one_kept=is_one_kept)
+        users = [await self._linking.user(user_id) for user_id in (first, second)]
+        parties = tuple([await self._linking.whereabouts(user) for user in users])
+        link = await self._linking.decide(
+            first, second, parties, by="operator", request_id=None, is_one_kept=is_one_kept
+        )
+        link = await self._linking.finish(link)
         self._changed()
         return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
 
@@ -203,12 +245,17 @@ class PeopleService:
             NotAllowed: as `show`.
         """
         caller.refuse_others(None)
-        links = await self._links.links()
-        if not any(which in (link.id, link.absorbed, *(one.key for one in link.accounts)) for link in links):
-            raise NotFound(f"there is no link of {which} that counts")
-        link = await end_link(self._linking, which)
+        for link in await self._links.links():
+            if which in (link.id, link.absorbed, *(one.key for one in link.accounts)):
+                ended = await self._linking.end(link)
+                break
+        else:
+            raise NotFound(f"there is no link of {which} that counts; `ethos people show` lists those of a person")
+        if ended is None:
+            raise NotLinked(f"link {link.id} is still being carried out; try again in a minute")
+        ended = await self._linking.finish(ended)
         self._changed()
-        return _link(link)
+        return _link(ended)
 
     async def _is_added(self, account: str, user_id: str) -> bool:
         try:
@@ -257,8 +304,8 @@ class PeopleService:
     async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
         known = _Known(
             book=await self._admission.people.book(),
-            given=await self._standing.given(),
-            standing=await self._standing.of([user.id for user in users]),
+            given=await self._store.grants(),
+            records=await self._store.records([user.id for user in users]),
             links=await self._links.links(ended_too=True),
             operators=self._operators.accounts(),
         )
@@ -269,17 +316,17 @@ class PeopleService:
         given = self._given(keys, known.book)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
         roles = {place.role for account in accounts for place in account.access}
-        standing = known.standing[user.id]
+        record = known.records[user.id]
         return wire.Person(
             id=user.id,
-            ids=standing.ids,
+            ids=record.ids,
             name=next((one.label for one in user.accounts if one.label != one.key), user.id),
             is_operator=not set(known.operators).isdisjoint(keys),
             role=given or next((role for role in wire.ROLES if role in roles), None),
             assigned_role=given,
-            last_seen_at=standing.seen_at,
+            last_seen_at=record.seen_at,
             accounts=accounts,
-            links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(standing.ids)),
+            links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(record.ids)),
         )
 
     async def _account(self, account: Account, known: _Known) -> wire.Account:
@@ -287,7 +334,7 @@ class PeopleService:
         rank = next((one for one in given if one.channel is None), None)
         kind = account.key.partition(":")[0]
         access = self._admission.access
-        channels = [name for name in access.rules if self._channels.kind(name) == kind]
+        channels = [name for name in (*access.rules, LOCAL) if self._channels.kind(name) == kind]
         places = [await self._let_in(access, channel, account.key, given) for channel in channels]
         return wire.Account(
             key=account.key,
@@ -301,12 +348,14 @@ class PeopleService:
         )
 
     @staticmethod
-    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Given]) -> wire.ChannelAccess | None:
+    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Grant]) -> wire.ChannelAccess | None:
         role = await access.role_on(channel, key)
-        if role is None:
+        if role == "owner":
+            return wire.ChannelAccess(channel=channel, how="owner", role=role, by=None, at=None)
+        if role is None or channel == LOCAL:  # there it is the key that lets in
             return None
         rule, yes = access.rules[channel], next((one for one in given if one.channel == channel), None)
-        how: wire.AccessReason = "owner" if role == "owner" else "open" if rule.mode == "open" else "elsewhere"
+        how: wire.AccessReason = "open" if rule.mode == "open" else "elsewhere"
         if how == "elsewhere" and rule.lists(key.partition(":")[2]):
             how = "listed"
         elif how == "elsewhere" and yes is not None:

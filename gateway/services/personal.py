@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from gateway.ops.privacy.worker import PrivacyWorker
+from gateway.config.file import CONFIG_NAME
+from gateway.messages import ConversationRef
+from gateway.ops.privacy.worker import Exported, PrivacyWorker
 from gateway.sdk.models import people as wire
-from gateway.services.caller import Caller, NotAllowed, NotNamed, Permission, Refused
+from gateway.services.caller import Caller, NotAllowed, NotFound, NotNamed, Permission, Refused
 from gateway.services.people import PeopleService
 
 ERASED_WITHIN_S = 20.0
@@ -43,13 +46,21 @@ class PersonalService:
             NotAllowed: the caller may not see that person, or they may not read all that is in it.
             FileError: there is no room for it.
         """
+        name, size_bytes = await self._written(caller, wanted)
+        path = self._home / name
+        return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
+
+    async def export_to(self, caller: Caller, conversation: ConversationRef) -> Exported:
+        """Everything about a person in a chat, for this conversation of theirs; raises as `export`."""
+        name, size_bytes = await self._written(caller, caller.user_id or "")
+        return self._privacy.deliverable(name, size_bytes, conversation)
+
+    async def _written(self, caller: Caller, wanted: str) -> tuple[str, int]:
         user_id = await self._people.find(caller, wanted)
         missing = [permission for permission in ALSO_NEEDED if not caller.may(permission)]
         if missing:
             raise NotAllowed(f"an export holds what this key may not read; it needs {' and '.join(missing)}, too")
-        name, size_bytes = await self._privacy.write_export(user_id)
-        path = self._home / name
-        return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
+        return await self._privacy.write_export(user_id)
 
     async def erase(self, caller: Caller, wanted: str, *, confirmed: str) -> wire.Erasure:
         """Erase everything that is kept about a person, for good; it is settled, and perhaps not done, on return.
@@ -68,11 +79,56 @@ class PersonalService:
         user_id = await self._whom(caller, wanted)
         if confirmed != user_id:
             raise Refused(f"nothing was erased: to erase {user_id}, `confirm` must be {user_id}")
-        await self._people.refuse_to_erase(user_id)
-        answer = await self._privacy.erase({"user": user_id})
-        erasure = str(answer["erasure"])
+        erasure = await self.schedule_erasure(caller, user_id)
         is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
         return wire.Erasure(user=user_id, erasure=erasure, is_done=is_done)
+
+    async def schedule_erasure(self, caller: Caller, user_id: str, *, farewell_id: str | None = None) -> str:
+        """Decide, durably, that a person is erased, and return the erasure's id.
+
+        Args:
+            farewell_id: a reply that is sent first, if that does not take long.
+
+        Raises:
+            Refused: they are the last owner.
+            NotAllowed: the caller sees one person only, and in a chat it is another person.
+            FileError: it could not be written down; nothing will be erased.
+        """
+        if caller.chat is None or caller.user_id != user_id:
+            caller.refuse_others(None)
+        await self._people.refuse_to_erase(user_id)
+        return await self._privacy.schedule_erasure(user_id, farewell_id)
+
+    async def erasure(self, caller: Caller, erasure: str) -> wire.ErasureState:
+        """How far an erasure is; waits for its end, though not for long.
+
+        Raises:
+            NotFound: there is no such erasure.
+            NotAllowed: the caller sees one person only.
+        """
+        caller.refuse_others(None)
+        if not await self._privacy.is_decided(erasure):
+            raise NotFound(f"there is no erasure {erasure[:80]}")
+        is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
+        return wire.ErasureState(erasure=erasure, is_done=is_done)
+
+    async def erasure_plan(self, caller: Caller, wanted: str) -> wire.ErasurePlan:
+        """What an erasure would take, and what it would leave to the operator.
+
+        Raises:
+            NotAllowed: only the operator is told of the copies and the configuration.
+            Refused, NotNamed: as `erase`.
+        """
+        caller.refuse_keys()
+        user_id = await self._whom(caller, wanted)
+        await self._people.refuse_to_erase(user_id)
+        accounts = await self._privacy.accounts_of(user_id) or ([user_id] if ":" in user_id else [])
+        return wire.ErasurePlan(
+            user=user_id,
+            accounts=tuple(accounts),
+            copies=tuple(await self._privacy.copies()),
+            configured=tuple(await asyncio.to_thread(_named_in, self._home / CONFIG_NAME, accounts)),
+        )
 
     async def _whom(self, caller: Caller, wanted: str) -> str:
         try:
@@ -81,6 +137,11 @@ class PersonalService:
             if ":" in wanted and await self._privacy.is_known(wanted):
                 return wanted
             raise
+
+
+def _named_in(config: Path, accounts: Sequence[str]) -> Sequence[str]:
+    text = config.read_text(encoding="utf-8", errors="replace") if config.exists() else ""
+    return [account for account in accounts if account.partition(":")[2] in text]
 
 
 def _open_nameless(path: Path) -> BinaryIO:

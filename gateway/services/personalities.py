@@ -9,6 +9,7 @@ from gateway.domain.personalities import BrokenPersonality, Personalities, Perso
 from gateway.domain.personalities.editing import PersonalityTexts, note_new, read_texts, replace_texts, undo_texts
 from gateway.domain.personalities.files import PersonalityNotValid
 from gateway.errors import PersonalityError
+from gateway.files.positions.validation import did_you_mean
 from gateway.sdk.models import personalities as wire
 from gateway.services.caller import Caller, Malformed, NotFound, Refused
 
@@ -24,9 +25,20 @@ class PersonalityService:
         self._home = home
         self._personalities = personalities
 
-    async def all(self, _caller: Caller) -> list[wire.Personality]:
-        """All of them, built-in ones first; broken ones with their problem."""
-        return [_shown(one) for one in await asyncio.to_thread(self._personalities.list)]
+    async def all(self, caller: Caller) -> list[wire.Personality]:
+        """All of them, built-in ones first; broken ones with their problem. Only who sees everybody sees prompts."""
+        found = [_shown(one) for one in await asyncio.to_thread(self._personalities.list)]
+        return found if caller.user_id is None else [one.model_copy(update={"prompt": None}) for one in found]
+
+    async def choose(self, caller: Caller, personality_id: str) -> wire.Personality:
+        """One that answers from now on where a person in a chat asks for it.
+
+        Raises:
+            PersonalityError: there is none of that id, or its files are not valid.
+            NotAllowed: their role may not choose.
+        """
+        caller.require("choose a personality")
+        return _shown(await asyncio.to_thread(self._personalities.get, personality_id))
 
     async def get(self, caller: Caller, personality_id: str) -> wire.PersonalityFiles:
         """One, with the texts of its files.
@@ -123,7 +135,9 @@ class PersonalityService:
         found = await asyncio.to_thread(self._personalities.list)
         one = next((one for one in found if one.id == personality_id), None)
         if one is None:
-            raise NotFound(f"there is no personality {personality_id}; there are {', '.join(one.id for one in found)}")
+            known = [one.id for one in found]
+            near = did_you_mean(personality_id, known)
+            raise NotFound(f"there is no personality {personality_id}{near}; there are {', '.join(known)}")
         return one
 
 

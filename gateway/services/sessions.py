@@ -7,17 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.sessions import SessionHit, SessionMessage, conversation_key
+from gateway.files.positions.validation import did_you_mean
 from gateway.messages import ConversationRef
 from gateway.pipeline.history import History
 from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models import sessions as wire
-from gateway.services.caller import Caller, NotAllowed, NotFound
+from gateway.services.caller import Caller, NotAllowed, NotFound, NotNamed
 from gateway.services.naming import Naming
 from gateway.store.search import RANKED
 from gateway.store.session_edits import ListedSession, SessionFilter, SqliteSessionEdits, place_of
 
 _SNIPPETS = 3
 _EXPORTED_AT_ONCE = 500
+_SUGGESTED_AMONG = 1_000
 
 Place = tuple[int, int]
 """Where a page of a list ends; opaque to the caller."""
@@ -55,7 +57,7 @@ class SessionService:
         wanted = await self._filter(caller, asked)
         found = await self._store.listed(wanted, limit=limit + 1, before=after)
         rest = place_of(found[limit - 1]) if len(found) > limit else None
-        return [_shown(one) for one in found[:limit]], rest
+        return [_shown(caller, one) for one in found[:limit]], rest
 
     async def search(
         self, caller: Caller, query: str, asked: SessionQuery, *, limit: int, after: Place | None = None
@@ -67,7 +69,7 @@ class SessionService:
         """
         wanted = await self._filter(caller, asked)
         before, skipped = after or (0, 0)
-        hits = await self._store.found(query, user_id=wanted.user_id, before=before or None)
+        hits = await self._hits(query, wanted, before or None)
         by_session: dict[str, list[SessionHit]] = {}
         for hit in hits:
             by_session.setdefault(hit.session_id, []).append(hit)
@@ -78,9 +80,16 @@ class SessionService:
                 return found, (before, position)
             listed = await self._store.one(names[position])
             if listed is not None and await self._fits(listed, wanted):
-                found.append(_shown(listed, by_session[names[position]]))
+                found.append(_shown(caller, listed, by_session[names[position]]))
         oldest = min((hit.message_id for hit in hits), default=0)
         return found, (oldest, 0) if len(hits) >= RANKED else None
+
+    async def passages(
+        self, caller: Caller, query: str, user: str | None = None, *, limit: int
+    ) -> Sequence[wire.FoundMessage]:
+        """Of the newest messages with all words of the query the best, a passage of each; raises as `find`."""
+        hits = await self._hits(query, await self._filter(caller, SessionQuery(user=user)), None, limit)
+        return [_found(hit) for hit in hits[:limit]]
 
     async def get(self, caller: Caller, session_id: str) -> wire.Session:
         """One.
@@ -88,7 +97,7 @@ class SessionService:
         Raises:
             NotFound: there is none, or not for the caller.
         """
-        return _shown(await self._one(caller, session_id))
+        return _shown(caller, await self._one(caller, session_id))
 
     async def transcript(
         self, caller: Caller, session_id: str, *, limit: int, after: int = 0
@@ -195,11 +204,26 @@ class SessionService:
 
     async def _filter(self, caller: Caller, asked: SessionQuery) -> SessionFilter:
         return SessionFilter(
-            user_id=await self._naming.user_for(caller, asked.user),
+            user_id=await self._user(caller, asked.user),
             personality_id=asked.personality,
             channel=asked.channel,
             is_pinned=asked.is_pinned,
         )
+
+    async def _user(self, caller: Caller, wanted: str | None) -> str | None:
+        """Whose sessions are meant; the operator may name a user of whom there are only sessions."""
+        try:
+            return await self._naming.user_for(caller, wanted)
+        except NotNamed:
+            only = SessionFilter(user_id=wanted)
+            if wanted is not None and caller.user_id is None and await self._store.listed(only, limit=1):
+                return wanted
+            raise
+
+    async def _hits(
+        self, query: str, wanted: SessionFilter, before: int | None, limit: int = RANKED
+    ) -> Sequence[SessionHit]:
+        return await self._store.found(query, user_id=wanted.user_id, before=before, limit=max(limit, RANKED))
 
     async def _fits(self, listed: ListedSession, wanted: SessionFilter) -> bool:
         session = listed.session
@@ -216,8 +240,13 @@ class SessionService:
             listed is not None and listed.session.user_id in await self._store.person_ids(caller.user_id)
         )
         if listed is None or not is_own:
-            raise NotFound(f"there is no session {session_id}")
+            near = "" if caller.user_id is not None else await self._near(session_id)
+            raise NotFound(f"there is no session {session_id}{near}")
         return listed
+
+    async def _near(self, session_id: str) -> str:
+        known = await self._store.listed(SessionFilter(), limit=_SUGGESTED_AMONG)
+        return did_you_mean(session_id, [one.session.id for one in known])
 
     async def _alone(self, caller: Caller, session_id: str) -> None:
         """Refuse to change what is others', too."""
@@ -265,7 +294,7 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _shown(listed: ListedSession, hits: Sequence[SessionHit] = ()) -> wire.Session:
+def _shown(caller: Caller, listed: ListedSession, hits: Sequence[SessionHit] = ()) -> wire.Session:
     session, where = listed.session, listed.session.conversation
     return wire.Session(
         id=session.id,
@@ -281,10 +310,26 @@ def _shown(listed: ListedSession, hits: Sequence[SessionHit] = ()) -> wire.Sessi
         is_pinned=listed.is_pinned,
         is_tainted=session.is_tainted,
         forked_from=listed.forked_from,
+        key=session.key,
+        summary=session.summary if caller.user_id is None else None,
+        summary_until=session.summary_until,
         snippets=tuple(
             wire.Snippet(message=hit.message_id, role=hit.role, text=hit.snippet, at=hit.created_at)
             for hit in hits[:_SNIPPETS]
         ),
+    )
+
+
+def _found(hit: SessionHit) -> wire.FoundMessage:
+    return wire.FoundMessage(
+        message=hit.message_id,
+        session=hit.session_id,
+        role=hit.role,
+        personality=hit.personality_id,
+        text=hit.snippet,
+        score=hit.score,
+        at=hit.created_at,
+        is_tainted=hit.is_tainted,
     )
 
 

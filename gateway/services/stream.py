@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.pipeline.local_channel import LocalChannel, ToolStep
@@ -24,9 +25,16 @@ HEARTBEAT_S = 15.0
 HIDDEN_STATES = frozenset({"dropped"})
 
 
+class PlacedLog(ConversationLog, Protocol):
+    """A log that knows where its newest entries begin, without reading them."""
+
+    async def place_before(self, conversation: ConversationRef, *, newest: int) -> int:
+        """Behind which cursor the newest so many entries are; 0 where there are no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event; `place` where it is one of the log, None for what is shown in passing."""
+    """One event; `place` where a reader that comes again goes on behind it, None for what is shown in passing."""
 
     name: wire.EventName
     data: ApiModel
@@ -44,7 +52,7 @@ class ConversationStream:
 
     def __init__(
         self,
-        log: ConversationLog,
+        log: PlacedLog,
         conversation: ConversationRef,
         *,
         after: int | None,
@@ -119,7 +127,7 @@ class ConversationStream:
                     self._has_news = self._has_news or len(entries) == PAGE_ENTRIES
                 if not is_live:
                     is_live = True
-                    yield Event("live", wire.Live(sequence=self._place))
+                    yield Event("live", wire.Live(sequence=self._place), self._place)
                 while self._passing:
                     yield self._passing.popleft()
                 while self._previews and not self._has_news:
@@ -144,12 +152,13 @@ class ConversationStream:
 
     async def _beginning(self) -> tuple[int, bool]:
         """Behind which place to begin, and whether `after` is none of this conversation: an older log was restored."""
-        read = await self._log.read(self._conversation, limit=max(self._last or 0, 1), newest=True)
-        newest = read[-1].cursor if read else 0
-        if self._after is not None and self._after <= newest:
-            return self._after, False
-        place = 0 if self._last is None else read[0].cursor - 1 if self._last and read else newest
-        return place, self._after is not None
+        is_other = False
+        if self._after is not None:
+            is_other = self._after > await self._log.place_before(self._conversation, newest=0)
+            if not is_other:
+                return self._after, False
+        place = 0 if self._last is None else await self._log.place_before(self._conversation, newest=self._last)
+        return place, is_other
 
     async def _woken(self) -> bool:
         """Wait for something to tell; False when it is time for a sign of life."""

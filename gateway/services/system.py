@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from gateway.agent.budgets import UsageStore, UsageSum, UsageSums
 from gateway.config import DayBudget, LiveConfig
 from gateway.config.values import zone_of
+from gateway.errors import FileError
+from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.pipeline.health import Checkup
 from gateway.runtime.logs import secrets_in
 from gateway.sdk.models import system as wire
@@ -25,11 +27,23 @@ _SHORT_SECRET_CHARS = 6  # shorter ones stand in innocent words, too
 class SystemService:
     """The operator's, as it concerns no single person; only what a person has spent is theirs to see."""
 
-    def __init__(self, *, checkup: Checkup, usage: UsageStore, config: LiveConfig, naming: Naming) -> None:
+    def __init__(
+        self,
+        *,
+        checkup: Checkup,
+        usage: UsageStore,
+        config: LiveConfig,
+        naming: Naming,
+        reload: Callable[[], Awaitable[wire.Reloaded]],
+        privacy: PrivacyWorker,
+    ) -> None:
+        """`reload` reads the configuration again."""
         self._checkup = checkup
         self._usage = usage
         self._config = config
         self._naming = naming
+        self._reload = reload
+        self._privacy = privacy
 
     async def health(self, caller: Caller) -> Health:
         """How the gateway is, now.
@@ -86,6 +100,10 @@ class SystemService:
         """What everything together may cost in one day."""
         return self._config.current.budgets.gateway or DayBudget()
 
+    def person_budget(self) -> DayBudget:
+        """What one person may cost in one day."""
+        return self._config.current.budgets.user or DayBudget()
+
     def usage_since(self, days: int) -> tuple[str, date]:
         """Whose midnight begins a day, and the first of so many days."""
         name = self._config.current.budgets.time_zone
@@ -101,6 +119,28 @@ class SystemService:
                 values["channels"][name].update(channel.settings.model_dump(mode="json"))
         hidden = {secret for secret in secrets_in(config) if secret}
         return wire.Settings(values=_without(values, hidden))
+
+    async def reload(self, caller: Caller) -> wire.Reloaded:
+        """Read the configuration again, and take over what can be; on any error the last good one serves on.
+
+        Raises:
+            NotAllowed: it is the operator's only.
+        """
+        caller.refuse_keys()
+        return await self._reload()
+
+    async def forget_old(self, caller: Caller, *, is_dry_run: bool = False) -> Sequence[wire.Forgotten]:
+        """Delete what is older than the configuration allows, or only count it.
+
+        Raises:
+            NotAllowed: it is the operator's only.
+            StoreError, FileError: not all of it could be done; the next time does the rest.
+        """
+        caller.refuse_keys()
+        try:
+            return await self._privacy.forget_old(is_dry=is_dry_run)
+        except OSError as error:
+            raise FileError(f"{error.filename} could not be removed: {error.strerror}") from error
 
 
 def _without(value: Any, secrets: set[str]) -> Any:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from gateway.config import LiveConfig
 from gateway.domain.roles import may
-from gateway.domain.sessions import SessionStore
+from gateway.domain.sessions import LOCAL, SessionStore
 from gateway.people.linking.links import LinkStore
 from gateway.sdk.models.traces import AddTrace
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotFound, NotNamed
-from gateway.services.naming import Naming
+from gateway.services.naming import Naming, scope_for
 from gateway.services.people import PeopleService
 from gateway.store.database import Database
 from gateway.store.persons import session_ids
 from gateway.traces.trace import PERSONAL, Viewer
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
+from gateway.traces.turn_facts import viewer_of
+
+OPERATOR = "operator"
+"""The operator's account on the gateway's own channel."""
 
 
 class TraceScopes:
@@ -37,7 +41,10 @@ class TraceScopes:
         self._config = config
 
     async def viewer(self, caller: Caller) -> Viewer:
-        """On whose behalf the trace store is asked: everything, or one whole person."""
+        """On whose behalf the trace store is asked: everything, one whole person, or the turn of a person in a chat."""
+        chat = caller.chat
+        if chat is not None:
+            return viewer_of(scope_for(caller, chat.personality_id, caller.user_id), chat.role)
         if caller.user_id is None:
             return Viewer(
                 user_id=None, personality_id=self._config.current.personality, session_id=None, extent="everything"
@@ -84,7 +91,27 @@ class TraceScopes:
             may_share=may_share,
         )
 
-    async def bounds(self, caller: Caller, user: str | None) -> Bounds:
+    async def asker(self, caller: Caller, user: str | None, personality: str | None) -> Viewer:
+        """A person who asks a personality, in a conversation that has no traces of its own.
+
+        Raises:
+            NotNamed: it is not clear who is meant, or there are no users yet.
+            NotAllowed: it is another person.
+        """
+        user_id = await self._naming.user_for(caller, user) or await self._naming.only_user(caller)
+        if user_id is None:
+            raise NotNamed("there are no users yet, so nothing is remembered; the first person who writes becomes one")
+        reads_shared = caller.user_id is None or may(await self._people.role_of(user_id), "read shared memory")
+        personality_id = personality or self._config.current.personality
+        return Viewer(user_id=user_id, personality_id=personality_id, session_id=None, reads_shared=reads_shared)
+
+    async def first_person(self, caller: Caller, user: str | None) -> str | None:
+        """The operator as a new user, who owns what the command line imports before there is anybody; else None."""
+        if user is not None or not caller.is_at_machine or await self._naming.identities.users():
+            return None
+        return await self._naming.identities.ensure_joined([(f"{LOCAL}:{OPERATOR}", "Operator")], via="operator")
+
+    async def bounds(self, caller: Caller, user: str | None, *, is_dry_run: bool = False) -> Bounds:
         """Whose traces leave, and whose those become that come.
 
         Raises:
@@ -93,7 +120,10 @@ class TraceScopes:
         """
         user_id = await self._naming.user_for(caller, user)
         if user_id is None:
-            return Everything(fallback=await self._only_person())
+            fallback = await self._only_person()
+            if fallback is None and is_dry_run and caller.is_at_machine and not await self._naming.identities.users():
+                fallback = await self.person(OPERATOR)  # who would be made
+            return Everything(fallback=fallback)
         viewer = await self.viewer(caller) if caller.user_id is not None else await self.person(user_id)
         return OfPerson(viewer, frozenset(viewer.sessions))
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from gateway.errors import TraceError
 from gateway.runtime.observe import happened
 from gateway.sdk.models import traces as wire
-from gateway.services.caller import Caller, Malformed, Refused
+from gateway.services.caller import Caller, Malformed, Refused, TracesOff
 from gateway.services.trace_scopes import TraceScopes
-from gateway.services.traces import CHANGED, OFF
+from gateway.services.trace_stores import TraceStores
+from gateway.services.traces import CHANGED
 from gateway.services.uploads import Incoming, Transfer, Transfers
 from gateway.traces.trace_store import TraceStore
+from gateway.traces.transfer.bounds import Bounds
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.import_records import ImportResult
 from gateway.traces.transfer.importing import import_traces
@@ -53,15 +55,19 @@ class Export:
 class TraceTransferService:
     """Every method raises `Refused` where the trace memory is off, or too much is at work."""
 
-    def __init__(self, trace_store: TraceStore | None, scopes: TraceScopes, transfers: Transfers) -> None:
-        self._trace_store = trace_store
+    def __init__(self, stores: TraceStores, scopes: TraceScopes, transfers: Transfers) -> None:
+        self._stores = stores
         self._scopes = scopes
         self.transfers = transfers
 
-    async def receive(self, name: str) -> Incoming:
-        """A place for the bytes of an upload; `name` is what its sender calls the file."""
-        self._opened()
-        return await self.transfers.incoming(name)
+    async def receive(self, caller: Caller, name: str) -> Incoming:
+        """A place for the bytes of an upload; `name` is what its sender calls the file.
+
+        The operator at the machine has the room of the disk, all others what the configuration allows.
+        """
+        if self._stores.own is None and not caller.is_at_machine:
+            raise TracesOff
+        return await self.transfers.incoming(name, is_bounded=not caller.is_at_machine)
 
     async def discard(self, upload: Transfer) -> None:
         """Remove the file. Idempotent."""
@@ -75,12 +81,14 @@ class TraceTransferService:
         form: wire.ImportFormat = "auto",
         user: str | None = None,
         is_dry_run: bool,
+        dedup: bool = True,
     ) -> wire.ImportReport:
         """Import a file that was received; what is there already is skipped, so it may be done again.
 
         Args:
             user: all becomes that person's; None: whose the file says that it is, or the only user's.
             is_dry_run: say what would happen, and change nothing.
+            dedup: False: what is there already comes in once more.
 
         Raises:
             Malformed: it is nothing that can be imported.
@@ -88,26 +96,41 @@ class TraceTransferService:
             NotAllowed: they are not for the caller.
             StoreUnavailable: the disk is full or broken; what was put in before is in.
         """
-        trace_store = self._opened()
-        bounds = await self._scopes.bounds(caller, user)
-        with self.transfers.at_work():
-            try:
-                result = await import_traces(
-                    trace_store,
-                    upload.path,
-                    bounds=bounds,
-                    form=form,
-                    is_dry_run=is_dry_run,
-                    scratch=upload.path.parent,
-                )
-            except TraceError as error:
-                raise Malformed(str(error).replace(str(upload.path), upload.path.name)) from error
-            except OSError as error:
-                raise Refused(f"{upload.path.name} cannot be read: {error.strerror}") from error
-            finally:
-                if not is_dry_run:
-                    happened(CHANGED)
-        return _report(result, is_dry_run=is_dry_run)
+        new_in = upload.path.with_name("dry-run") if is_dry_run else self._stores.home
+        async with self._stores.opened(caller, new_in=new_in) as trace_store:
+            made_user = None if is_dry_run else await self._scopes.first_person(caller, user)
+            bounds = await self._scopes.bounds(caller, user, is_dry_run=is_dry_run)
+            with self.transfers.at_work():
+                result = await self._imported(trace_store, upload, form, bounds, is_dry_run=is_dry_run, dedup=dedup)
+        return _report(result, is_dry_run=is_dry_run, made_user=made_user)
+
+    async def _imported(
+        self,
+        trace_store: TraceStore,
+        upload: Transfer,
+        form: wire.ImportFormat,
+        bounds: Bounds,
+        *,
+        is_dry_run: bool,
+        dedup: bool,
+    ) -> ImportResult:
+        try:
+            return await import_traces(
+                trace_store,
+                upload.path,
+                bounds=bounds,
+                form=form,
+                dedup=dedup,
+                is_dry_run=is_dry_run,
+                scratch=upload.path.parent,
+            )
+        except TraceError as error:
+            raise Malformed(str(error).replace(str(upload.path), upload.path.name)) from error
+        except OSError as error:
+            raise Refused(f"{upload.path.name} cannot be read: {error.strerror}") from error
+        finally:
+            if not is_dry_run:
+                happened(CHANGED)
 
     @asynccontextmanager
     async def export_file(
@@ -126,35 +149,30 @@ class TraceTransferService:
             NotAllowed: they are not for the caller.
             StoreUnavailable: the disk is full or broken.
         """
-        trace_store = self._opened()
-        bounds = await self._scopes.bounds(caller, user)
         kind = KINDS[form]
         stem = "ethos-traces" + (f"-{form}" if kind.is_packed else "")
-        transfer = await self.transfers.outgoing(f"{stem}.{kind.ending}")
-        try:
-            with self.transfers.at_work():
-                target = transfer.path.with_name(stem) if kind.is_packed else transfer.path
-                try:
-                    written = await export_traces(
-                        trace_store,
-                        target,
-                        form=form,
-                        bounds=bounds,
-                        with_embeddings=with_embeddings,
-                        with_conversations=with_conversations,
-                    )
-                    if kind.is_packed:
-                        await asyncio.to_thread(_pack, target, transfer.path)
-                except OSError as error:
-                    raise Refused(f"the export cannot be written: {error.strerror}") from error
-            yield Export(path=transfer.path, name=transfer.path.name, media_type=kind.media_type, traces=written)
-        finally:
-            await asyncio.to_thread(transfer.drop)
-
-    def _opened(self) -> TraceStore:
-        if self._trace_store is None:
-            raise Refused(OFF)
-        return self._trace_store
+        async with self._stores.opened(caller) as trace_store:
+            bounds = await self._scopes.bounds(caller, user)
+            transfer = await self.transfers.outgoing(f"{stem}.{kind.ending}")
+            try:
+                with self.transfers.at_work():
+                    target = transfer.path.with_name(stem) if kind.is_packed else transfer.path
+                    try:
+                        written = await export_traces(
+                            trace_store,
+                            target,
+                            form=form,
+                            bounds=bounds,
+                            with_embeddings=with_embeddings,
+                            with_conversations=with_conversations,
+                        )
+                        if kind.is_packed:
+                            await asyncio.to_thread(_pack, target, transfer.path)
+                    except OSError as error:
+                        raise Refused(f"the export cannot be written: {error.strerror}") from error
+                yield Export(path=transfer.path, name=transfer.path.name, media_type=kind.media_type, traces=written)
+            finally:
+                await asyncio.to_thread(transfer.drop)
 
 
 def _pack(directory: Path, target: Path) -> None:
@@ -166,7 +184,7 @@ def _pack(directory: Path, target: Path) -> None:
     shutil.rmtree(directory)
 
 
-def _report(result: ImportResult, *, is_dry_run: bool) -> wire.ImportReport:
+def _report(result: ImportResult, *, is_dry_run: bool, made_user: str | None) -> wire.ImportReport:
     return wire.ImportReport(
         format=result.form,
         imported=result.imported,
@@ -175,5 +193,6 @@ def _report(result: ImportResult, *, is_dry_run: bool) -> wire.ImportReport:
         errors_left_out=result.errors_left_out,
         left_out=result.left_out,
         is_broken_off=result.is_broken_off,
+        made_user=made_user,
         is_dry_run=is_dry_run,
     )

@@ -11,23 +11,23 @@ from gateway.errors import TraceError
 from gateway.memory.review import FactOrigin
 from gateway.runtime.observe import happened
 from gateway.sdk.models import traces as wire
-from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused
+from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused, TracesOff
 from gateway.services.naming import Naming
 from gateway.services.trace_scopes import TraceScopes
+from gateway.services.trace_stores import TraceStores
 from gateway.traces import strength
 from gateway.traces.browsing import Listing, Surroundings, TraceBrowser
 from gateway.traces.consolidation import Consolidation, ConsolidationEntry
-from gateway.traces.decay import curve
-from gateway.traces.filters import Among
-from gateway.traces.origins import origins
+from gateway.traces.filters import TraceFilter
+from gateway.traces.origins import matched_words, origins, source_of
 from gateway.traces.rows import BETWEEN, NOT_SHARED
-from gateway.traces.search import MOST, Found, Wanted
+from gateway.traces.search import MOST, ScoredTrace, TraceQuery
+from gateway.traces.strength import curve
 from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer
 from gateway.traces.trace_store import TraceStore
 
 CHANGED = "traces.changed"
 """Happens when a trace was changed from a service, for pages that show it."""
-OFF = "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
 MOST_RANKED = MOST
 """So many results has a search; a list has all there are."""
 MOST_NEIGHBOURS = 100
@@ -57,14 +57,14 @@ class TraceService:
 
     def __init__(
         self,
-        trace_store: TraceStore | None,
+        stores: TraceStores,
         consolidation: Consolidation | None,
         *,
         scopes: TraceScopes,
         naming: Naming,
     ) -> None:
-        """Both are None where traces are off."""
-        self._open_store = trace_store
+        """Without consolidation where traces are off."""
+        self._stores = stores
         self._consolidation = consolidation
         self._scopes = scopes
         self._naming = naming
@@ -72,7 +72,7 @@ class TraceService:
     @property
     def is_on(self) -> bool:
         """Whether there is a trace memory."""
-        return self._open_store is not None
+        return self._stores.own is not None
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -82,12 +82,34 @@ class TraceService:
         Args:
             user_id: whose facts the operator wants; None: everybody's. Other callers see their own only.
         """
-        trace_store, scopes = self._open_store, self._scopes
-        if trace_store is None or not caller.may("traces:read"):
-            return ()
-        if caller.user_id is None and user_id is not None:
-            return await origins(trace_store, await scopes.person(user_id), words)
-        return await origins(trace_store, await scopes.viewer(caller), words)
+        scopes = self._scopes
+        with contextlib.suppress(TracesOff):
+            async with self._stores.opened(caller) as trace_store:
+                if caller.may("traces:read"):
+                    is_named = caller.user_id is None and user_id is not None
+                    viewer = await (scopes.person(user_id or "") if is_named else scopes.viewer(caller))
+                    return await origins(trace_store, viewer, words)
+        return ()
+
+    async def recall(
+        self, caller: Caller, query: str, *, user: str | None, personality: str | None, limit: int
+    ) -> wire.Recalled:
+        """What a personality finds for a question of a person, the best first; being looked for is no use.
+
+        Raises:
+            NotNamed: it is not clear who is meant.
+            NotAllowed: it is not for the caller.
+        """
+        async with self._stores.opened(caller) as trace_store:
+            viewer = await self._scopes.asker(caller, user, personality)
+            found = await trace_store.search(viewer, TraceQuery(query=query, limit=limit))
+            words = await trace_store.database.read(
+                lambda connection: [matched_words(connection, each.trace, query) for each in found]
+            )
+            now = trace_store.now()
+            items = tuple(_recalled_of(each, held, now) for each, held in zip(found, words, strict=True))
+            meaning = trace_store.meaning
+            return wire.Recalled(items=items, problem=None if meaning is None else meaning.problem)
 
     async def search(self, caller: Caller, wanted: Filters, *, limit: int, explain: bool) -> list[wire.FoundTrace]:
         """The best matches, best first, a hundred at most; being listed is no use.
@@ -99,7 +121,7 @@ class TraceService:
         trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         found = await trace_store.search(
             viewer,
-            Wanted(
+            TraceQuery(
                 query=wanted.query,
                 type=wanted.type,
                 scope=wanted.scope,
@@ -247,13 +269,12 @@ class TraceService:
 
     # ---- consolidation ---------------------------------------------------------------------------------------------
 
-    async def consolidate(self, caller: Caller) -> wire.ConsolidationResult:
-        """Consolidate what the caller may change, now."""
-        consolidation = self._consolidation
-        if consolidation is None:
-            raise Refused(OFF)
-        viewer = None if caller.user_id is None else await self._scopes.viewer(caller)
-        report = await consolidation.try_run(viewer, reason=caller.name)
+    async def consolidate(self, caller: Caller, *, derives: bool = True) -> wire.ConsolidationResult:
+        """Consolidate what the caller may change, now; `derives`: a model is asked for insights, if there is one."""
+        async with self._stores.opened(caller) as trace_store:
+            consolidation = self._consolidation or Consolidation(trace_store)
+            viewer = None if caller.user_id is None else await self._scopes.viewer(caller)
+            report = await consolidation.try_run(viewer, reason=caller.name, derives=derives)
         happened(CHANGED)
         if report is None:
             return wire.ConsolidationResult(pruned=0, merged=0, derived=0, compacted=0, duration_ms=0, is_running=True)
@@ -275,15 +296,15 @@ class TraceService:
         caller.refuse_others(None)
         consolidation = self._consolidation
         if consolidation is None:
-            raise Refused(OFF)
+            raise TracesOff
         return [_entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
 
     # ---- within ----------------------------------------------------------------------------------------------------
 
     def _trace_store(self) -> TraceStore:
-        if self._open_store is None:
-            raise Refused(OFF)
-        return self._open_store
+        if self._stores.own is None:
+            raise TracesOff
+        return self._stores.own
 
     async def _one(self, caller: Caller, trace_id: str) -> Trace:
         trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
@@ -298,12 +319,12 @@ class TraceService:
         happened(CHANGED)
         return await self.get(caller, trace_id)
 
-    async def _among(self, caller: Caller, wanted: Filters) -> Among:
+    async def _among(self, caller: Caller, wanted: Filters) -> TraceFilter:
         user_id = None if wanted.user is None else await self._naming.user_for(caller, wanted.user)
         if user_id is None:
-            return Among(personality_id=wanted.personality, tags=wanted.tags)
+            return TraceFilter(personality_id=wanted.personality, tags=wanted.tags)
         person: Viewer = await self._scopes.person(user_id)
-        return Among(
+        return TraceFilter(
             user_ids=person.ids,
             sessions=frozenset(person.sessions),
             personality_id=wanted.personality,
@@ -357,7 +378,7 @@ def _trace_of(trace: Trace, now: datetime) -> wire.Trace:
     )
 
 
-def _found_of(found: Found, now: datetime, *, explain: bool) -> wire.FoundTrace:
+def _found_of(found: ScoredTrace, now: datetime, *, explain: bool) -> wire.FoundTrace:
     """With its score, and if wanted what that is made of."""
     explanation = wire.Explanation(parts=dict(found.parts), factors=dict(found.factors), cosine=found.cosine)
     return wire.FoundTrace(
@@ -365,6 +386,11 @@ def _found_of(found: Found, now: datetime, *, explain: bool) -> wire.FoundTrace:
         score=found.score,
         explanation=explanation if explain else None,
     )
+
+
+def _recalled_of(found: ScoredTrace, words: Sequence[str], now: datetime) -> wire.RecalledTrace:
+    shown = _found_of(found, now, explain=True)
+    return wire.RecalledTrace(**shown.model_dump(), words=tuple(words), origin=source_of(found.trace))
 
 
 def _curve_of(trace: Trace, used_at: Sequence[datetime], now: datetime, points: int) -> wire.StrengthCurve:

@@ -50,7 +50,8 @@ class Transfer:
 class Incoming:
     """Takes the bytes of one upload, whose memory stays flat."""
 
-    def __init__(self, transfer: Transfer, max_bytes: int) -> None:
+    def __init__(self, transfer: Transfer, max_bytes: int | None) -> None:
+        """`max_bytes` is None for the room of the disk."""
         self.transfer = transfer
         self._max_bytes = max_bytes
         self._size_bytes = 0
@@ -66,7 +67,7 @@ class Incoming:
             Refused: the disk is full.
         """
         self._size_bytes += len(chunk)
-        if self._size_bytes > self._max_bytes:
+        if self._max_bytes is not None and self._size_bytes > self._max_bytes:
             await self._give_up()
             raise TooLarge(
                 f"the file is larger than {self._max_bytes / (1 << 20):,.0f} MiB; raise web.max_upload_bytes in "
@@ -139,9 +140,10 @@ class Transfers:
         finally:
             self._at_work -= 1
 
-    async def incoming(self, name: str) -> Incoming:
+    async def incoming(self, name: str, *, is_bounded: bool = True) -> Incoming:
         """A place for an upload; `name` is what its sender calls the file."""
-        return Incoming(await self.outgoing(name), self._config.current.web.max_upload_bytes)
+        max_bytes = self._config.current.web.max_upload_bytes if is_bounded else None
+        return Incoming(await self.outgoing(name), max_bytes)
 
     async def outgoing(self, name: str) -> Transfer:
         """A place for a file that is made here."""

@@ -22,30 +22,21 @@ class SqliteApiKeys:
         self._database = database
 
     async def add(self, key: ApiKey) -> None:
-        """Keep a new key, durably."""
         row = (key.id, storable(key.name), key.hash, " ".join(key.scopes), key.user_id, to_ms(key.created_at))
         await self._database.write(statement(_ADD, row))
 
     async def key(self, key_id: str) -> ApiKey | None:
-        """The key with this id, revoked or not."""
-
-        def work(connection: sqlite3.Connection) -> ApiKey | None:
-            row = connection.execute("SELECT * FROM api_keys WHERE id = ?", (key_id,)).fetchone()
-            return None if row is None else _key(row)
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT * FROM api_keys WHERE id = ?", (key_id,))
+        return None if row is None else _key(row)
 
     async def keys(self) -> Sequence[ApiKey]:
-        """All keys, the newest first."""
-        sql = "SELECT * FROM api_keys ORDER BY created_at DESC, id"
-        return await self._database.read(lambda connection: [_key(row) for row in connection.execute(sql)])
+        rows = await self._database.rows("SELECT * FROM api_keys ORDER BY created_at DESC, id")
+        return [_key(row) for row in rows]
 
     async def note_use(self, key_id: str, at: datetime) -> None:
-        """Note when it was used last; survives a killed process, perhaps not a power cut."""
         await self._database.write(statement(_USE, (to_ms(at), key_id)), is_durable=False)
 
     async def revoke(self, key_id: str, at: datetime) -> bool:
-        """End it, durably; False where there is none, or it is ended already."""
         return await self._database.write(statement(_REVOKE, (to_ms(at), key_id))) == 1
 
 

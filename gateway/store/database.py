@@ -259,6 +259,14 @@ class Database:
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
+    async def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """All rows of one query."""
+        return await self.read(lambda connection: connection.execute(sql, values).fetchall())
+
+    async def row(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
+        """The first row of one query, None for none."""
+        return await self.read(lambda connection: connection.execute(sql, values).fetchone())
+
     async def problem(self) -> str | None:
         """Why nothing can be written now, for people; None where all is well. After a failure that is tried out."""
         since_s = self._committing_since_s

@@ -18,11 +18,10 @@ from gateway.store.turns import delete_steps
 Queue = Literal["inbox", "outbox"]
 
 # "dead" has an index of its own, and so have the unfinished; the others are counted from all rows.
-_COUNT_OPEN = """
+_COUNTS = """
     SELECT channel, state, count(*) FROM {queue} WHERE ended_at IS NULL GROUP BY channel, state
     UNION ALL SELECT channel, 'dead', count(*) FROM {queue} WHERE state = 'dead' GROUP BY channel
 """
-_COUNT_ALL = "SELECT channel, state, count(*) FROM {queue} GROUP BY channel, state"
 _COLUMNS: Mapping[Queue, str] = {
     "inbox": "*, accepted_at AS begun_at, 0 AS is_uncertain",
     "outbox": "*, created_at AS begun_at",
@@ -65,10 +64,10 @@ class SqliteDeliveries:
         self._database = database
         self._now_ms = now_ms
 
-    async def counts(self, queue: Queue, *, with_finished: bool = False) -> Mapping[tuple[str, str], int]:
-        """Rows by (channel, state); those that ended well only on request, because there may be millions."""
-        sql = (_COUNT_ALL if with_finished else _COUNT_OPEN).format(queue=queue)
-        rows = await self._database.read(lambda connection: connection.execute(sql).fetchall())
+    async def counts(self, queue: Queue) -> Mapping[tuple[str, str], int]:
+        """Unfinished rows and dead letters by (channel, state)."""
+        sql = _COUNTS.format(queue=queue)
+        rows = await self._database.rows(sql)
         return {(channel, state): count for channel, state, count in rows}
 
     async def rows(
@@ -92,7 +91,7 @@ class SqliteDeliveries:
             "ORDER BY seq DESC LIMIT ?3"
         )
         values = (channel, before, limit, state)
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        rows = await self._database.rows(sql, values)
         now_ms = self._now_ms()
         return [_delivery(queue, row, now_ms) for row in rows]
 
@@ -116,7 +115,7 @@ class SqliteDeliveries:
     async def find(self, queue: Queue, seq: int) -> Delivery | None:
         """One row, whatever became of it."""
         sql = f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE seq = ?"  # noqa: S608 (parts of our own)
-        row = await self._database.read(lambda connection: connection.execute(sql, (seq,)).fetchone())
+        row = await self._database.row(sql, (seq,))
         return None if row is None else _delivery(queue, row, self._now_ms())
 
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:

@@ -27,7 +27,7 @@ _END = "UPDATE idempotent_requests SET status = ?, headers = ?, body = ? WHERE c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class StoredAnswer:
     """An answer as it was given; `headers` in the caller's own notation."""
 
     status: int
@@ -35,7 +35,7 @@ class Answered:
     body: bytes
 
 
-Begun = Literal["new", "running", "other request"] | Answered
+RequestState = Literal["new", "running", "other request"] | StoredAnswer
 
 
 class SqliteIdempotency:
@@ -50,11 +50,10 @@ class SqliteIdempotency:
         self._database = database
         self._owner = owner
 
-    async def begin(self, caller: str, key: str, request_hash: bytes) -> Begun:
-        """Claim the key for this request: `new`, and it is the caller's to answer; else what became of it before."""
+    async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         now_ms = wall_ms()
 
-        def work(connection: sqlite3.Connection) -> Begun:
+        def work(connection: sqlite3.Connection) -> RequestState:
             connection.execute(_FORGET, (now_ms - KEPT_MS, _FORGOTTEN_AT_ONCE))
             if connection.execute(_BEGIN, (caller, key, request_hash, self._owner, now_ms)).rowcount:
                 return "new"
@@ -64,14 +63,13 @@ class SqliteIdempotency:
             if row["request_hash"] != request_hash:
                 return "other request"
             if row["status"] is not None:
-                return Answered(status=row["status"], headers=row["headers"], body=row["body"])
+                return StoredAnswer(status=row["status"], headers=row["headers"], body=row["body"])
             taken = connection.execute(_TAKE_OVER, (self._owner, caller, key)).rowcount
             return "new" if taken else "running"
 
         return await self._database.write(work)
 
-    async def end(self, caller: str, key: str, answer: Answered | None) -> None:
-        """Keep the answer; None: it failed, and may be tried again."""
+    async def end(self, caller: str, key: str, answer: StoredAnswer | None) -> None:
         if answer is None:
             sql = "DELETE FROM idempotent_requests WHERE caller = ? AND key = ? AND owner = ? AND status IS NULL"
             await self._database.write(statement(sql, (caller, key, self._owner)), is_durable=False)

@@ -1,4 +1,4 @@
-"""The inbox in SQLite: see `gateway.pipeline.inbox.InboxStore`."""
+"""The inbox in SQLite: see `gateway.pipeline.queues.InboxStore`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,6 @@ class SqliteInbox:
         self._now_ms = now_ms
 
     async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
-        """Commit the message; its sequence number, or None when the event or the message is there already."""
         where, now_ms = message.conversation, self._now_ms()
         ids = (turn_id, where.channel, message.event_id, where.conversation, where.thread, message.id)
         row = (*ids, inbound_json(message), storable(message.sender.user), now_ms, now_ms, wall_ms())
@@ -142,7 +141,6 @@ class SqliteInbox:
         return await self._database.write(work, is_durable=False)
 
     async def renew(self, owner: str, lease_s: float) -> None:
-        """Put off the end of all leases of the owner."""
         until = self._now_ms() + round(lease_s * 1000)
         await self._database.write(statement(_RENEW, (until, owner)), is_durable=False)
 
@@ -157,7 +155,6 @@ class SqliteInbox:
         await self._database.write(statement(_RELEASE, row), is_durable=False)
 
     async def make_due(self, conversation: ConversationRef) -> None:
-        """Let what waits in the conversation be claimed now."""
         row = (self._now_ms(), conversation.channel, conversation.conversation, conversation.thread)
         await self._database.write(statement(_MAKE_DUE, row), is_durable=False)
 
@@ -185,18 +182,16 @@ class SqliteInbox:
 
         A head that is claimed is due when the lease ends.
         """
-        rows = await self._database.read(lambda connection: connection.execute(_WAITING).fetchall())
+        rows = await self._database.rows(_WAITING)
         now_ms = self._now_ms()
         return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
 
     async def speakers(self) -> Mapping[ConversationRef, str]:
-        """Who wrote the head of every conversation with an unfinished message."""
-        rows = await self._database.read(lambda connection: connection.execute(_SPEAKERS).fetchall())
+        rows = await self._database.rows(_SPEAKERS)
         return {conversation_of(row): row["sender"] for row in rows}
 
     async def parked(self) -> Sequence[Parked]:
-        """Messages that wait for a model or for a budget, oldest first."""
-        rows = await self._database.read(lambda connection: connection.execute(_PARKED).fetchall())
+        rows = await self._database.rows(_PARKED)
         return [Parked(conversation=conversation_of(row), waits_for=row["waits_for"]) for row in rows]
 
 

@@ -58,15 +58,12 @@ class SqliteIngestJobs:
         self._now_ms = now_ms
 
     async def due(self, limit: int) -> Sequence[IngestJob]:
-        """Jobs whose time has come, oldest first; of each person the oldest only, so that they stay in their order."""
         values = {"now": self._now_ms(), "longest": LONGEST_WAIT_MS, "limit": limit}
         return await self._database.read(
             lambda connection: [_job(row) for row in connection.execute(_DUE, values).fetchall()]
         )
 
     async def said(self, turn_id: str) -> Said | None:
-        """What was said in the turn; None where it is gone, or another answer took its place."""
-
         def work(connection: sqlite3.Connection) -> Said | None:
             rows = connection.execute(_SAID, (turn_id,)).fetchall()
             asked = next((row for row in rows if row["role"] == "user"), None)
@@ -78,21 +75,16 @@ class SqliteIngestJobs:
         return await self._database.read(work)
 
     async def keep_facts(self, turn_id: str, facts: str) -> None:
-        """Write down, durably, what the model named."""
         await self._database.write(statement(_KEEP, (storable(facts), turn_id)))
 
     async def end(self, turn_id: str) -> None:
-        """Note that the job is done. Not durable: a repetition stores nothing new."""
         await self._database.write(statement(_END, (turn_id,)), is_durable=False)
 
     async def put_off(self, turn_id: str, *, after_s: float, error: str, is_given_up: bool) -> None:
-        """Count a failure; the job is due again later, or never."""
         values = (self._now_ms() + round(after_s * 1000), storable(error), is_given_up, turn_id)
         await self._database.write(statement(_PUT_OFF, values), is_durable=False)
 
     async def backlog(self) -> IngestBacklog:
-        """What waits, and when the next one is due."""
-
         def work(connection: sqlite3.Connection) -> IngestBacklog:
             waiting, given_up, due_at = connection.execute(_BACKLOG).fetchone()
             due_in_s = None if due_at is None else max(0, due_at - self._now_ms()) / 1000

@@ -70,7 +70,6 @@ class SqliteLinks:
         self._now_ms = now_ms
 
     async def start(self, request: LinkRequest, code_hash: str) -> None:
-        """Keep a new request; an unfinished one of the same starter gives way to it. Old ones are forgotten."""
         now_ms, starter = self._now_ms(), request.starter
 
         def work(connection: sqlite3.Connection) -> None:
@@ -90,7 +89,6 @@ class SqliteLinks:
         second_hash: str | None,
         question: Callable[[LinkRequest], OutboundMessage],
     ) -> LinkRequest | Wrong | TooManyTries | OwnCode:
-        """Use a code up, and queue the question to its starter; counts as a try of the guesser."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> LinkRequest | Wrong | TooManyTries | OwnCode:
@@ -116,13 +114,11 @@ class SqliteLinks:
         return await self._database.write(work)
 
     async def requests_of(self, account: str) -> Sequence[LinkRequest]:
-        """Those in which the account is the starter or the redeemer, whatever became of them, newest first."""
-        rows = await self._database.read(lambda connection: connection.execute(_REQUESTS_OF, (account,)).fetchall())
+        rows = await self._database.rows(_REQUESTS_OF, (account,))
         now_ms = self._now_ms()
         return [_request(row, now_ms) for row in rows]
 
     async def refuse(self, request_id: str, notice: Callable[[LinkRequest], OutboundMessage | None]) -> bool:
-        """End a request that is `open` or `asked`, and queue a word to the other side; whether it is refused now."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -137,7 +133,6 @@ class SqliteLinks:
         return await self._database.write(work)
 
     async def decide(self, link: Link, *, request_id: str | None) -> Link | None:
-        """Commit the decision that two users are one person."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> Link | None:
@@ -161,7 +156,6 @@ class SqliteLinks:
         return await self._database.write(work)
 
     async def undo(self, link_id: str) -> Link | None:
-        """Commit that a `linked` link ends; it counts no more from now on. None where there is nothing to end."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> Link | None:
@@ -171,12 +165,10 @@ class SqliteLinks:
         return await self._database.write(work)
 
     async def end_by_hand(self, link_id: str) -> None:
-        """The identity map was edited, and says otherwise: the link counts no more, and nothing is left to do."""
         values = (self._now_ms(), link_id)
         await self._database.write(lambda connection: connection.execute(_END_BY_HAND, values).rowcount)
 
     async def advance(self, link_id: str, state: LinkState, told: Sequence[OutboundMessage] = ()) -> None:
-        """Note that a step is done, and queue what is to be said of it, each message once."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> None:
@@ -186,21 +178,16 @@ class SqliteLinks:
         await self._database.write(work)
 
     async def link(self, link_id: str) -> Link | None:
-        """The link with this id."""
         return await self._database.read(lambda connection: _link_by_id(connection, link_id))
 
     async def links(self, *, ended_too: bool = False) -> Sequence[Link]:
-        """Those that count or are not carried out yet, and where wished all others, oldest first."""
         sql = _ALL if ended_too else _COUNTING
         return await self._database.read(lambda connection: [_link(row) for row in connection.execute(sql)])
 
     async def person_ids(self, user_id: str) -> Sequence[str]:
-        """The user id, and the ids of all that it has absorbed, directly or not."""
         return await self._database.read(lambda connection: ids_of_person(connection, user_id))
 
     async def direct_conversation(self, channels: Collection[str], sender: str) -> ConversationRef | None:
-        """Where the platform's account has written last in a direct chat on one of the channels."""
-
         def work(connection: sqlite3.Connection) -> ConversationRef | None:
             for channel in channels:
                 row = connection.execute(_DIRECT, (channel, sender)).fetchone()

@@ -25,6 +25,15 @@ _ENTRIES = """
     )
 """
 _OLDEST, _NEWEST = _ENTRIES.format(order="ASC"), _ENTRIES.format(order="DESC")
+_CURSORS = """
+    SELECT * FROM (
+        SELECT seq FROM inbox WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3
+        AND substr(payload, 1, length(?5)) <> ?5 ORDER BY seq DESC LIMIT ?4
+    ) UNION ALL SELECT * FROM (
+        SELECT seq FROM outbox WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3
+        AND substr(payload, 1, length(?5)) <> ?5 ORDER BY seq DESC LIMIT ?4
+    )
+"""
 _PLACE = "SELECT seq FROM inbox WHERE channel = ? AND conversation = ? AND message_id = ?"
 
 
@@ -37,7 +46,6 @@ class SqliteConversationLog:
     async def read(
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
     ) -> Sequence[LogEntry]:
-        """Entries with a cursor above `after`, oldest first; with `newest` the last `limit` of them."""
         place = (conversation.channel, conversation.conversation, conversation.thread, after, limit, EMPTIED)
         sql = _NEWEST if newest else _OLDEST
 
@@ -48,10 +56,20 @@ class SqliteConversationLog:
 
         return await self._database.read(work) if limit > 0 else []
 
+    async def place_before(self, conversation: ConversationRef, *, newest: int) -> int:
+        """Behind which cursor the newest so many entries are; 0 where there are no more."""
+        place = (conversation.channel, conversation.conversation, conversation.thread, newest + 1, EMPTIED)
+
+        def work(connection: sqlite3.Connection) -> int:
+            cursors = sorted((int(row["seq"]) for row in connection.execute(_CURSORS, place)), reverse=True)
+            return cursors[newest] if len(cursors) > newest else 0
+
+        return await self._database.read(work)
+
     async def cursor_of(self, conversation: ConversationRef, message_id: str) -> int | None:
         """Where a person's message stands; None where it is not there."""
         key = (conversation.channel, conversation.conversation, message_id)
-        row = await self._database.read(lambda connection: connection.execute(_PLACE, key).fetchone())
+        row = await self._database.row(_PLACE, key)
         return None if row is None else int(row["seq"])
 
 

@@ -19,18 +19,18 @@ from gateway.memory.journal import (
     HASH_OF_NOTHING,
     LATELY_ENTRIES,
     MERGE,
-    Ask,
     Change,
     EntryOutcome,
     JournalEntry,
+    JournalRequest,
     Key,
     PastChange,
     Tail,
     Write,
     is_due,
     iso,
+    requests_of,
 )
-from gateway.memory.paths import document_key
 from gateway.memory.rules import clean
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
@@ -62,7 +62,7 @@ def insert_pending(
 
     The ids are not checked: the provider refuses malformed ones, and nothing of a turn may fail for its memory.
     """
-    connection.executemany(_INSERT, [_row(ask) for ask in _asks(scope, updates, at)])
+    connection.executemany(_INSERT, [_row(request) for request in requests_of(scope, updates, at)])
 
 
 def settle_pending(connection: sqlite3.Connection, turn_id: str, outcomes: Sequence[str]) -> None:
@@ -95,36 +95,28 @@ class SqliteMemoryJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
-        """Note what is not noted yet; returns the outcomes of those that are settled."""
-        return await self._database.write(partial(_begin, asks=asks), is_durable=False)
+    async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
+        return await self._database.write(partial(_begin, requests=requests), is_durable=False)
 
     async def tail(self, document: str) -> Tail:
-        """What was applied last."""
         return await self._database.read(partial(_tail, document=document))
 
     async def knows(self, document: str, text_hash: str) -> bool:
-        """Whether a text is one that the document had lately."""
         return await self._database.read(partial(_knows, document=document, text_hash=text_hash))
 
     async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
-        """Note what is about to be written."""
         return await self._database.write(partial(_record, write=write), is_durable=False)
 
     async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:
-        """Note what became of them."""
         await self._database.write(partial(_settle, outcomes=outcomes), is_durable=is_durable)
 
     async def pending(self, document: str) -> Collection[Key]:
-        """The keys of the updates that are not settled yet."""
         return await self._database.read(partial(_pending, document=document))
 
     async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        """Whole turns of which something is not settled, oldest first."""
         return await self._database.read(select_unsettled)
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
-        """Settled entries, newest first."""
         if document is None:
             sql = (
                 "SELECT * FROM memory_journal WHERE outcome IS NOT NULL AND (?2 IS NULL OR "
@@ -140,17 +132,14 @@ class SqliteMemoryJournal:
         return await self._database.read(partial(_select, sql=sql, values=values))
 
     async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
-        """Applied changes, newest first."""
         return await self._database.read(partial(_past, document=document, since=iso(since), limit=limit))
 
     async def entry(self, entry_id: int) -> JournalEntry | None:
-        """The entry with this id."""
         sql = "SELECT * FROM memory_journal WHERE id = ?"
         found = await self._database.read(partial(_select, sql=sql, values=(entry_id,)))
         return found[0] if found else None
 
     async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
-        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
         sql = (
             "SELECT * FROM memory_journal WHERE document = ?1 AND outcome = 'applied' AND position <= ?2"
             " AND position >= (SELECT coalesce(max(position), 0) FROM memory_journal WHERE document = ?1"
@@ -162,11 +151,11 @@ class SqliteMemoryJournal:
 # ---- one function for each statement of the protocol, on the database's own threads ---------------------------------
 
 
-def _begin(connection: sqlite3.Connection, *, asks: Sequence[Ask]) -> dict[Key, EntryOutcome]:
+def _begin(connection: sqlite3.Connection, *, requests: Sequence[JournalRequest]) -> dict[Key, EntryOutcome]:
     done: dict[Key, EntryOutcome] = {}
-    for ask in asks:
-        if not connection.execute(_INSERT, _row(ask)).rowcount:
-            done.update(_outcome(connection, ask.key))
+    for request in requests:
+        if not connection.execute(_INSERT, _row(request)).rowcount:
+            done.update(_outcome(connection, request.key))
     return done
 
 
@@ -209,16 +198,16 @@ def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryO
     )
     position, is_known = _end(connection, write.document)
     if not _record_changes(connection, write, position):  # some were not begun, or are settled
-        settled = [_outcome(connection, change.ask.key) for change in write.changes]
+        settled = [_outcome(connection, change.request.key) for change in write.changes]
         if any(settled):
             return {key: outcome for each in settled for key, outcome in each.items()}
-        connection.executemany(_INSERT, [_row(change.ask) for change in write.changes])
+        connection.executemany(_INSERT, [_row(change.request) for change in write.changes])
         _record_changes(connection, write, position)
     last_position = position + len(write.changes) - 1
     if write.changes and (not is_known or is_due(last_position, len(write.after), len(write.changes))):
         connection.execute(
             "UPDATE memory_journal SET checkpoint = ? WHERE turn_id = ? AND update_index = ?",
-            (zlib.compress(write.after, 1), *write.changes[-1].ask.key),
+            (zlib.compress(write.after, 1), *write.changes[-1].request.key),
         )
     return {}
 
@@ -248,10 +237,10 @@ def _record_changes(connection: sqlite3.Connection, write: Write, position: int)
 def _values(change: Change, position: int, at: datetime) -> tuple[object, ...]:
     delta, checkpoint = change.delta, change.checkpoint
     return (
-        *(position, iso(change.ask.at if change.ask.is_by_hand else at)),
+        *(position, iso(change.request.at if change.request.is_by_hand else at)),
         *(bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
         *((delta.prefix_bytes, delta.suffix_bytes, delta.removed, delta.inserted) if delta else (None,) * 4),
-        *(None if checkpoint is None else zlib.compress(checkpoint, 1), *change.ask.key),
+        *(None if checkpoint is None else zlib.compress(checkpoint, 1), *change.request.key),
     )
 
 
@@ -307,26 +296,12 @@ def _select(connection: sqlite3.Connection, *, sql: str, values: tuple[object, .
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
-def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime) -> list[Ask]:
-    return [
-        Ask(
-            scope=scope,
-            index=index,
-            document=document_key(scope, update.store) or "",
-            store=update.store,
-            action=update.action,
-            content=update.content,
-            at=at,
-        )
-        for index, update in enumerate(updates)
-    ]
-
-
-def _row(ask: Ask) -> tuple[object, ...]:
-    scope = ask.scope
+def _row(request: JournalRequest) -> tuple[object, ...]:
+    scope = request.scope
     return (
-        *(scope.turn_id, ask.index, ask.document or None, scope.personality_id, scope.user_id, scope.session_id),
-        *(scope.channel, scope.place, ask.store, ask.action, clean(ask.content), iso(ask.at), ask.refers_to),
+        *(scope.turn_id, request.index, request.document or None),
+        *(scope.personality_id, scope.user_id, scope.session_id, scope.channel, scope.place),
+        *(request.store, request.action, clean(request.content), iso(request.at), request.refers_to),
         scope.author_id,
     )
 
@@ -343,8 +318,8 @@ def _scope(row: sqlite3.Row) -> MemoryScope:
     )
 
 
-def _ask(row: sqlite3.Row) -> Ask:
-    return Ask(
+def _ask(row: sqlite3.Row) -> JournalRequest:
+    return JournalRequest(
         scope=_scope(row),
         index=row["update_index"],
         document=row["document"] or "",
@@ -360,7 +335,7 @@ def _entry(row: sqlite3.Row) -> JournalEntry:
     has_delta = row["prefix_bytes"] is not None
     return JournalEntry(
         id=row["id"],
-        ask=_ask(row),
+        request=_ask(row),
         outcome=row["outcome"],
         position=row["position"],
         written_at=datetime.fromisoformat(row["written_at"]) if row["written_at"] else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 from gateway.pipeline.storable import storable_id
@@ -27,27 +26,19 @@ class SqliteNotes:
         self._channel = channel
 
     async def get(self, key: str) -> str | None:
-        """The text under the key; None where there is none."""
-
-        def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute(_GET, (self._channel, storable_id(key))).fetchone()
-            return None if row is None else str(row["text"])
-
-        return await self._database.read(work)
+        row = await self._database.row(_GET, (self._channel, storable_id(key)))
+        return None if row is None else str(row["text"])
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
-        """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
         await self._database.write(
             statement(_PUT, (self._channel, storable_id(key), storable(text))), is_durable=is_durable
         )
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
-        """Forget the key; harmless when it is not there. Not durable on its own."""
         await self._database.write(statement(_REMOVE, (self._channel, storable_id(key))), is_durable=False)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        """The keys that begin so, in order."""
         prefix = storable_id(prefix)
         values = (self._channel, len(prefix), prefix)
         return await self._database.read(

@@ -1,4 +1,4 @@
-"""The outbox in SQLite: see `gateway.pipeline.outbox.OutboxStore`."""
+"""The outbox in SQLite: see `gateway.pipeline.queues.OutboxStore`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ class SqliteOutbox:
         self._now_ms = now_ms
 
     async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
-        """Mark the conversation's oldest unsent reply as being sent, if its time has come."""
         place = (conversation.channel, conversation.conversation, conversation.thread)
 
         def work(connection: sqlite3.Connection) -> OutboxRow | NotDue | None:
@@ -107,7 +106,6 @@ class SqliteOutbox:
         return await self._database.write(work, is_durable=is_durable)
 
     async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
-        """The platform has it; the notice is queued with that."""
         await self._end(_SENT, (receipt_json(receipt), wall_ms(), seq), notice)
 
     async def record_retry(
@@ -120,24 +118,16 @@ class SqliteOutbox:
         is_counted: bool = True,
         is_put_off: bool = False,
     ) -> None:
-        """To be sent again after some seconds.
-
-        Args:
-            is_counted: False: it was the platform's failure, not the reply's.
-            is_put_off: or as soon as its platform takes replies again.
-        """
         now_ms = self._now_ms()
         row = (now_ms + round(after_s * 1000), now_ms, storable(error), is_uncertain)
         whose = (0, None) if is_counted else (1, now_ms)
         await self._database.write(statement(_RETRY, (*row, *whose, is_put_off, seq)), is_durable=False)
 
     async def make_reply_due(self, conversation: ConversationRef) -> None:
-        """Let what waits in the conversation be claimed now."""
         row = (self._now_ms(), conversation.channel, conversation.conversation, conversation.thread)
         await self._database.write(statement(_MAKE_DUE, row), is_durable=False)
 
     async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
-        """Give up; the row stays among the dead letters with its reason. The notice is queued with that."""
         await self._end(_DEAD, (storable(error), wall_ms(), seq), notice)
 
     async def _end(self, sql: str, values: tuple[object, ...], notice: OutboundMessage | None) -> None:
@@ -162,12 +152,10 @@ class SqliteOutbox:
         return await self._database.write(work)
 
     async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        """Every conversation with an unsent reply, and the seconds until its head is due, oldest head first."""
-        rows = await self._database.read(lambda connection: connection.execute(_UNSENT).fetchall())
+        rows = await self._database.rows(_UNSENT)
         now_ms = self._now_ms()
         return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
 
     async def put_off(self) -> Sequence[ConversationRef]:
-        """Every conversation whose head waits until its platform takes replies again."""
-        rows = await self._database.read(lambda connection: connection.execute(_PUT_OFF).fetchall())
+        rows = await self._database.rows(_PUT_OFF)
         return [conversation_of(row) for row in rows]

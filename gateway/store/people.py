@@ -1,9 +1,10 @@
-"""Who was let in, in SQLite: see `gateway.people.access_records.PeopleStore`."""
+"""Who was let in, as what, and when they were seen last, in SQLite: see `gateway.people.access_records.PeopleStore`."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -15,6 +16,7 @@ from gateway.people.access_records import (
     LetIn,
     OfferOwner,
     PeopleChange,
+    Rank,
     Reopen,
     Request,
     SetRank,
@@ -24,6 +26,7 @@ from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.persons import ids_of_person
 
 _REQUESTS = """
     SELECT *, (SELECT count(*) FROM held_messages AS held
@@ -73,6 +76,45 @@ _KEEP_CHAT = """
     INSERT OR REPLACE INTO owner_chats (account, channel, conversation, thread, used)
     VALUES (?, ?, ?, ?, (SELECT ifnull(max(used), 0) + 1 FROM owner_chats))
 """
+_GRANTS = """
+    SELECT account, NULL AS channel, rank, via, set_at AS at FROM account_ranks
+    UNION ALL SELECT account, channel, NULL, via, admitted_at FROM admissions ORDER BY at
+"""
+# By the indexes `sessions_of_user` and `usage_of_user`: two steps into a tree for each id, however much was said.
+_LAST_SEEN = """
+    SELECT max(coalesce((SELECT max(updated_at) FROM sessions WHERE user_id = ?1), 0),
+               coalesce((SELECT max(at) FROM usage WHERE user_id = ?1), 0))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What was decided about an account: that it is let in on a channel, or its rank everywhere.
+
+    Attributes:
+        channel: None for a rank, which counts everywhere.
+        rank: None for an admission, which gives the role of the channel.
+        via: who decided it, and where.
+    """
+
+    account: str
+    channel: str | None
+    rank: Rank | None
+    via: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonRecord:
+    """What the rows say of one person.
+
+    Attributes:
+        ids: the person's own id first, then those that were linked to it.
+        seen_at: when the person said something last that was answered.
+    """
+
+    ids: tuple[str, ...]
+    seen_at: datetime | None
 
 
 def insert_chat(connection: sqlite3.Connection, account: str, conversation: ConversationRef) -> None:
@@ -147,7 +189,7 @@ def _reopen(connection: sqlite3.Connection, channel: str, account: str) -> None:
 
 
 class SqlitePeople:
-    """Roles, admissions, requests and the owner's code."""
+    """Roles, admissions, requests and the owner's code, and what else is known of people besides their names."""
 
     def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
         self._database = database
@@ -155,12 +197,9 @@ class SqlitePeople:
 
     @property
     def foreign_changes(self) -> int:
-        """Grows whenever another process may have changed something."""
         return self._database.foreign_commits
 
     async def book(self) -> AccessSnapshot:
-        """All roles, admissions and chats, as they are now."""
-
         def work(connection: sqlite3.Connection) -> AccessSnapshot:
             return AccessSnapshot(
                 ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
@@ -173,28 +212,16 @@ class SqlitePeople:
         return await self._database.read(work)
 
     async def requests(self) -> Sequence[Request]:
-        """Everybody who asked, the waiting, the refused and those whose time is over, oldest first."""
-        return await self._database.read(
-            lambda connection: [_request(row) for row in connection.execute(_REQUESTS).fetchall()]
-        )
+        return [_request(row) for row in await self._database.rows(_REQUESTS)]
 
     async def held_in(self, channel: str, account: str) -> Sequence[ConversationRef]:
-        """Where the messages were written that wait for the yes."""
-        return await self._database.read(
-            lambda connection: [conversation_of(row) for row in connection.execute(_HELD_IN, (channel, account))]
-        )
+        return [conversation_of(row) for row in await self._database.rows(_HELD_IN, (channel, account))]
 
     async def owner_code(self, now: datetime) -> str | None:
-        """The hash of the code that is offered, None where there is none or its time is over."""
-
-        def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),)).fetchone()
-            return None if row is None else str(row["code_hash"])
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),))
+        return None if row is None else str(row["code_hash"])
 
     async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
-        """Do it and queue the notices, durably and at once."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> None:
@@ -205,8 +232,19 @@ class SqlitePeople:
         await self._database.write(work)
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
-        """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""
         await self._database.write(partial(insert_chat, account=account, conversation=conversation), is_durable=False)
+
+    async def records(self, user_ids: Collection[str]) -> Mapping[str, PersonRecord]:
+        """What is stored about these people, by their ids."""
+        return await self._database.read(lambda connection: {each: _record(connection, each) for each in user_ids})
+
+    async def grants(self) -> Mapping[str, list[Grant]]:
+        """All that was decided about accounts, by account, the oldest first."""
+        found: dict[str, list[Grant]] = {}
+        for account, channel, rank, via, at in await self._database.rows(_GRANTS):
+            grant = Grant(account=account, channel=channel, rank=rank, via=via, at=from_ms(at))
+            found.setdefault(account, []).append(grant)
+        return found
 
 
 def _request(row: sqlite3.Row) -> Request:
@@ -224,3 +262,9 @@ def _request(row: sqlite3.Row) -> Request:
         told_at=from_ms(row["told_at"]),
         held=row["held"],
     )
+
+
+def _record(connection: sqlite3.Connection, user_id: str) -> PersonRecord:
+    ids = tuple(ids_of_person(connection, user_id))
+    seen_ms = max(int(connection.execute(_LAST_SEEN, (one,)).fetchone()[0]) for one in ids)
+    return PersonRecord(ids=ids, seen_at=from_ms(seen_ms) if seen_ms else None)

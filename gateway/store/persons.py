@@ -37,5 +37,5 @@ def ids_of_person(connection: sqlite3.Connection, user_id: str) -> Sequence[str]
 
 async def session_ids(database: Database, user_id: str) -> Sequence[str]:
     """The sessions of the person, under all ids of the person."""
-    rows = await database.read(lambda connection: connection.execute(_OF_PERSON, (user_id,)).fetchall())
+    rows = await database.rows(_OF_PERSON, (user_id,))
     return [str(row[0]) for row in rows]

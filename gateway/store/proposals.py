@@ -60,8 +60,6 @@ class SqliteProposals:
         self._database = database
 
     async def reserve(self, count: int) -> int:
-        """Reserve this many numbers; returns the first."""
-
         def work(connection: sqlite3.Connection) -> int:
             sql = "UPDATE memory_proposal_numbers SET last = last + ? RETURNING last"
             return int(connection.execute(sql, (count,)).fetchone()[0]) - count + 1
@@ -70,8 +68,6 @@ class SqliteProposals:
         return await self._database.write(work, is_durable=False)
 
     async def proposals(self, *, state: ProposalState | None = "waiting", limit: int = 200) -> Sequence[Proposal]:
-        """The newest, oldest first; None for every state."""
-
         def work(connection: sqlite3.Connection) -> list[Proposal]:
             if state == "waiting":  # its index is small however many are decided
                 return [_proposal(row) for row in connection.execute(_WAITING, (limit,)).fetchall()[::-1]]
@@ -80,43 +76,34 @@ class SqliteProposals:
         return await self._database.read(work)
 
     async def proposal(self, proposal_id: int) -> Proposal | None:
-        """The proposal with this number."""
         return await self._database.read(lambda connection: _one(connection, proposal_id))
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
-        """Put other updates in place; False where it is not waiting any more."""
         values = (_updates_json(updates), proposal_id, False)
         return await self._database.write(lambda connection: connection.execute(_EDIT, values).rowcount == 1)
 
     async def edit_fact(self, proposal_id: int, fact: FactChange) -> bool:
-        """Put another change in place; False where it is not waiting any more, or not about a fact."""
         values = (_fact_json(fact), proposal_id, True)
         return await self._database.write(lambda connection: connection.execute(_EDIT, values).rowcount == 1)
 
     async def add(self, proposals: Sequence[Proposal]) -> None:
-        """Keep proposals that were found after their turn; those that are there already stay as they are."""
         await self._database.write(lambda connection: insert_proposals(connection, proposals))
 
     async def of_turn(self, turn_id: str) -> Sequence[Proposal]:
-        """All that the turn has proposed, whatever became of it."""
         sql = "SELECT * FROM memory_proposals WHERE turn_id = ? ORDER BY id"
         return await self._database.read(
             lambda connection: [_proposal(row) for row in connection.execute(sql, (turn_id,)).fetchall()]
         )
 
     async def facts_to_write(self) -> Sequence[Proposal]:
-        """Approved changes of facts that the trace memory may not have yet, oldest first."""
         return await self._database.read(
             lambda connection: [_proposal(row) for row in connection.execute(_TO_WRITE).fetchall()]
         )
 
     async def fact_is_written(self, proposal_id: int) -> None:
-        """Note that the trace memory has it. Not durable: a repetition changes nothing."""
         await self._database.write(statement(_WRITTEN, (proposal_id,)), is_durable=False)
 
     async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:
-        """End the wait, durably; the updates of one that is approved go into the journal with the same commit."""
-
         def work(connection: sqlite3.Connection) -> bool:
             if connection.execute(_DECIDE, (state, wall_ms(), by, proposal_id)).rowcount != 1:
                 return False

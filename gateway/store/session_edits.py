@@ -16,8 +16,7 @@ from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import PERSON, ids_of_person
-from gateway.store.search import RANKED, search_messages
-from gateway.store.search_index import SearchIndex
+from gateway.store.search import RANKED, SearchIndex, search_messages
 from gateway.store.sessions import message_of, session_of
 from gateway.store.turns import delete_steps
 
@@ -107,11 +106,13 @@ class SqliteSessionEdits:
         row = await self._database.read(lambda connection: connection.execute(_HEAD, (session_id,)).fetchone())
         return None if row is None else (session_of(row), bool(row["is_active"]))
 
-    async def found(self, query: str, *, user_id: str | None, before: int | None) -> Sequence[SessionHit]:
+    async def found(
+        self, query: str, *, user_id: str | None, before: int | None, limit: int = RANKED
+    ) -> Sequence[SessionHit]:
         """The newest messages with all words of the query, the best first; `before`: those with a lower id."""
         await self._index.catch_up()
         return await self._database.read(
-            lambda connection: search_messages(connection, query, user_id, RANKED, _NO_ID if before is None else before)
+            lambda connection: search_messages(connection, query, user_id, limit, _NO_ID if before is None else before)
         )
 
     async def messages(
@@ -150,13 +151,15 @@ class SqliteSessionEdits:
     # ---- changes ----------------------------------------------------------------------------------------------------
 
     async def open(self, session: Session) -> None:
-        """Keep a session that has no message yet, and make it the one that its key's next message belongs to."""
+        """Keep a session that has no message yet, for its key's next message; where its key has one, that stays."""
         where = session.conversation
         at = to_ms(session.created_at)
         row = (session.id, session.key, session.user_id, session.personality_id)
         place = (where.channel, where.conversation, where.thread)
 
         def work(connection: sqlite3.Connection) -> None:
+            if connection.execute("SELECT 1 FROM session_keys WHERE key = ?", (session.key,)).fetchone():
+                return
             connection.execute(
                 "INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, "
                 "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",

@@ -10,8 +10,7 @@ from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.store.database import Database, statement
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
 from gateway.store.persons import PERSON
-from gateway.store.search import search_messages
-from gateway.store.search_index import SearchIndex
+from gateway.store.search import SearchIndex, search_messages
 
 _ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
 # Of a session that is gone meanwhile nothing but its time is known: those of the same moment are then left out.
@@ -38,45 +37,35 @@ class SqliteSessions:
         self._index = index
 
     async def active_session(self, key: str) -> Session | None:
-        """The session that the key's next message belongs to."""
         return await self._one(_ACTIVE, key)
 
     async def session(self, session_id: str) -> Session | None:
-        """The session with this id."""
         return await self._one("SELECT * FROM sessions WHERE id = ?", session_id)
 
     async def list_sessions(
         self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
     ) -> Sequence[Session]:
-        """Newest first by `updated_at`; those behind `before`, the last of the page before."""
         sql = _LIST if user_id is None else _LIST_OF_PERSON
         edge = (None, None) if before is None else (to_ms(before.updated_at), before.id)
         values = (user_id, *edge, limit)
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        rows = await self._database.rows(sql, values)
         return [session_of(row) for row in rows]
 
     async def people(self) -> Mapping[str, frozenset[str]]:
         """The users who ever talked with each personality, by its id. Reads every message."""
         sql = "SELECT DISTINCT personality_id, user_id FROM messages WHERE role = 'user'"
-        rows = await self._database.read(lambda connection: connection.execute(sql).fetchall())
+        rows = await self._database.rows(sql)
         return {
             personality_id: frozenset(row["user_id"] for row in rows if row["personality_id"] == personality_id)
             for personality_id in {row["personality_id"] for row in rows}
         }
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
-        """All messages (or the last `limit`), oldest first, superseded ones too."""
         values = (session_id, -1 if limit is None else limit)
-        rows = await self._database.read(lambda connection: connection.execute(_NEWEST, values).fetchall())
+        rows = await self._database.rows(_NEWEST, values)
         return [message_of(row) for row in reversed(rows)]
 
     async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
-        """The newest messages with an id above `after` that fit into `max_chars`, whole turns only, oldest first.
-
-        Superseded messages are left out. Read backwards until the budget is spent, so its cost does not grow with the
-        length of the session.
-        """
-
         def work(connection: sqlite3.Connection) -> list[SessionMessage]:
             newest_first: list[SessionMessage] = []
             left_chars = max_chars
@@ -95,29 +84,20 @@ class SqliteSessions:
         return (await self._database.read(work))[::-1]
 
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
-        """Messages with an id above `after` and below `before`, oldest first, without superseded ones."""
         values = (session_id, after, before)
-        rows = await self._database.read(lambda connection: connection.execute(_OLDER, values).fetchall())
+        rows = await self._database.rows(_OLDER, values)
         return [message_of(row) for row in rows]
 
     async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
-        """Put the summary in front of the messages after `until`.
-
-        An `until` that is older than the stored one changes no summary. `TurnCommit.session` never takes one back.
-        """
         row = (storable(summary), until, session_id)
         await self._database.write(statement(_SAVE_SUMMARY, row), is_durable=False)
 
     async def search_messages(self, query: str, *, user_id: str | None, limit: int = 20) -> Sequence[SessionHit]:
-        """Messages with all the words of the query, best first; within one person's messages, or all for None.
-
-        Words in any order and any script, `"a phrase"`, `prefix*`. No input is a syntax error.
-        """
         await self._index.catch_up()
         return await self._database.read(lambda connection: search_messages(connection, query, user_id, limit))
 
     async def _one(self, sql: str, value: str) -> Session | None:
-        row = await self._database.read(lambda connection: connection.execute(sql, (value,)).fetchone())
+        row = await self._database.row(sql, (value,))
         return None if row is None else session_of(row)
 
 

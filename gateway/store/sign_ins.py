@@ -21,34 +21,24 @@ class SqliteSignIns:
         self._database = database
 
     async def add(self, sign_in: SignIn) -> None:
-        """Keep a new one, durably."""
         times = (to_ms(sign_in.created_at), to_ms(sign_in.last_seen_at))
         await self._database.write(statement(_ADD, (sign_in.id, sign_in.hash, storable(sign_in.browser), *times)))
 
     async def sign_in(self, sign_in_id: str) -> SignIn | None:
-        """The sign-in with this id."""
-
-        def work(connection: sqlite3.Connection) -> SignIn | None:
-            row = connection.execute("SELECT * FROM sign_ins WHERE id = ?", (sign_in_id,)).fetchone()
-            return None if row is None else _sign_in(row)
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT * FROM sign_ins WHERE id = ?", (sign_in_id,))
+        return None if row is None else _sign_in(row)
 
     async def sign_ins(self) -> Sequence[SignIn]:
-        """All sign-ins, the last seen first."""
-        sql = "SELECT * FROM sign_ins ORDER BY last_seen_at DESC, id"
-        return await self._database.read(lambda connection: [_sign_in(row) for row in connection.execute(sql)])
+        rows = await self._database.rows("SELECT * FROM sign_ins ORDER BY last_seen_at DESC, id")
+        return [_sign_in(row) for row in rows]
 
     async def note_seen(self, sign_in_id: str, at: datetime) -> None:
-        """Note when it was used last; survives a killed process, perhaps not a power cut."""
         await self._database.write(statement(_SEEN, (to_ms(at), sign_in_id)), is_durable=False)
 
     async def end(self, sign_in_id: str) -> bool:
-        """Remove one, durably; False where there is none."""
         return await self._database.write(statement("DELETE FROM sign_ins WHERE id = ?", (sign_in_id,))) == 1
 
     async def end_begun_before(self, at: datetime) -> None:
-        """Remove those that are older, durably."""
         await self._database.write(statement("DELETE FROM sign_ins WHERE created_at < ?", (to_ms(at),)))
 
 

@@ -1,4 +1,4 @@
-"""The whole store in one SQLite file."""
+"""The whole store in one SQLite file, and what it knows of itself; see `gateway.pipeline.health.StoreFacts`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqliteApiKeys
-from gateway.store.clock import steady_ms
+from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
-from gateway.store.facts import SqliteFacts
 from gateway.store.inbox import SqliteInbox
 from gateway.store.ingest import SqliteIngestJobs
 from gateway.store.links import SqliteLinks
@@ -21,12 +21,51 @@ from gateway.store.outbox import SqliteOutbox
 from gateway.store.people import SqlitePeople
 from gateway.store.proposals import SqliteProposals
 from gateway.store.schema import migrate
-from gateway.store.search_index import SearchIndex, register_functions
+from gateway.store.search import SearchIndex, register_functions
 from gateway.store.session_edits import SqliteSessionEdits
 from gateway.store.sessions import SqliteSessions
 from gateway.store.sign_ins import SqliteSignIns
 from gateway.store.turns import SqliteTurns
 from gateway.store.usage import SqliteUsage
+
+# Each part has an index of its own, so finished rows, of which there may be millions, are not looked at.
+_BACKLOG = """
+    SELECT 'inbox' AS queue, channel, state, count(*) AS messages, min(accepted_at) AS oldest_at
+    FROM inbox WHERE ended_at IS NULL GROUP BY channel, state
+    UNION ALL SELECT 'inbox', channel, 'dead', count(*), min(accepted_at)
+    FROM inbox WHERE state = 'dead' GROUP BY channel
+    UNION ALL SELECT 'outbox', channel, state, count(*), min(created_at)
+    FROM outbox WHERE ended_at IS NULL GROUP BY channel, state
+    UNION ALL SELECT 'outbox', channel, 'dead', count(*), min(created_at)
+    FROM outbox WHERE state = 'dead' GROUP BY channel
+"""
+_UNSETTLED = "SELECT count(DISTINCT turn_id) FROM memory_journal WHERE outcome IS NULL"
+
+
+class SqliteFacts:
+    """Asks the database, and writes nothing but to find out whether it can."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def problem(self) -> str | None:
+        return await self._database.problem()
+
+    async def backlog(self) -> Sequence[QueueHealth]:
+        rows, now_ms = await self._database.rows(_BACKLOG), wall_ms()
+        return [
+            QueueHealth(
+                queue=row["queue"],
+                channel=row["channel"],
+                state=row["state"],
+                messages=row["messages"],
+                oldest_s=max(0, now_ms - row["oldest_at"]) / 1000,
+            )
+            for row in rows
+        ]
+
+    async def unsettled_turns(self) -> int:
+        return await self._database.read(lambda connection: int(connection.execute(_UNSETTLED).fetchone()[0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

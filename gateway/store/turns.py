@@ -77,12 +77,6 @@ class SqliteTurns:
         self._now_ms = now_ms
 
     async def commit_turn(self, commit: TurnCommit) -> None:
-        """Make all of it durable at once. The turn's saved steps go with it, except when it is parked.
-
-        Raises:
-            ClaimLost: the inbound row is not claimed by the owner any more; nothing was committed.
-            StoreUnavailable: nothing was committed.
-        """
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> None:
@@ -110,45 +104,29 @@ class SqliteTurns:
         self._on_messages(len(commit.messages))
 
     async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
-        """Keep the steps of an unfinished turn, in place of what was kept before."""
         await self._database.write(statement(_SAVE_STEPS, (turn_id, storable(steps), wall_ms())), is_durable=is_durable)
 
     async def load_steps(self, turn_id: str) -> str | None:
-        """What `save_steps` kept last, None for a turn that starts."""
-
-        def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,)).fetchone()
-            return None if row is None else str(row["steps"])
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,))
+        return None if row is None else str(row["steps"])
 
     async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
-        """Note, durably, that a tool is about to act."""
         await self._database.write(statement(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms())))
 
     async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        """Note, durably, what it returned."""
         await self._database.write(statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id)))
 
     async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
-        """Whether the tool was begun, and what it returned; None: it was interrupted."""
-
-        def work(connection: sqlite3.Connection) -> tuple[bool, str | None]:
-            row = connection.execute(
-                "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?", (turn_id, call_id)
-            ).fetchone()
-            return (False, None) if row is None else (True, row["result"])
-
-        return await self._database.read(work)
+        sql = "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?"
+        row = await self._database.row(sql, (turn_id, call_id))
+        return (False, None) if row is None else (True, row["result"])
 
     async def unsettled_memory(
         self, *, after: str | None = None, limit: int | None = None
     ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        """Updates of committed turns that may not have reached the memory, by whole turns, oldest first."""
         return await self._database.read(partial(select_unsettled, after=after, limit=limit))
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
-        """Note that the memory has the updates of the turn; harmless when it is noted already."""
         work = partial(settle_pending, turn_id=turn_id, outcomes=outcomes)
         await self._database.write(work, is_durable=False)
 

@@ -87,7 +87,6 @@ class SqliteUsage:
         self._database = database
 
     async def reserve(self, ask: Ask, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
-        """Reserve what the call may cost, if every limit has room for it; no two calls get the same room."""
         spender = ask.spender
 
         def work(connection: sqlite3.Connection) -> Granted | Denied:
@@ -121,11 +120,6 @@ class SqliteUsage:
         await self._database.write(work, is_durable=False, is_urgent=False)
 
     async def forgive(self, owner: str) -> int:
-        """For a start: end the reservations of other owners, who are known to be dead; how many.
-
-        What a call was given to read is counted, because the provider has most likely read it.
-        """
-
         def work(connection: sqlite3.Connection) -> int:
             rows = connection.execute("DELETE FROM reservations WHERE owner <> ? RETURNING *", (owner,)).fetchall()
             for row in rows:
@@ -139,8 +133,6 @@ class SqliteUsage:
         return await self._database.write(work)
 
     async def spending(self, day: str) -> Sequence[DaySpending]:
-        """What was spent in a day, and is reserved, by person and personality."""
-
         def work(connection: sqlite3.Connection) -> list[DaySpending]:
             survivors = dict(iter(connection.execute(_SURVIVORS)))
             return [
@@ -156,13 +148,10 @@ class SqliteUsage:
         return await self._database.read(work)
 
     async def by_day(self, *, since: str) -> Mapping[str, UsageSum]:
-        """What was used by all together on that day and on each after it."""
-        rows = await self._database.read(lambda connection: connection.execute(_OF_DAYS, (since,)).fetchall())
+        rows = await self._database.rows(_OF_DAYS, (since,))
         return {day: _sum(sums) for day, *sums in rows}
 
     async def summed(self, *, since: str) -> UsageSums:
-        """What was used on that day and after it."""
-
         def work(connection: sqlite3.Connection) -> UsageSums:
             spenders = [
                 (user, personality, model, _sum(sums))
@@ -177,9 +166,8 @@ class SqliteUsage:
         return await self._database.read(work)
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
-        """What was used on that day and after it, newest day first; by one person, or by all."""
         sql, values = (_SINCE, (since,)) if user_id is None else (_SINCE_OF_PERSON, (since, user_id))
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        rows = await self._database.rows(sql, values)
         return [DayUsage(**dict(row)) for row in rows]
 
 

@@ -15,19 +15,14 @@ from functools import partial
 
 import structlog
 
-from gateway.domain.roles import Role
 from gateway.errors import StoreError, TraceError
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal, ProposalStore
-from gateway.memory.review import FactOrigin
 from gateway.memory.sync import RETRY_S
-from gateway.protocols import MemoryScope
 from gateway.traces import changes
-from gateway.traces.origins import origins
-from gateway.traces.rows import Kept, as_json, find, known_number
-from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, merge_tags
+from gateway.traces.rows import StoredTrace, as_json, find, known_number
+from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, Viewer, merge_tags
 from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
-from gateway.traces.turn_facts import viewer_of
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +31,6 @@ class ApprovedFacts:
     """Writes what was approved into one trace store; a `gateway.memory.review.FactMemory`."""
 
     def __init__(self, trace_store: TraceStore, store: ProposalStore) -> None:
-        """Nothing is written yet."""
         self._trace_store = trace_store
         self._store = store
         self._late: set[int] = set()
@@ -69,10 +63,6 @@ class ApprovedFacts:
         _log.info("approved_fact_written", proposal=proposal.id, is_changed=is_changed)
         return True
 
-    async def origins(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
-        """Where the facts come from that the role may read and that hold all of these words, the best first."""
-        return await origins(self._trace_store, viewer_of(scope, role), words)
-
     async def replay(self) -> int:
         """Write what was approved before and may not be written; how many that were."""
         waiting = await self._store.facts_to_write()
@@ -99,8 +89,8 @@ def _viewer(proposal: Proposal) -> Viewer:
     return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
 
 
-def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[Kept]:
-    return [kept for each in fact.trace_ids if (kept := find(connection, viewer, each)) is not None]
+def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[StoredTrace]:
+    return [stored for each in fact.trace_ids if (stored := find(connection, viewer, each)) is not None]
 
 
 # ---- in a transaction -----------------------------------------------------------------------------------------------
@@ -119,14 +109,14 @@ def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal
         if len(found) < FEWEST_TO_MERGE:
             return False
         changes.merge(connection, found, trace_store.now(), content=fact.content)
-    for kept in found if fact.action == "update" else ():
+    for stored in found if fact.action == "update" else ():
         if fact.content is not None:
-            changes.rewrite(connection, kept.number, fact.content)
+            changes.rewrite(connection, stored.number, fact.content)
         if fact.tags is not None:
             tags = as_json(merge_tags(fact.tags))
-            connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, kept.number))
-    for kept in found if fact.action == "delete" else ():
-        changes.hide(connection, kept.number, trace_store.now())
+            connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, stored.number))
+    for stored in found if fact.action == "delete" else ():
+        changes.hide(connection, stored.number, trace_store.now())
     return bool(found)
 
 
@@ -138,7 +128,7 @@ def _trace(viewer: Viewer, proposal: Proposal, fact: FactChange, stability_ms: f
         id=f"mt_{uuid.UUID(bytes=digest[:16], version=4)}",
         content=fact.content or "",
         owner=viewer.owner(_scope(fact)),
-        type=_type(fact),
+        type=next((each for each in TYPES if each == fact.type), "episodic"),
         stability_ms=stability_ms,
         tags=fact.tags or (),
         emotions={"intensity": fact.intensity} if fact.intensity else {},
@@ -161,7 +151,7 @@ def _difference(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Pro
         owner = known_number(connection, trace.owner)
         is_there = owner is not None and changes.same_as(connection, owner, trace) is not None
         return [] if is_there else [*_lines("+", trace.content), f"+({trace.type}, of the {fact.scope})"]
-    traces = [kept.trace for kept in _found(connection, viewer, fact)]
+    traces = [stored.trace for stored in _found(connection, viewer, fact)]
     gone = [line for trace in traces for line in _lines("-", trace.content)]
     if not traces or fact.action == "delete":
         return gone
@@ -194,7 +184,3 @@ def _scope(fact: FactChange) -> ScopeKind:
         if scope == fact.scope:
             return scope
     raise TraceError(f"there is no scope {fact.scope!r}")
-
-
-def _type(fact: FactChange) -> TraceType:
-    return next((each for each in TYPES if each == fact.type), "episodic")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gateway.store.payloads import from_ms
-from gateway.traces.filters import Among, owners_among, tag_clause
-from gateway.traces.rows import SELECT, Kept, find, kept, places, visible
+from gateway.traces.filters import TraceFilter, filtered_owners, tag_clause
+from gateway.traces.rows import SELECT, StoredTrace, find, places, stored_trace, visible
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
 from gateway.traces.trace_store import TraceStore
 
@@ -38,7 +38,7 @@ class Listing:
 
     type: TraceType | None = None
     scope: ScopeKind | None = None
-    among: Among = field(default_factory=Among)
+    among: TraceFilter = field(default_factory=TraceFilter)
     is_deleted: bool = False
     before: int | None = None
     limit: int = 50
@@ -77,7 +77,7 @@ class TraceBrowser:
     def __init__(self, trace_store: TraceStore) -> None:
         self._trace_store = trace_store
 
-    async def traces(self, viewer: Viewer, wanted: Listing) -> Sequence[Kept]:
+    async def traces(self, viewer: Viewer, wanted: Listing) -> Sequence[StoredTrace]:
         """Traces with their numbers, the last that came in first."""
         viewer = await self._trace_store.whole(viewer)
         return await self._trace_store.database.read(lambda connection: _traces(connection, viewer, wanted))
@@ -94,11 +94,7 @@ class TraceBrowser:
 
     async def uses(self, trace: Trace, limit: int) -> Sequence[datetime]:
         """When an answer used a trace that the viewer was shown, the newest first."""
-
-        def work(connection: sqlite3.Connection) -> list[datetime]:
-            return [from_ms(row[0]) for row in connection.execute(_USES, (trace.id, limit))]
-
-        return await self._trace_store.database.read(work)
+        return [from_ms(row[0]) for row in await self._trace_store.database.rows(_USES, (trace.id, limit))]
 
     async def around(self, viewer: Viewer, trace_id: str, limit: int) -> Surroundings | None:
         """The weightiest neighbours; None where the viewer has no such trace."""
@@ -106,9 +102,9 @@ class TraceBrowser:
         return await self._trace_store.database.read(lambda connection: _around(connection, viewer, trace_id, limit))
 
 
-def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> list[Kept]:
+def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> list[StoredTrace]:
     among = wanted.among
-    owners = owners_among(connection, viewer, among, wanted.scope)
+    owners = filtered_owners(connection, viewer, among, wanted.scope)
     is_all = viewer.extent == "everything" and not (wanted.scope or among.user_ids or among.personality_id)
     tags, tag_values = tag_clause(among.tags)
     sql = _LIST.format(
@@ -117,7 +113,7 @@ def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> 
         tags=tags,
     )
     values = [*([] if is_all else [json.dumps(owners)]), wanted.before, wanted.before, wanted.type, wanted.type]
-    return [kept(row) for row in connection.execute(sql, (*values, *tag_values, wanted.limit))]
+    return [stored_trace(row) for row in connection.execute(sql, (*values, *tag_values, wanted.limit))]
 
 
 def _around(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, limit: int) -> Surroundings | None:
@@ -142,7 +138,7 @@ def _around(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, limit
 def _seen(connection: sqlite3.Connection, ids: Sequence[str], owners: set[int]) -> dict[str, Trace]:
     sql = f"{SELECT} WHERE traces.id IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL"  # noqa: S608 (a constant)
     rows = connection.execute(sql, (json.dumps(ids),)).fetchall()
-    return {row["id"]: kept(row).trace for row in rows if row["owner"] in owners}
+    return {row["id"]: stored_trace(row).trace for row in rows if row["owner"] in owners}
 
 
 def _label(connection: sqlite3.Connection, end: str, owners: set[int]) -> str | None:

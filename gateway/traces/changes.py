@@ -11,7 +11,7 @@ from datetime import datetime
 from gateway.errors import TraceError
 from gateway.store.payloads import storable, to_ms
 from gateway.traces import strength
-from gateway.traces.rows import Kept, as_json, insert, known_number, owner_number
+from gateway.traces.rows import StoredTrace, as_json, insert, known_number, owner_number
 from gateway.traces.similar import similar_to
 from gateway.traces.trace import Trace, hash_of, merge_tags, new_trace_id
 
@@ -73,12 +73,12 @@ def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
     if same is not None:
         return Added(id=same, is_new=False)
     similar = similar_to(connection, owner, trace, above=strength.SIMILAR)
-    lefts = [left(each.kept.trace, now) for each in similar]
-    losses, own_loss = strength.interfered(
+    lefts = [left(each.stored.trace, now) for each in similar]
+    losses, own_loss = strength.interference(
         [(each.similarity, each_left) for each, each_left in zip(similar, lefts, strict=True)]
     )
     for each, each_left, loss in zip(similar, lefts, losses, strict=True):
-        _weigh(connection, each.kept, now, max(0.0, each_left - loss))
+        _weigh(connection, each.stored, now, max(0.0, each_left - loss))
     if trace.conversation is not None and trace.position is None:
         (last,) = connection.execute(_LAST_SAID, (owner, trace.conversation)).fetchone()
         trace = replace(trace, position=0 if last is None else last + 1)
@@ -122,8 +122,13 @@ def hide(connection: sqlite3.Connection, number: int, now: datetime, *, merged_i
     connection.execute(_HIDE, (to_ms(now), merged_into, number))
 
 
+def restore(connection: sqlite3.Connection, number: int) -> None:
+    """Bring a hidden trace back."""
+    connection.execute("UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (number,))
+
+
 def merge(
-    connection: sqlite3.Connection, sources: Sequence[Kept], now: datetime, *, content: str | None = None
+    connection: sqlite3.Connection, sources: Sequence[StoredTrace], now: datetime, *, content: str | None = None
 ) -> Merged:
     """Put one new trace in the place of several.
 
@@ -177,26 +182,28 @@ def note_once(connection: sqlite3.Connection, turn_id: str, index: int) -> bool:
     return connection.execute(_NOTE, (turn_id, index)).rowcount == 1
 
 
-def use(connection: sqlite3.Connection, kept: Kept, query_id: str, now: datetime) -> bool:
+def use(connection: sqlite3.Connection, stored: StoredTrace, query_id: str, now: datetime) -> bool:
     """Strengthen a trace that an answer used; the same query counts once. Whether it counted."""
-    if connection.execute(_USE, (query_id, kept.trace.id, to_ms(now))).rowcount == 0:
+    if connection.execute(_USE, (query_id, stored.trace.id, to_ms(now))).rowcount == 0:
         return False
-    trace = kept.trace
-    grown, stability_ms = strength.used(left(trace, now), trace.stability_ms, trace.retrieval_count, trace.intensity)
-    _weigh(connection, kept, now, grown, stability_ms, uses=1)
+    trace = stored.trace
+    grown, stability_ms = strength.after_use(
+        left(trace, now), trace.stability_ms, trace.retrieval_count, trace.intensity
+    )
+    _weigh(connection, stored, now, grown, stability_ms, uses=1)
     return True
 
 
-def doubt(connection: sqlite3.Connection, kept: Kept, now: datetime) -> bool:
+def doubt(connection: sqlite3.Connection, stored: StoredTrace, now: datetime) -> bool:
     """Weaken a trace that the person contradicted, once a day at most. Whether it was weakened."""
-    trace = kept.trace
+    trace = stored.trace
     doubted_at_ms = trace.metadata.get(_DOUBTED_AT, 0)
     if to_ms(now - strength.DOUBTED_AT_MOST_EVERY) < (doubted_at_ms if isinstance(doubted_at_ms, int) else 0):
         return False
-    faded, stability_ms = strength.doubted(left(trace, now), trace.stability_ms)
-    _weigh(connection, kept, now, faded, stability_ms)
+    faded, stability_ms = strength.after_doubt(left(trace, now), trace.stability_ms)
+    _weigh(connection, stored, now, faded, stability_ms)
     metadata = as_json({**trace.metadata, _DOUBTED_AT: to_ms(now)})
-    connection.execute("UPDATE traces SET metadata = ? WHERE number = ?", (metadata, kept.number))
+    connection.execute("UPDATE traces SET metadata = ? WHERE number = ?", (metadata, stored.number))
     return True
 
 
@@ -207,7 +214,7 @@ def left(trace: Trace, now: datetime) -> float:
 
 def _weigh(
     connection: sqlite3.Connection,
-    kept: Kept,
+    stored: StoredTrace,
     now: datetime,
     strength_now: float,
     stability_ms: float | None = None,
@@ -215,6 +222,6 @@ def _weigh(
     uses: int = 0,
 ) -> None:
     """Set the strength as of now: the decay starts again from here."""
-    trace = kept.trace
-    values = (strength_now, stability_ms or trace.stability_ms, to_ms(now), trace.retrieval_count + uses, kept.number)
+    trace = stored.trace
+    values = (strength_now, stability_ms or trace.stability_ms, to_ms(now), trace.retrieval_count + uses, stored.number)
     connection.execute(_WEIGH, values)

@@ -28,8 +28,9 @@ from gateway.runtime.observe import happened
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import changes
 from gateway.traces.insights import Insight, clusters, keep_insight
-from gateway.traces.rows import SELECT, Kept, changeable, kept, merge_index
+from gateway.traces.rows import SELECT, StoredTrace, changeable, merge_index, stored_trace
 from gateway.traces.similar import similar_to
+from gateway.traces.strength import PRUNED_BELOW
 from gateway.traces.trace import DAY_MS, KEEP, Viewer, hash_of
 from gateway.traces.trace_store import TraceStore
 
@@ -43,7 +44,6 @@ _LOG = """
     VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _READ_LOG = "SELECT * FROM consolidation_log WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
-PRUNED_BELOW = 0.05
 PROTECTED_FROM = 0.3
 """A feeling of this intensity keeps a trace from being pruned."""
 NEAR_IDENTICAL = 0.95
@@ -140,8 +140,15 @@ class Consolidation:
         """As `try_run`, with zeros where one is running already."""
         return await self.try_run(viewer, reason=reason) or ConsolidationReport()
 
-    async def try_run(self, viewer: Viewer | None = None, *, reason: str) -> ConsolidationReport | None:
+    async def try_run(
+        self, viewer: Viewer | None = None, *, reason: str, derives: bool = True
+    ) -> ConsolidationReport | None:
         """Consolidate what the viewer may change; without a viewer, everything. None: one is running already.
+
+        Args:
+            viewer: whose.
+            reason: for the log.
+            derives: a model is asked for insights, where there is one.
 
         Raises:
             StoreUnavailable: the disk is full or broken; the steps before are kept.
@@ -156,26 +163,22 @@ class Consolidation:
                 (await taking).release()
             raise
         try:
-            return await self._run(viewer, reason)
+            return await self._run(viewer, reason, derives=derives)
         finally:
             await asyncio.to_thread(lock.release)
 
     async def log(self, *, limit: int = 50, before: int | None = None) -> Sequence[ConsolidationEntry]:
         """What was done, newest first; with `before` the entries that are older than the one with that id."""
+        return [_entry(row) for row in await self._trace_store.database.rows(_READ_LOG, (before, before, limit))]
 
-        def work(connection: sqlite3.Connection) -> list[ConsolidationEntry]:
-            return [_entry(row) for row in connection.execute(_READ_LOG, (before, before, limit)).fetchall()]
-
-        return await self._trace_store.database.read(work)
-
-    async def _run(self, viewer: Viewer | None, reason: str) -> ConsolidationReport:
+    async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> ConsolidationReport:
         started_at, clock = self._trace_store.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
             pruned += await self._swept(PRUNE, owner)
             merged += await self._merged(owner)
             await self._step(link_used_together, owner)
-            derived += await self._derived(owner)
+            derived += await self._derived(owner) if derives else 0
             compacted += await self._swept(COMPACT, owner)
         report = ConsolidationReport(
             pruned=pruned,
@@ -193,9 +196,7 @@ class Consolidation:
         if viewer is not None:
             viewer = await self._trace_store.whole(viewer)
             return await self._trace_store.database.read(lambda connection: changeable(connection, viewer))
-        return await self._trace_store.database.read(
-            lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)]
-        )
+        return [int(row[0]) for row in await self._trace_store.database.rows(_OWNERS)]
 
     async def _step(self, step: Callable[..., T], owner: int) -> T:
         # What a power cut takes back is done the next time; the entry in the log makes all of it durable.
@@ -331,7 +332,7 @@ def merge_near_identical(connection: sqlite3.Connection, owner: int, now: dateti
     for number in some:
         row = connection.execute(_OWN, (number,)).fetchone()
         if row is not None:
-            one = kept(row)
+            one = stored_trace(row)
             groups.join([one, *_near_identical(connection, owner, one)])
     merged = 0
     for sources in groups.found():
@@ -340,30 +341,30 @@ def merge_near_identical(connection: sqlite3.Connection, owner: int, now: dateti
     return merged, some != candidates or len(rows) == _COMPARED_AT_ONCE
 
 
-def _near_identical(connection: sqlite3.Connection, owner: int, one: Kept) -> Iterator[Kept]:
+def _near_identical(connection: sqlite3.Connection, owner: int, one: StoredTrace) -> Iterator[StoredTrace]:
     for row in connection.execute(_SAME, (owner, hash_of(one.trace.content), one.trace.type, one.number)):
-        yield kept(row)
+        yield stored_trace(row)
     if one.trace.embedding is not None:
         for each in similar_to(connection, owner, one.trace, above=NEAR_IDENTICAL):
-            if each.kept.trace.type == one.trace.type and each.kept.trace.embedding is not None:
-                yield each.kept
+            if each.stored.trace.type == one.trace.type and each.stored.trace.embedding is not None:
+                yield each.stored
 
 
 class _Groups:
     """Traces that say the same as one another, whole chains together."""
 
     def __init__(self) -> None:
-        self._groups: dict[int, dict[int, Kept]] = {}
+        self._groups: dict[int, dict[int, StoredTrace]] = {}
 
-    def join(self, alike: Iterable[Kept]) -> None:
+    def join(self, alike: Iterable[StoredTrace]) -> None:
         """Say that these are alike."""
-        together: dict[int, Kept] = {}
+        together: dict[int, StoredTrace] = {}
         for each in alike:
             together |= self._groups.get(each.number, {each.number: each})
         for number in together:
             self._groups[number] = together
 
-    def found(self) -> Iterator[Sequence[Kept]]:
+    def found(self) -> Iterator[Sequence[StoredTrace]]:
         """Each group of two or more, once."""
         seen = set()
         for group in self._groups.values():

@@ -94,17 +94,17 @@ async def forget(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> bool
     viewer = await trace_store.whole(viewer)
 
     def work(connection: sqlite3.Connection) -> bool:
-        kept = find_to_change(connection, viewer, trace_id)
-        kept = kept or find_to_change(connection, viewer, trace_id, is_deleted=True)
-        if kept is None:
+        stored = find_to_change(connection, viewer, trace_id)
+        stored = stored or find_to_change(connection, viewer, trace_id, is_deleted=True)
+        if stored is None:
             return False
         connection.execute("BEGIN IMMEDIATE")
         _gather(connection, (), ())
-        connection.execute("CREATE TEMP TABLE gone_traces AS SELECT ? AS id", (kept.trace.id,))
+        connection.execute("CREATE TEMP TABLE gone_traces AS SELECT ? AS id", (stored.trace.id,))
         try:
             for sql in _DEPENDENT:
                 connection.execute(sql)
-            connection.execute("DELETE FROM traces WHERE number = ?", (kept.number,))
+            connection.execute("DELETE FROM traces WHERE number = ?", (stored.number,))
         finally:
             _drop(connection)
         connection.execute("COMMIT")
@@ -133,7 +133,7 @@ def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], ses
 
 
 def _erase_documents(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
-    """Their own texts go as a whole; of others' texts the lines that are traces of theirs."""
+    """Their own texts go as a whole; of others' texts only the lines that are their traces."""
     for table in ("documents", "document_archive"):
         own = f"DELETE FROM {table} WHERE substr(key, 1, length(?1)) = ?1"  # noqa: S608 (two names)
         connection.executemany(own, [(f"users/{user_id}/",) for user_id in user_ids])

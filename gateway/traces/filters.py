@@ -27,7 +27,7 @@ _WITH_TAGS = f"SELECT number FROM traces WHERE number IN (SELECT value FROM json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Among:
+class TraceFilter:
     """Of which traces of those that the viewer sees; empty: of all.
 
     Attributes:
@@ -79,8 +79,8 @@ class IndexFilters:
         return {"type": self.type, "tags": tags, "tag_count": count, "owners": json.dumps(list(owners))}
 
 
-def owners_among(
-    connection: sqlite3.Connection, viewer: Viewer, among: Among, scope: ScopeKind | None = None
+def filtered_owners(
+    connection: sqlite3.Connection, viewer: Viewer, among: TraceFilter, scope: ScopeKind | None = None
 ) -> Sequence[int]:
     """The numbers of the owners whose traces the viewer sees and wants."""
     numbers = visible(connection, viewer)
@@ -90,7 +90,7 @@ def owners_among(
     return [row["number"] for row in rows if scope in (None, row["kind"]) and among.fits(Owner(row["kind"], row["id"]))]
 
 
-def tagged(connection: sqlite3.Connection, numbers: Collection[int], tags: Sequence[str]) -> Collection[int]:
+def with_tags(connection: sqlite3.Connection, numbers: Collection[int], tags: Sequence[str]) -> Collection[int]:
     """Those of the traces that have all the tags."""
     if not tags:
         return numbers

@@ -15,13 +15,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, ModelUsage, Spender
+from gateway.agent.model import ChatMessage, Model, ModelRequest, Spender, reply_of
 from gateway.agent.offline.remembered import content_words
 from gateway.domain.visible import without_hidden
-from gateway.errors import ModelRefused
 from gateway.traces.changes import add, doubt
 from gateway.traces.personality_traits import Category, IngestRules
-from gateway.traces.rows import SELECT, kept, known_number, merge_index
+from gateway.traces.rows import SELECT, known_number, merge_index, stored_trace
 from gateway.traces.similar import similar_to
 from gateway.traces.strength import is_contradicted
 from gateway.traces.trace import Owner, ScopeKind, Trace, TraceType, Viewer
@@ -59,7 +58,7 @@ Answer with a JSON array and nothing else. Each element is an object:
       "tomorrow" (today is {today});
   "category": one of
 {categories}
-  "importance": from 0 (nobody will ever need it) to 1 (it must not be forgotten){sentiment}
+  "importance": from 0 (no one will ever need it) to 1 (it must not be forgotten){sentiment}
 Leave out greetings, what was only asked for, what the agent said about itself, general knowledge, passwords and other
 secrets. Most exchanges hold no such fact: then answer []."""
 _SENTIMENT = '\n  "intensity": how strong the person\'s feeling about it is, from 0 to 1;'
@@ -93,7 +92,7 @@ class Fact:
 
 async def extract(
     model: Model, exchange: Exchange, rules: IngestRules, *, spender: Spender | None = None
-) -> tuple[Sequence[Fact], ModelUsage]:
+) -> Sequence[Fact]:
     """Ask the model, on the spender's account; an answer that is not what was asked for counts as no facts.
 
     Raises:
@@ -107,13 +106,8 @@ async def extract(
         purpose="facts",
         spender=spender or Spender(),
     )
-    reply: ModelReply | None = None
-    async for event in model.stream(request):
-        if isinstance(event, ModelReply):
-            reply = event
-    if reply is None:
-        raise ModelRefused(f"the model {model.name} gave no answer")
-    return tuple(read_facts(reply.message.text, rules)), reply.usage
+    reply = await reply_of(model, request)
+    return tuple(read_facts(reply.message.text, rules))
 
 
 def _system(exchange: Exchange, rules: IngestRules) -> str:
@@ -211,13 +205,13 @@ async def keep_facts(
 ) -> IngestReport:
     """Store what the rules admit, in one transaction. The same turn again stores nothing new.
 
-    Of the traces that the turn was `offered` those that a correction contradicts grow weaker; see `strength.doubted`.
+    Of the traces that the turn was `offered` those that a correction contradicts fade; see `strength.after_doubt`.
 
     Raises:
         TraceError: the viewer has no such scope.
         StoreUnavailable: the disk is full or broken; nothing was stored.
     """
-    traces = [_with_vector(trace, vectors) for trace in admitted(trace_store, viewer, turn, rules, scope=scope)]
+    traces = [_with_vector(trace, vectors) for trace in admit(trace_store, viewer, turn, rules, scope=scope)]
     stored, duplicate, over_limit = await trace_store.database.write(
         partial(_store, traces=traces, offered=offered, rules=rules, trace_store=trace_store)
     )
@@ -230,7 +224,7 @@ async def keep_facts(
     )
 
 
-def admitted(
+def admit(
     trace_store: TraceStore, viewer: Viewer, turn: TurnFacts, rules: IngestRules, *, scope: ScopeKind = "user"
 ) -> Sequence[Trace]:
     """The traces of those facts that are important enough, the most important first.
@@ -314,7 +308,7 @@ def _doubt_contradicted(
         if each.owner == correction.owner and is_contradicted(content_words(each.content), words):
             row = connection.execute(f"{SELECT} WHERE traces.id = ? AND deleted_at IS NULL", (each.id,)).fetchone()
             if row is not None:
-                doubt(connection, kept(row), trace_store.now())
+                doubt(connection, stored_trace(row), trace_store.now())
 
 
 def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:
@@ -327,7 +321,7 @@ def says_nearly_the_same(connection: sqlite3.Connection, trace: Trace, rules: In
     least = rules.duplicate_from if trace.embedding is not None else 1.0
     owner = known_number(connection, trace.owner)
     for each in () if owner is None else similar_to(connection, owner, trace, above=least - 1e-9):
-        is_embedded = trace.embedding is not None and each.kept.trace.embedding is not None
+        is_embedded = trace.embedding is not None and each.stored.trace.embedding is not None
         if each.similarity >= (rules.duplicate_from if is_embedded else 1.0):
             return True
     return False

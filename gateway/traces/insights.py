@@ -11,7 +11,7 @@ from datetime import datetime
 
 from gateway.store.payloads import to_ms
 from gateway.traces.changes import add_tags_to_same
-from gateway.traces.rows import SELECT, Kept, insert, kept, places
+from gateway.traces.rows import SELECT, StoredTrace, insert, places, stored_trace
 from gateway.traces.similar import similar_to
 from gateway.traces.trace import Owner, Trace, new_trace_id
 
@@ -56,7 +56,7 @@ def clusters(connection: sqlite3.Connection, owner: int) -> Sequence[Cluster]:
 
     What an insight was made of before is in none.
     """
-    ones = [kept(row) for row in connection.execute(_UNDERIVED, (owner, _LOOKED_AT))]
+    ones = [stored_trace(row) for row in connection.execute(_UNDERIVED, (owner, _LOOKED_AT))]
     by_id = {one.trace.id: one for one in ones}
     neighbours: dict[str, set[str]] = defaultdict(set)
     for one, other in _related(connection, owner, by_id):
@@ -67,11 +67,11 @@ def clusters(connection: sqlite3.Connection, owner: int) -> Sequence[Cluster]:
     return sorted(large, key=lambda cluster: len(cluster.traces), reverse=True)[:MOST_INSIGHTS]
 
 
-def _related(connection: sqlite3.Connection, owner: int, by_id: dict[str, Kept]) -> Iterator[tuple[str, str]]:
+def _related(connection: sqlite3.Connection, owner: int, by_id: dict[str, StoredTrace]) -> Iterator[tuple[str, str]]:
     for one in by_id.values():
         for similar in similar_to(connection, owner, one.trace, above=_RELATED):
-            if similar.kept.trace.id in by_id:
-                yield one.trace.id, similar.kept.trace.id
+            if similar.stored.trace.id in by_id:
+                yield one.trace.id, similar.stored.trace.id
     ids = list(by_id)
     for start in range(0, len(ids), 200):
         some = ids[start : start + 200]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, Purpose, Spender
-from gateway.errors import ModelRefused
-from gateway.runtime.observe import note, span
+from gateway.agent.model import ChatMessage, Model, ModelRequest, Purpose, Spender, reply_of
 from gateway.traces import archive, insights
 from gateway.traces.archive import Shorten
 from gateway.traces.insights import Insight, as_data
@@ -45,14 +43,7 @@ async def _ask(model: Model, instructions: str, data: str, purpose: Purpose, own
         purpose=purpose,
         spender=_spender(owner),
     )
-    reply: ModelReply | None = None
-    with span("model.call", model=model.name, purpose=purpose):
-        async for event in model.stream(request):
-            if isinstance(event, ModelReply):
-                reply = event
-        if reply is None:
-            raise ModelRefused(f"the model {model.name} gave no answer")
-        note(input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens)
+    reply = await reply_of(model, request)
     sentence = " ".join(reply.message.text.split())[:_LONGEST_CHARS]
     return None if not sentence or sentence.strip(".").upper() == NOTHING else sentence
 

@@ -12,17 +12,17 @@ import structlog
 from gateway.domain.roles import Role
 from gateway.errors import StoreError
 from gateway.memory.ingest import IngestJob, IngestWorker
-from gateway.memory.recall import Recollection, fitting
+from gateway.memory.recall import Recollection, fit_recollections
 from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryHit, MemoryScope
 from gateway.runtime.observe import note, span
 from gateway.traces import strength
 from gateway.traces.origins import source_of
 from gateway.traces.schedule import ConsolidationSchedule
-from gateway.traces.search import Found, Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
-from gateway.traces.turn_facts import Offers, RulesOf, viewer_of
+from gateway.traces.turn_facts import OfferedTraces, RulesOf, viewer_of
 
 if TYPE_CHECKING:
     from gateway.traces.vectorizing import Vectorizing  # which loads numpy
@@ -52,7 +52,7 @@ class TraceMemory:
         ingest: IngestWorker | None,
         schedule: ConsolidationSchedule | None,
         vectorizing: Vectorizing | None = None,
-        offers: Offers | None = None,
+        offers: OfferedTraces | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -71,7 +71,7 @@ class TraceMemory:
         self._ingest = ingest
         self._schedule = schedule
         self._vectorizing = vectorizing
-        self._offers = offers or Offers()
+        self._offers = offers or OfferedTraces()
         self._work: asyncio.Task[None] | None = None
         self._may_work = asyncio.Event()
         self._may_work.set()
@@ -88,7 +88,9 @@ class TraceMemory:
                 _log.error("traces_unreadable", turn_id=scope.turn_id, error=str(error))
                 return ()
             traces = {each.trace.id: each.trace for each in found}
-            recollections = fitting(map(_recollection, traces.values()), self._rules(scope.personality_id).recall_chars)
+            recollections = fit_recollections(
+                map(_recollection, traces.values()), self._rules(scope.personality_id).recall_chars
+            )
             note(recalled=len(recollections))
         self._offers.keep(scope.turn_id, [traces[each.id] for each in recollections])
         return recollections
@@ -102,14 +104,16 @@ class TraceMemory:
     def after_turn(self, scope: MemoryScope, answer: str, role: Role) -> None:
         """Say that the turn is committed. Returns at once."""
         viewer = viewer_of(scope, role)
-        self._ended.put_nowait((scope, viewer, self._offers.of(scope.turn_id), answer))
+        self._ended.put_nowait((scope, viewer, self._offers.get(scope.turn_id), answer))
         if self._ingest is not None:
             self._ingest.wake()
 
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
         """Traces that the scope may see, best first."""
-        found = await self.trace_store.search(viewer_of(scope), Wanted(query=query, limit=limit))
-        return [_hit(each) for each in found]
+        found = await self.trace_store.search(viewer_of(scope), TraceQuery(query=query, limit=limit))
+        return [
+            MemoryHit(text=each.trace.content, score=each.score, store="traces", source=each.trace.id) for each in found
+        ]
 
     # ---- in the background -----------------------------------------------------------------------------------------
 
@@ -207,7 +211,3 @@ def _quoted(offered: Sequence[Trace], answer: str) -> Sequence[str]:
 def _recollection(trace: Trace) -> Recollection:
     text = trace.content if len(trace.content) <= RECALLED_CHARS else trace.content[:RECALLED_CHARS].rstrip() + "…"
     return Recollection(id=trace.id, text=text, at=trace.created_at, source=source_of(trace, agent="you"))
-
-
-def _hit(found: Found) -> MemoryHit:
-    return MemoryHit(text=found.trace.content, score=found.score, store="traces", source=found.trace.id)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.memory.review import FactOrigin
 from gateway.memory.tokenizer import words_of
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
 
@@ -32,7 +32,7 @@ async def origins(trace_store: TraceStore, viewer: Viewer, words: str) -> Sequen
     query = " AND ".join(f'"{word}"' for word in dict.fromkeys(words_of(words).split()))
     if not query:
         return ()
-    found = await trace_store.search(viewer, Wanted(query=query, limit=_SHOWN))
+    found = await trace_store.search(viewer, TraceQuery(query=query, limit=_SHOWN))
     return [_origin(each.trace) for each in found if "words" in each.parts]  # others only stand beside one
 
 

@@ -44,14 +44,14 @@ class IngestRules:
     notes_sentiment: bool = False
 
 
-def clamped(traits: Mapping[str, float]) -> dict[Trait, float]:
+def clamp_traits(traits: Mapping[str, float]) -> dict[Trait, float]:
     """All six traits; one that is missing is in the middle, one out of range is at its end."""
     return {trait: min(1.0, max(0.0, traits.get(trait, _MIDDLE))) for trait in TRAITS}
 
 
-def modulated(base: IngestRules, traits: Mapping[str, float]) -> IngestRules:
+def apply_traits(base: IngestRules, traits: Mapping[str, float]) -> IngestRules:
     """The rules of a personality; `base` holds what the configuration says."""
-    found = clamped(traits)
+    found = clamp_traits(traits)
     rules = _by_openness(base, found["openness"])
     is_conscientious, is_honest = found["conscientiousness"] > _HIGH, found["honesty"] > _HIGH
     if is_conscientious:

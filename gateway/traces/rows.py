@@ -36,30 +36,32 @@ _MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHIN
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredTrace:
     """A trace, and the number of its row."""
 
     number: int
     trace: Trace
 
 
-def kept(row: sqlite3.Row) -> Kept:
+def stored_trace(row: sqlite3.Row) -> StoredTrace:
     """The trace of a row of `SELECT`, with its number."""
-    return Kept(row["number"], from_row(row))
+    return StoredTrace(row["number"], from_row(row))
 
 
-def find(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False) -> Kept | None:
+def find(
+    connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
+) -> StoredTrace | None:
     """The viewer's trace with that id; None for a trace of others."""
     owners = visible(connection, viewer)
     state = "NOT NULL" if is_deleted else "NULL"
     sql = f"{SELECT} WHERE traces.id = ? AND deleted_at IS {state} AND owner IN ({places(owners)})"
     row = connection.execute(sql, (trace_id, *owners)).fetchone()
-    return None if row is None else kept(row)
+    return None if row is None else stored_trace(row)
 
 
 def find_to_change(
     connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
-) -> Kept | None:
+) -> StoredTrace | None:
     """As `find`, for a caller that will change the trace.
 
     Raises:

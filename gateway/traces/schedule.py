@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime, time, timedelta
 
@@ -90,16 +89,12 @@ class ConsolidationSchedule:
                 continue
 
     async def _next_night(self) -> datetime:
-        def work(connection: sqlite3.Connection) -> datetime | None:
-            (last_ms,) = connection.execute(_LAST, (NIGHTLY,)).fetchone()
-            return None if last_ms is None else from_ms(last_ms)
-
+        last_ms: int | None = None
         try:
-            last_at = await self._trace_store.database.read(work)
+            [[last_ms]] = await self._trace_store.database.rows(_LAST, (NIGHTLY,))
         except StoreError as error:
             _log.error("consolidation_late", error=str(error))
-            last_at = None
-        return next_at(self._at, self._trace_store.now() if last_at is None else last_at)
+        return next_at(self._at, self._trace_store.now() if last_ms is None else from_ms(last_ms))
 
     async def _run(self, viewer: Viewer | None, reason: str) -> bool:
         try:

@@ -2,7 +2,7 @@
 
 Where there is a vector of the question, traces close to it in meaning are found, too. Words and meaning are each taken
 as shares of the best of them and added up. The traces around a match are weighed in after that; so is the day of a
-trace, where the question is about a day. `recalled` keeps what has to do with a message that was no search.
+trace, where the question is about a day. `recall` keeps what has to do with a message that was no search.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.memory.matching import QUESTION_MARKS, REACH, Match, lift, prefer_d
 from gateway.memory.query import Query, documents_with, is_plain, quoted, read_query, telling_terms
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import strength
-from gateway.traces.filters import Among, IndexFilters, owners_among, tagged
+from gateway.traces.filters import IndexFilters, TraceFilter, filtered_owners, with_tags
 from gateway.traces.ranking import PLACED, best_of
 from gateway.traces.rows import SELECT, from_row
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
@@ -82,7 +82,7 @@ _LAST = "SELECT ifnull(max(number), 0) FROM traces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TraceQuery:
     """What is searched for, and among what.
 
     Attributes:
@@ -94,11 +94,11 @@ class Wanted:
     scope: ScopeKind | None = None
     limit: int = 10
     least_share: float = 0.0
-    among: Among = field(default_factory=Among)
+    among: TraceFilter = field(default_factory=TraceFilter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ScoredTrace:
     """A trace that was found.
 
     Attributes:
@@ -140,8 +140,8 @@ class Compare(Protocol):
 
 
 def search(
-    connection: sqlite3.Connection, viewer: Viewer, wanted: Wanted, now: datetime, compare: Compare | None = None
-) -> Sequence[Found]:
+    connection: sqlite3.Connection, viewer: Viewer, wanted: TraceQuery, now: datetime, compare: Compare | None = None
+) -> Sequence[ScoredTrace]:
     """The best matches that the viewer may see, best first; nothing for a query without words.
 
     Args:
@@ -149,7 +149,7 @@ def search(
     """
     limit = max(0, min(MOST, wanted.limit))
     query = read_query(wanted.query, connection)
-    owners = owners_among(connection, viewer, wanted.among, wanted.scope)
+    owners = filtered_owners(connection, viewer, wanted.among, wanted.scope)
     if not owners or not limit or (not query.expression and compare is None):
         return []
     matches = _matches(connection, query, owners, wanted) if query.expression else {}
@@ -161,7 +161,7 @@ def search(
     prefer_speakers(matches.values(), query)
     if days is not None:
         prefer_days([matches[number] for number in of_days], matches.values(), days)
-    tagged_matches = (matches[number] for number in tagged(connection, matches, wanted.among.tags))
+    tagged_matches = (matches[number] for number in with_tags(connection, matches, wanted.among.tags))
     best = sorted(tagged_matches, key=attrgetter("score"), reverse=True)
     # strength weighs little, so it is looked up for those only that it could bring into the answer
     best = _by_strength(connection, _with_share(best[: 2 * limit + 10], _FADED * wanted.least_share), now)
@@ -171,16 +171,18 @@ def search(
     return _found(connection, best[:limit], now)
 
 
-def _each_once(found: Sequence[Found]) -> list[Found]:
+def _each_once(found: Sequence[ScoredTrace]) -> list[ScoredTrace]:
     """What a person has said under two of their ids, once."""
-    first: dict[tuple[str, str, str], Found] = {}
+    first: dict[tuple[str, str, str], ScoredTrace] = {}
     for each in found:
         trace = each.trace
         first.setdefault((trace.owner.kind, trace.type, trace.content), each)
     return list(first.values())
 
 
-def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, Match]:
+def _matches(
+    connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: TraceQuery
+) -> dict[int, Match]:
     matches: dict[int, Match] = {}
     ranked = 0
     filters = IndexFilters(type=wanted.type, tags=wanted.among.tags)
@@ -237,11 +239,11 @@ def _by_strength(connection: sqlite3.Connection, best: Sequence[Match], now: dat
     return sorted(there, key=attrgetter("score"), reverse=True)
 
 
-def _found(connection: sqlite3.Connection, best: Sequence[Match], now: datetime) -> list[Found]:
+def _found(connection: sqlite3.Connection, best: Sequence[Match], now: datetime) -> list[ScoredTrace]:
     rows = connection.execute(_WHOLE, (json.dumps([match.number for match in best]),))
     traces = {row["number"]: from_row(row) for row in rows}
     return [
-        Found(
+        ScoredTrace(
             trace=trace,
             score=match.score,
             strength=strength.current(trace.strength, trace.stability_ms, trace.last_accessed_at, now),
@@ -296,7 +298,7 @@ def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match],
     lift(matches.values(), asking)
 
 
-def recalled(
+def recall(
     connection: sqlite3.Connection,
     viewer: Viewer,
     question: str,
@@ -304,14 +306,14 @@ def recalled(
     compare: Compare | None = None,
     *,
     least_cosine: float = 1.0,
-) -> Sequence[Found]:
+) -> Sequence[ScoredTrace]:
     """What has to do with the question, best first, at most 100.
 
     Args:
         compare: see `search.search`.
         least_cosine: from which a trace is found by its meaning alone.
     """
-    found = search(connection, viewer, Wanted(query=question, limit=MOST, least_share=SHARE_OF_BEST), now, compare)
+    found = search(connection, viewer, TraceQuery(query=question, limit=MOST, least_share=SHARE_OF_BEST), now, compare)
     best = found[:_LOOKED_AT]
     is_close = any(each.cosine is not None and each.cosine >= least_cosine + _CLOSER for each in best)
     is_for_day = any(mark in question for mark in QUESTION_MARKS) and any("day" in each.parts for each in best)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gateway.memory.tokenizer import words_of
 from gateway.traces.ranking import best_of
-from gateway.traces.rows import SELECT, Kept, kept, places
+from gateway.traces.rows import SELECT, StoredTrace, places, stored_trace
 from gateway.traces.search_words import said_in
 from gateway.traces.trace import Trace
 
@@ -25,7 +25,7 @@ _HOLDERS = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
 class Similar:
     """A trace like another, and how much: 1 is the same."""
 
-    kept: Kept
+    stored: StoredTrace
     similarity: float
 
 
@@ -36,7 +36,7 @@ def similar_to(connection: sqlite3.Connection, owner: int, trace: Trace, *, abov
     for row in _near(connection, owner, said_in(trace.content).split(), 0.0 if trace.embedding else above):
         how_alike = _similarity(trace, words, row)
         if row["id"] != trace.id and how_alike > above:
-            found.append(Similar(kept(row), how_alike))
+            found.append(Similar(stored_trace(row), how_alike))
     return sorted(found, key=lambda each: each.similarity, reverse=True)
 
 

@@ -16,7 +16,7 @@ from gateway.protocols import MemoryScope
 from gateway.traces.archive import rehydrate
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.rows import NOT_SHARED
-from gateway.traces.search import MOST, Wanted
+from gateway.traces.search import MOST, TraceQuery
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, merge_tags
 from gateway.traces.trace_store import TraceStore, check_content
 from gateway.traces.turn_facts import viewer_of
@@ -257,7 +257,7 @@ class MemorySearch(Arguments):
 
 def _search(trace_store: TraceStore) -> Tool:
     async def call(arguments: MemorySearch, context: ToolContext) -> str:
-        wanted = Wanted(query=arguments.query, type=arguments.type, scope=arguments.scope, limit=arguments.limit)
+        wanted = TraceQuery(query=arguments.query, type=arguments.type, scope=arguments.scope, limit=arguments.limit)
         results = [
             {
                 "id": found.trace.id,
@@ -304,7 +304,7 @@ def _reflect(consolidation: Consolidation) -> Tool:
         name="memory_reflect",
         description=(
             "Tidy up what you remember: drop what has faded, merge what says the same, note what facts show together. "
-            "It happens by itself; call it only when the person asks for it."
+            "It also runs on a schedule; call it only when the person asks for it."
         ),
         arguments=MemoryReflect,
         call=call,

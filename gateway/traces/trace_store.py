@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -18,8 +19,8 @@ from gateway.store.database import Database, snapshot
 from gateway.store.schema import migrate, migrations
 from gateway.traces import changes
 from gateway.traces.changes import Added, Merged
-from gateway.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
-from gateway.traces.search import Compare, Found, Wanted, recalled, search
+from gateway.traces.rows import NOT_SHARED, StoredTrace, as_json, find, find_to_change, places, visible
+from gateway.traces.search import Compare, ScoredTrace, TraceQuery, recall, search
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, merge_tags
 
@@ -54,14 +55,18 @@ def open_trace_store(
     )
 
 
-class MeaningOf(Protocol):
-    """What knows how to compare a question with traces; see `query_vectors.QueryVectors`."""
+class QuestionEmbedder(Protocol):
+    """What knows how to compare a question with traces; see `vectors.QueryVectors`."""
 
-    async def of(self, viewer: Viewer, question: str) -> HasCompare | None:
+    @property
+    def problem(self) -> str | None:
+        """Why the last question had no meaning to compare, for people; None where it had."""
+
+    async def embed(self, viewer: Viewer, question: str) -> ComparableQuestion | None:
         """For one question; None where its words alone count. Never waits long, and never fails."""
 
 
-class HasCompare(Protocol):
+class ComparableQuestion(Protocol):
     """A question that can be compared."""
 
     @property
@@ -92,7 +97,7 @@ class TraceStore:
         self.database = database
         self.now = now
         self.stability_ms = stability_ms
-        self.meaning: MeaningOf | None = None
+        self.meaning: QuestionEmbedder | None = None
         self._person_ids = person_ids
 
     async def __aenter__(self) -> Self:
@@ -120,7 +125,7 @@ class TraceStore:
     async def add(self, viewer: Viewer, trace: Trace) -> Added:
         """Keep a trace; the same content, type and owner again unites the tags with those of the one that is there.
 
-        Similar traces of the owner and the new one weaken each other; see `strength.interfered`.
+        Similar traces of the owner and the new one weaken each other; see `strength.interference`.
 
         Raises:
             TraceError: the content is blank, or the owner is not the viewer's.
@@ -135,12 +140,8 @@ class TraceStore:
     async def get(self, viewer: Viewer, trace_id: str) -> Trace | None:
         """The trace; None where the viewer has none with that id."""
         viewer = await self.whole(viewer)
-
-        def work(connection: sqlite3.Connection) -> Trace | None:
-            kept = find(connection, viewer, trace_id)
-            return None if kept is None else kept.trace
-
-        return await self.database.read(work)
+        found = await self.database.read(lambda connection: find(connection, viewer, trace_id))
+        return None if found is None else found.trace
 
     async def update(
         self, viewer: Viewer, trace_id: str, *, content: str | None = None, tags: Sequence[str] | None = None
@@ -152,21 +153,14 @@ class TraceStore:
         """
         if content is not None:
             check_content(content)
-        viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> bool:
-            kept = find_to_change(connection, viewer, trace_id)
-            if kept is None:
-                return False
+        def change(connection: sqlite3.Connection, number: int) -> None:
             if content is not None:
-                changes.rewrite(connection, kept.number, content)
+                changes.rewrite(connection, number, content)
             if tags is not None:
-                connection.execute(
-                    "UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), kept.number)
-                )
-            return True
+                connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
 
-        return await self.database.write(work)
+        return await self._change(viewer, trace_id, change)
 
     async def delete(self, viewer: Viewer, trace_id: str) -> bool:
         """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back.
@@ -174,15 +168,7 @@ class TraceStore:
         Raises:
             TraceError: everybody shares it, and the viewer may not change that.
         """
-        viewer = await self.whole(viewer)
-
-        def work(connection: sqlite3.Connection) -> bool:
-            kept = find_to_change(connection, viewer, trace_id)
-            if kept is not None:
-                changes.hide(connection, kept.number, self.now())
-            return kept is not None
-
-        return await self.database.write(work)
+        return await self._change(viewer, trace_id, partial(changes.hide, now=self.now()))
 
     async def restore(self, viewer: Viewer, trace_id: str) -> bool:
         """Bring a hidden trace back; False where the viewer has none with that id.
@@ -190,42 +176,51 @@ class TraceStore:
         Raises:
             TraceError: everybody shares it, and the viewer may not change that.
         """
+        return await self._change(viewer, trace_id, changes.restore, is_deleted=True)
+
+    async def _change(
+        self,
+        viewer: Viewer,
+        trace_id: str,
+        change: Callable[[sqlite3.Connection, int], None],
+        *,
+        is_deleted: bool = False,
+    ) -> bool:
+        """Make a change to one trace, by its number; False where the viewer has no such trace."""
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            kept = find_to_change(connection, viewer, trace_id, is_deleted=True)
-            if kept is not None:
-                connection.execute(
-                    "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (kept.number,)
-                )
-            return kept is not None
+            stored = find_to_change(connection, viewer, trace_id, is_deleted=is_deleted)
+            if stored is not None:
+                change(connection, stored.number)
+            return stored is not None
 
         return await self.database.write(work)
 
     # ---- several ----------------------------------------------------------------------------------------------------
 
-    async def search(self, viewer: Viewer, wanted: Wanted) -> Sequence[Found]:
+    async def search(self, viewer: Viewer, wanted: TraceQuery) -> Sequence[ScoredTrace]:
         """The best matches, best first; being listed is no use."""
-        question = None if self.meaning is None else await self.meaning.of(viewer, wanted.query)
+        question = None if self.meaning is None else await self.meaning.embed(viewer, wanted.query)
         compare = None if question is None else question.compare
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+        def work(connection: sqlite3.Connection) -> Sequence[ScoredTrace]:
             with snapshot(connection):
                 return search(connection, viewer, wanted, self.now(), compare)
 
         return await self.database.read(work)
 
-    async def recall(self, viewer: Viewer, question: str) -> Sequence[Found]:
-        """What has to do with a question, best first; nothing where nothing has. See `recalling`."""
-        asked = None if self.meaning is None else await self.meaning.of(viewer, question)
+    async def recall(self, viewer: Viewer, question: str) -> Sequence[ScoredTrace]:
+        """What has to do with a question, best first; nothing where nothing has. See `search.recall`."""
+        asked = None if self.meaning is None else await self.meaning.embed(viewer, question)
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+        def work(connection: sqlite3.Connection) -> Sequence[ScoredTrace]:
             with snapshot(connection):
                 if asked is None:
-                    return recalled(connection, viewer, question, self.now())
-                return recalled(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
+                    return recall(connection, viewer, question, self.now())
+                return recall(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
 
         return await self.database.read(work)
 
@@ -243,7 +238,7 @@ class TraceStore:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Merged:
-            sources = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
+            sources = [stored for each in wanted if (stored := find_to_change(connection, viewer, each)) is not None]
             _check_sources(sources)
             return changes.merge(connection, sources, self.now(), content=content)
 
@@ -263,10 +258,10 @@ class TraceStore:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> ScopeKind | None:
-            found = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
+            found = [stored for each in wanted if (stored := find_to_change(connection, viewer, each)) is not None]
             if is_merge:
                 _check_sources(found)
-                changes.check_same_owner([kept.trace for kept in found])
+                changes.check_same_owner([stored.trace for stored in found])
             return found[0].trace.owner.kind if found else None
 
         return await self.database.read(work)
@@ -281,9 +276,9 @@ class TraceStore:
         def work(connection: sqlite3.Connection) -> int:
             now, counted = self.now(), 0
             for trace_id in dict.fromkeys(used):
-                kept = find(connection, viewer, trace_id)
-                if kept is not None and viewer.may_change(kept.trace.owner):
-                    counted += changes.use(connection, kept, query_id, now)
+                stored = find(connection, viewer, trace_id)
+                if stored is not None and viewer.may_change(stored.trace.owner):
+                    counted += changes.use(connection, stored, query_id, now)
             return counted
 
         return await self.database.write(work)
@@ -301,7 +296,7 @@ class TraceStore:
         return await self.database.read(work)
 
 
-def _check_sources(sources: Sequence[Kept]) -> None:
+def _check_sources(sources: Sequence[StoredTrace]) -> None:
     if len(sources) < FEWEST_TO_MERGE:
         raise TraceError(f"Found only {len(sources)} active trace(s) for the provided IDs. Need at least 2.")
 

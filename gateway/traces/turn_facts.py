@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -19,14 +18,13 @@ from gateway.memory.ingest import IngestJob, Said
 from gateway.memory.proposals import Proposal, ProposalStore
 from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryScope
-from gateway.runtime.observe import note, span
 from gateway.traces.ingest import (
     Exchange,
     Fact,
     IngestReport,
     TurnFacts,
     Vectors,
-    admitted,
+    admit,
     extract,
     keep_facts,
     says_nearly_the_same,
@@ -58,7 +56,7 @@ def viewer_of(scope: MemoryScope, role: Role | None = None) -> Viewer:
     )
 
 
-class Offers:
+class OfferedTraces:
     """Which traces the last turns were offered. A restart forgets them, which costs a little feedback."""
 
     def __init__(self) -> None:
@@ -70,13 +68,13 @@ class Offers:
         while len(self._by_turn) > _OFFERS_KEPT:
             self._by_turn.popitem(last=False)
 
-    def of(self, turn_id: str) -> Sequence[Trace]:
+    def get(self, turn_id: str) -> Sequence[Trace]:
         """What the turn was offered; nothing where that is not known."""
         return self._by_turn.get(turn_id, ())
 
 
-class TurnFactsTaker:
-    """Takes the facts of turns; see `gateway.memory.ingest.TakesFacts`."""
+class TurnFactExtractor:
+    """Takes the facts of turns; see `gateway.memory.ingest.FactExtractor`."""
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class TurnFactsTaker:
         proposals: ProposalStore | None = None,
         embedder: PaidEmbedder | None = None,
         *,
-        offers: Offers | None = None,
+        offers: OfferedTraces | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -103,29 +101,17 @@ class TurnFactsTaker:
         self._rules = rules
         self._proposals = proposals
         self._embedder = embedder
-        self._offers = offers or Offers()
+        self._offers = offers or OfferedTraces()
 
     async def extract(self, job: IngestJob, said: Said) -> str:
-        """Ask the model what is worth keeping.
-
-        Raises:
-            ModelUnavailable: no answer now.
-            ModelRefused: never an answer.
-        """
+        """See `FactExtractor.extract`."""
         model, rules = self._model(), self._rules(job.scope.personality_id)
-        with span("model.call", model=model.name, purpose="facts"):
-            spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
-            facts, usage = await extract(model, _exchange(job, said), rules, spender=spender)
-            note(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
+        facts = await extract(model, _exchange(job, said), rules, spender=spender)
         return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
 
     async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
-        """Store what the rules admit, or propose it where it needs a person's yes.
-
-        Raises:
-            TraceError: the turn has no known user.
-            StoreUnavailable: the disk is full or broken; nothing was stored.
-        """
+        """See `FactExtractor.keep`: what needs a person's yes is proposed."""
         scope = job.scope
         turn = TurnFacts(
             turn_id=scope.turn_id,
@@ -138,11 +124,11 @@ class TurnFactsTaker:
         rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
         if job.sources is None:
             vectors = await self._vectors(turn, scope)
-            offered = self._offers.of(scope.turn_id)
+            offered = self._offers.get(scope.turn_id)
             return asdict(await keep_facts(self._trace_store, viewer, turn, rules, vectors=vectors, offered=offered))
         if self._proposals is None:
             raise TraceError("the facts of this turn need a person's approval, but there is no store for proposals")
-        traces = admitted(self._trace_store, viewer, turn, rules)
+        traces = admit(self._trace_store, viewer, turn, rules)
         report = await propose_facts(self._trace_store, self._proposals, job, traces, rules)
         left_out = len(turn.facts) - len(traces)
         return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
@@ -183,7 +169,9 @@ async def propose_facts(
     earlier = {one.part for one in await store.of_turn(job.scope.turn_id)}
     waiting = [one for one in await store.proposals(limit=_LOOKED_AT) if _is_fact_of(one, job)]
     said = [words_of(one.fact.content).split() for one in waiting if one.fact is not None and one.fact.content]
-    known = await trace_store.database.read(lambda connection: _known(connection, traces, rules))
+    known = await trace_store.database.read(
+        lambda connection: {trace.id for trace in traces if says_nearly_the_same(connection, trace, rules)}
+    )
     new: list[Proposal] = []
     duplicate = over_limit = before = 0
     for trace in traces:
@@ -207,11 +195,6 @@ async def propose_facts(
 
 def _is_fact_of(proposal: Proposal, job: IngestJob) -> bool:
     return proposal.fact is not None and proposal.scope.user_id == job.scope.user_id
-
-
-def _known(connection: sqlite3.Connection, traces: Sequence[Trace], rules: IngestRules) -> set[str]:
-    """Those that say nearly the same as what is stored."""
-    return {trace.id for trace in traces if says_nearly_the_same(connection, trace, rules)}
 
 
 def _proposal(job: IngestJob, trace: Trace, part: str) -> Proposal:

@@ -212,13 +212,12 @@ class Gate:
         scope["user"], scope["auth"] = UnauthenticatedUser(), AuthCredentials()
         scope[CALLER], scope[PROOF], scope[SIGN_IN] = None, "none", None
         hosts = headers.getlist("host")
-        is_owner = scope.get("state", {}).get(OWNER, False)
-        if not is_owner and (len(hosts) != 1 or _hostname(hosts[0]) not in self._allowed_hosts):
+        if len(hosts) != 1 or _hostname(hosts[0]) not in self._allowed_hosts:
             return problem_response(scope, 421, _wrong_host(hosts))
-        proof, refusal = await self._proof(scope, headers, is_owner=is_owner)
+        proof, refusal = await self._proof(scope, headers)
         if refusal is not None:
             return refusal
-        if proof != "socket" and not _is_own_page(scope, headers, hosts[0], proof):
+        if not _is_own_page(scope, headers, hosts[0], proof):  # who forwards a port to the socket has a browser, too
             return problem_response(scope, 403, "The request came from a page that is not this gateway's own.")
         scope[PROOF] = proof
         if proof in ("cookie", "bearer", "socket"):
@@ -226,7 +225,7 @@ class Gate:
             scope[CALLER] = OWNER_CALLER if proof == "socket" else API_CALLER
         return None
 
-    async def _proof(self, scope: Scope, headers: Headers, *, is_owner: bool) -> tuple[Proof, Response | None]:
+    async def _proof(self, scope: Scope, headers: Headers) -> tuple[Proof, Response | None]:
         """How the caller shows who they are; a wrong token or key is refused, not ignored."""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -238,7 +237,7 @@ class Gate:
             if result.is_accepted:
                 return "bearer", None
             return "none", refused_login(scope, result)
-        if is_owner:
+        if scope.get("state", {}).get(OWNER, False):
             return "socket", None
         cookie = HTTPConnection(scope).cookies.get(self._auth.cookie_name, "")
         scope[SIGN_IN] = await self._auth.sign_ins.known(cookie) if cookie else None

@@ -25,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import ConfigError
+from gateway.files.atomic import make_private_directory
 from gateway.files.unix_socket import SOCKET_NAME, listen
 from gateway.people.sign_ins import SignIns, SignInStore
 from gateway.protocols import SupportsHttp
@@ -166,10 +167,11 @@ class WebServer:
 
         Raises:
             ConfigError: the port is busy, or the host is not this machine's.
-            OSError: the Unix socket cannot be made.
+            FileError, OSError: the Unix socket cannot be made.
         """
         if self._port is not None:
             await self._take_port(self._port)
+        await asyncio.to_thread(make_private_directory, self._socket_path.parent)
         self._sockets.append(listen(self._socket_path))
 
     async def _take_port(self, port: int) -> None:

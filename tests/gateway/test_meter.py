@@ -269,9 +269,9 @@ def test_a_day_lasts_until_midnight_in_its_zone(now: datetime, left_h: float) ->
 def test_a_named_personality_has_its_own_limit_and_nobody_has_none() -> None:
     own, other = Limit(usd=1.0), Limit(usd=2.0)
     budgets = Budgets(personality=other, personalities={"assistant": own}, user=Limit(turns=1))
-    assert budgets.of(ADA) == {"user": Limit(turns=1), "personality": own}
-    assert budgets.of(Spender(personality_id="engineer")) == {"personality": other}
-    assert budgets.of(Spender()) == {}
+    assert budgets.limits_of(ADA) == {"user": Limit(turns=1), "personality": own}
+    assert budgets.limits_of(Spender(personality_id="engineer")) == {"personality": other}
+    assert budgets.limits_of(Spender()) == {}
 
 
 @given(

@@ -27,21 +27,28 @@ SURFACES = {
     "route": "web/api/",
     "SDK": "sdk/",
     "command line": "cli/",
-    "chat": ".*command|.*linking/chat",
+    "chat": "(pipeline/)?commands/",
+    "tool": ".*tools",
 }
 LAYERS = {**SURFACES, "service": "(desk|services)/", "core": ""}
 # A function of a surface only asks if it, or one that it calls in its folder, names the first and none of the second.
+# A tool of the agent asks what lies below the services: the turn, and not the tool, knows the person and the role.
 ASKED = re.compile("caller|_?services?|client|ethos")
-BEHIND = re.compile(r"opened_\w+|_?review|_?brain")
+BEHIND = re.compile(r"open(ed)?_\w+|_?review|_?trace_store|_?desk|_store|_?identities")
+TOOL_ASKED = re.compile("sessions|_?trace_store")
+_LET_IN = (
+    r"_?let_in\(((self, )?(request|call)|connection)|approve\(.*(who|body)|_decide\((self, caller: Caller, )?who"
+    r"|decision\(|decide\(self, request"
+)
 # An operation: the paths that can state it, and how the head of a function reads that states it: `name(parameters`.
 OPERATIONS = {
     "undo a memory change": (
         "memory|review",
-        r"undo(_entry|_change)?\(.*(scope|caller|entry|change|form)|_undo\(self, call",
+        r"undo(_entry|_change)?\(.*(scope|caller|entry|change|form)|_undo\((self, )?call|_?take(n)?_back\(",
     ),
     "approve a proposal": (
         "memory|proposals",
-        r"approve(_proposal)?\(|_approve\(self, call|decide\(self, (proposal|request)|_decide\(numbers",
+        r"approve(_proposal)?\(|_approve\((self, )?call|decide\(self, (proposal|request)|_decide\(numbers",
     ),
     "link two people": (
         "link|people|users",
@@ -54,7 +61,7 @@ OPERATIONS = {
     ),
     "let a stranger in": (
         "pair|people|admission",
-        r"_?let_in\((self, (request|call)|connection)|approve\(.*(who|body)|_decide\(who|decide\(self, request",
+        _LET_IN,
     ),
     "retry a delivery": (
         "deliver|queue|box",
@@ -161,7 +168,7 @@ class Checkout:
     def places(self, operation: str) -> Mapping[str, list[str]]:
         """The functions that state an operation, by layer; a star marks those of surfaces that do not only ask.
 
-        In-memory twins do not count, nor does a protocol.
+        In-memory twins do not count, nor does a protocol, nor a method that ends in another of the same class.
         """
         paths, heads = OPERATIONS[operation]
         found: dict[str, list[str]] = {}
@@ -170,11 +177,11 @@ class Checkout:
             if package != "gateway" or "in_memory" in path or not re.search(paths, path):
                 continue
             layer = next(name for name, where in LAYERS.items() if re.match(where, path))
-            for function in module.functions():
-                if re.match(heads, f"{function.name}({ast.unparse(function.args)}") and not _is_stub(function):
-                    is_question = layer == "SDK" or _only_asks(function, self._beside(module))
-                    mark = "" if layer not in SURFACES or is_question else "*"
-                    found.setdefault(layer, []).append(f"{path}:{function.name}{mark}")
+            stating = [one for one in module.functions() if re.match(heads, _head(one)) and not _is_stub(one)]
+            for function in _last_of(stating) if layer not in SURFACES else stating:
+                is_question = layer == "SDK" or _only_asks(function, self._beside(module), layer)
+                mark = "" if layer not in SURFACES or is_question else "*"
+                found.setdefault(layer, []).append(f"{path}:{function.name}{mark}")
         return found
 
     def _beside(self, module: Module) -> Mapping[str, Function]:
@@ -222,9 +229,27 @@ def _is_stub(function: Function) -> bool:
     return isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant)
 
 
-def _only_asks(function: Function, others: Mapping[str, Function]) -> bool:
+def _head(function: Function) -> str:
+    return f"{function.name}({ast.unparse(function.args)}"
+
+
+def _last_of(stating: Sequence[Function]) -> list[Function]:
+    """Without those that call another of them on the same object: they are one statement."""
+    names = {function.name for function in stating}
+    return [function for function in stating if not names & (_called_on_self(function) - {function.name})]
+
+
+def _called_on_self(function: Function) -> set[str]:
+    nodes = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    own = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    return {node.attr for node in own if ast.unparse(node.value) == "self"}
+
+
+def _only_asks(function: Function, others: Mapping[str, Function], layer: str) -> bool:
     """Whether it hands the operation on; `others` are the functions of the same folder by name."""
     words = _words(function)
+    if layer == "tool":
+        return any(map(TOOL_ASKED.fullmatch, words))
     words |= {word for name in words & others.keys() for word in _words(others[name])}
     return any(map(ASKED.fullmatch, words)) and not any(map(BEHIND.fullmatch, words))
 

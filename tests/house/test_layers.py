@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = {"gateway.messages", "gateway.protocols", "gateway.errors"}
 # From the top to the bottom: a room imports only itself and what stands behind it here, and the contract.
 ROOMS = (
-    "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "agent", "memory", "people", "config", "sdk",
-    "domain", "files", "runtime",
+    "cli", "app", "web", "commands", "services", "ops", "traces", "store", "pipeline", "agent", "memory", "people",
+    "config", "sdk", "domain", "files", "runtime",
 )  # fmt: skip
 PLATFORMS = ("telegram", "slack", "discord")
 
@@ -56,8 +56,7 @@ def test_a_room_imports_only_the_rooms_below_it(name: str, path: Path) -> None:
     for other in imports(name, path):
         package, _, rest = other.partition(".")
         if package == "adapters":
-            is_terminal = room == "cli" and other.startswith("adapters.cli")  # its protocol
-            assert is_terminal or name == "gateway.config.channel_kinds", f"{name} imports {other}: one module does"
+            assert name == "gateway.config.channel_kinds", f"{name} imports {other}: one module does"
         elif package == "gateway" and rest and other not in CONTRACT:
             assert rest.split(".")[0] in below, f"{name} imports {other}, which is above it"
 
@@ -78,8 +77,8 @@ def test_an_adapter_imports_of_us_the_contract_and_its_own_files_only(name: str,
 
 @pytest.mark.parametrize(("name", "path"), modules("gateway/sdk").items(), ids=str)
 def test_the_sdk_knows_nothing_of_the_server(name: str, path: Path) -> None:
-    """But how to wait, and how to find a gateway on this machine."""
-    allowed = {"gateway.errors", "gateway.runtime.backoff"}
+    """But how to wait, and how to find and reach a gateway on this machine."""
+    allowed = {"gateway.errors", "gateway.runtime.backoff", "gateway.files.unix_socket"}
     if name == "gateway.sdk.address":
         allowed |= {"gateway.files.home", "gateway.files.running_gateway"}
     for other in imports(name, path):
@@ -141,8 +140,8 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "keyring",
         "jinja2",
     }
-    always = foreign("gateway") - models | foreign("adapters/cli")
-    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir() and path.name != "cli"]
+    always = foreign("gateway") - models
+    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir()]
     channels = set().union(*(foreign(f"adapters/{kind}") for kind in kinds)) - always
     assert channels >= {
         "telegram", "telegramify_markdown", "slack_bolt", "slack_sdk", "discord", "aiohttp", "yarl",
@@ -150,7 +149,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
     }  # fmt: skip
     asked = sorted(models | channels | {"prometheus_client", "opentelemetry"})
     program = (
-        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running, adapters.cli; "
+        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running; "
         f"print([name for name in {asked!r} if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -158,7 +157,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
 
 
 def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
-    """A gateway that has taken its port has loaded nothing of the pages, of the API, or of what both ask."""
+    """A gateway that has taken its doors has loaded nothing of the pages and of the API but what answers the chat."""
     program = (
         "import asyncio, pathlib, sys\n"
         "from gateway.app.gateway import Gateway\n"
@@ -166,16 +165,16 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
         "async def start(home):\n"
         "    home.joinpath('config.yaml').write_text('web: {port: 0}')\n"
         "    async with Gateway(home, load_config(home=home).config) as gateway:\n"
-        "        assert gateway.web is not None\n"
         "        print(*(name for name in sys.modules if name.startswith('gateway.')))\n"
         "asyncio.run(start(pathlib.Path(sys.argv[1])))"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
     assert "gateway.web.server" in loaded
-    door = {"gateway.services", "gateway.services.caller", "gateway.services.uploads"}
+    door = {f"gateway.services{name}" for name in ("", ".caller", ".chat", ".stream", ".uploads")}
+    door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}
     door |= {"gateway.web.dashboard.page"}
-    door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".schema", ".system"))}  # of `Health`
+    door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".schema", ".system"))}
     rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
     behind = {name for name in loaded - door if name.startswith(rooms)}
     assert behind == {"gateway.web.dashboard.pages"}, "load it with the first request"

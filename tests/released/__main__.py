@@ -19,7 +19,7 @@ from gateway.config.file import load_config
 from gateway.errors import ModelUnavailable, PermanentSendError
 from gateway.files.atomic import make_private_directory
 from gateway.store.schema import migrations
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 from tests.fake_channel import FakeChannel
 from tests.released import HERE
 from tests.scripted_model import ScriptedModel, call

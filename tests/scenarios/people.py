@@ -8,7 +8,7 @@ from contextlib import aclosing
 from email.message import EmailMessage
 from typing import Any, Protocol
 
-from gateway.sdk import AsyncEthos
+from gateway.sdk.client import AsyncEthos
 from gateway.sdk.models.chat import ChatMessage, Live
 from tests.adapters.discord.fake_discord import Channel
 from tests.adapters.discord.world import user

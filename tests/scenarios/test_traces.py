@@ -15,8 +15,8 @@ def facts(ethos: Ethos, amount: int) -> list[str]:
     """All facts, once there are so many."""
     ends_at = time.monotonic() + PATIENCE_S
     while True:
-        with closing(sqlite3.connect(ethos.home / "traces.sqlite")) as brain:
-            found = [str(row[0]) for row in brain.execute("SELECT content FROM traces ORDER BY number")]
+        with closing(sqlite3.connect(ethos.home / "traces.sqlite")) as trace_store:
+            found = [str(row[0]) for row in trace_store.execute("SELECT content FROM traces ORDER BY number")]
         if len(found) >= amount or time.monotonic() > ends_at:
             return found
         time.sleep(0.05)

@@ -52,11 +52,7 @@ class HttpWire:
         await self._http.close()
 
     async def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
-        """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
-
-        Raises:
-            CallFailed: whatever went wrong.
-        """
+        """See `Wire.answer`."""
         body = await self._body(request)
         reader = self._format.reader()
         try:

@@ -66,12 +66,7 @@ class WireEmbedder:
         return identity_of(self._endpoint.model, self._dimensions)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """One call for all texts.
-
-        Raises:
-            ModelUnavailable: no answer now, or none that can be used.
-            ModelRefused: never an answer to these texts.
-        """
+        """See `Embedder.embed`."""
         http = await self._opened()
         asked: dict[str, Any] = {} if self._dimensions is None else {"dimensions": self._dimensions}
         asked |= {"model": self._endpoint.model, "input": texts, "encoding_format": "base64"}

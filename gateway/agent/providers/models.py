@@ -173,12 +173,7 @@ class WireModel:
             await wire.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Answer, piece by piece. Cancelling the consumer cancels the call.
-
-        Raises:
-            ModelUnavailable: no answer now.
-            ModelRefused: never an answer to this request.
-        """
+        """See `Model.stream`."""
         wire = await self._opened()
         limits = [tokens for tokens in (request.max_output_tokens, self._max_output_tokens) if tokens is not None]
         request = replace(request, max_output_tokens=min(limits, default=None))

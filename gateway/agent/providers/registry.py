@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import structlog
 
@@ -97,6 +98,13 @@ class ModelRegistry:
         if model is None:
             model = self._single[name] = _build(name, self._config.models[name])
         return model
+
+
+@dataclass(slots=True)
+class LiveModels:
+    """The models in force: a reload gives others, so keep this and not what is in it."""
+
+    current: ModelRegistry
 
 
 def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:

@@ -69,7 +69,8 @@ def validate(
     for detail in found:
         place = _path_of(document, (*path, *detail["loc"]))
         if document.places.get(place) not in broken or detail["type"] == "extra_forbidden":
-            text = _text(detail, model, is_shown=not _is_hidden(place, hidden))
+            is_hidden = any(place[: len(secret)] == secret for secret in hidden)
+            text = _text(detail, model, is_shown=not is_hidden)
             text = _without_hidden(text, document, hidden)
             document.complain(place, text, at_key=detail["type"] == "extra_forbidden")
     return None
@@ -105,10 +106,6 @@ def _is_tag(part: str | int) -> bool:
     return isinstance(part, str) and not re.fullmatch(r"[a-z][a-z0-9_]*", part)
 
 
-def _is_hidden(path: KeyPath, hidden: Collection[KeyPath]) -> bool:
-    return any(path[: len(secret)] == secret for secret in hidden)
-
-
 def _without_hidden(text: str, document: MarkedYaml, hidden: Collection[KeyPath]) -> str:
     """A validator of an adapter may put what it was given into its words."""
     for path in hidden:
@@ -126,7 +123,8 @@ def _text(detail: ErrorDetails, model: type[BaseModel], *, is_shown: bool) -> st
         text = "missing; expected a value here"
     elif kind == "extra_forbidden":
         known = _fields(model, detail["loc"][:-1])
-        text = f"unknown key{did_you_mean(detail['loc'][-1], known)}; expected {_one_of(known)}"
+        choices = f"one of {', '.join(known)}" if known else "no keys here"
+        text = f"unknown key{did_you_mean(detail['loc'][-1], known)}; expected {choices}"
     elif kind == "literal_error":
         text = f"{what} is not a choice; expected {context['expected']}"
     elif kind == "value_error":
@@ -162,7 +160,3 @@ def _model_in(annotation: Any) -> Any:
         if found is not None:
             return found
     return None
-
-
-def _one_of(words: Collection[str]) -> str:
-    return f"one of {', '.join(words)}" if words else "no keys here"

@@ -37,7 +37,7 @@ _LEVEL = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedFile:
     """A file in a backup; `sha256` in hex, `mtime_ns` since 1970."""
 
     size_bytes: int
@@ -61,7 +61,7 @@ class Contents:
     created_at: str
     version: str
     schema_version: int | None
-    files: Mapping[str, Listed]
+    files: Mapping[str, ListedFile]
     links: Mapping[str, str]
     secrets: tuple[str, ...]
 
@@ -70,7 +70,7 @@ class Contents:
         return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
-def list_files(directory: Path) -> dict[str, Listed]:
+def list_files(directory: Path) -> dict[str, ListedFile]:
     """Every file below a directory, read to its end."""
     found = {}
     for path in sorted(directory.rglob("*")):
@@ -79,7 +79,7 @@ def list_files(directory: Path) -> dict[str, Listed]:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 status = os.fstat(file.fileno())
             name = str(PurePosixPath(path.relative_to(directory)))
-            found[name] = Listed(size_bytes=status.st_size, sha256=digest, mtime_ns=status.st_mtime_ns)
+            found[name] = ListedFile(size_bytes=status.st_size, sha256=digest, mtime_ns=status.st_mtime_ns)
     return found
 
 
@@ -158,7 +158,7 @@ def _read(path: Path, directory: Path | None) -> Contents:
     return contents
 
 
-def _copy_out(source: IO[bytes], listed: Listed, target: Path | None, where: str) -> None:
+def _copy_out(source: IO[bytes], listed: ListedFile, target: Path | None, where: str) -> None:
     digest, size_bytes = hashlib.sha256(), 0
     descriptor = None
     if target is not None:
@@ -221,7 +221,7 @@ def _contents(value: Mapping[str, Any]) -> Contents:
         version=str(value["version"]),
         schema_version=None if schema_version is None else int(schema_version),
         files={
-            str(name): Listed(
+            str(name): ListedFile(
                 size_bytes=int(item["size_bytes"]), sha256=str(item["sha256"]), mtime_ns=int(item["mtime_ns"])
             )
             for name, item in value["files"].items()

@@ -37,7 +37,7 @@ _SECRETS_AT_TOP = frozenset(["secrets", TOKEN_NAME, ".env"])
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HomeEntry:
     """A name in the data directory.
 
     Attributes:
@@ -78,12 +78,12 @@ def secrets_of(home: Path) -> set[Path]:
     return found
 
 
-def walk(home: Path, secrets: set[Path]) -> Iterator[Found]:
+def walk(home: Path, secrets: set[Path]) -> Iterator[HomeEntry]:
     """Every name that may belong in a backup, in order; `secrets` are named, and not entered."""
     yield from _walk(home, Path(), secrets)
 
 
-def _walk(home: Path, below: Path, secrets: set[Path]) -> Iterator[Found]:
+def _walk(home: Path, below: Path, secrets: set[Path]) -> Iterator[HomeEntry]:
     try:
         entries = sorted(os.scandir(home / below), key=lambda entry: entry.name)
     except FileNotFoundError:  # gone since
@@ -94,16 +94,16 @@ def _walk(home: Path, below: Path, secrets: set[Path]) -> Iterator[Found]:
         if _LEFT_ANYWHERE.fullmatch(entry.name) or (is_at_top and _LEFT_AT_TOP.fullmatch(entry.name)):
             continue
         if path in secrets:
-            yield Found(path, why_not="secret")
+            yield HomeEntry(path, why_not="secret")
         elif not _is_text(entry.name):
             shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-            yield Found(path, why_not=f"{shown} has a name that is not UTF-8; rename it")
+            yield HomeEntry(path, why_not=f"{shown} has a name that is not UTF-8; rename it")
         elif entry.is_symlink():
             yield _link(home, path)
         elif entry.is_dir(follow_symlinks=False):
             yield from _walk(home, path, secrets)
         elif stat.S_ISREG(_mode(entry)):
-            yield Found(path)
+            yield HomeEntry(path)
 
 
 def _is_text(name: str) -> bool:
@@ -122,13 +122,13 @@ def _mode(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-def _link(home: Path, path: Path) -> Found:
+def _link(home: Path, path: Path) -> HomeEntry:
     """A link that stays inside is kept as one; the configuration may live elsewhere, and is then taken as a file."""
     real_home = home.resolve()
     real = Path(os.path.realpath(home / path))
     if real.is_relative_to(real_home):
         here = real_home / path.parent
-        return Found(path, link=os.path.relpath(real, os.path.realpath(here)))
+        return HomeEntry(path, link=os.path.relpath(real, os.path.realpath(here)))
     if path == Path(CONFIG_NAME):
-        return Found(path)
-    return Found(path, why_not=f"{path} is a link that leads out of the data directory (to {real})")
+        return HomeEntry(path)
+    return HomeEntry(path, why_not=f"{path} is a link that leads out of the data directory (to {real})")

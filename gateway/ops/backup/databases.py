@@ -13,7 +13,7 @@ from gateway.errors import BackupError, SchemaTooNew
 from gateway.files.home import DATABASE_NAME
 from gateway.store.database import connect
 from gateway.store.schema import migrations
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 from gateway.traces import search_words
 from gateway.traces.trace_store import TRACES_NAME
 

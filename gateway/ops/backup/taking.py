@@ -23,7 +23,7 @@ from gateway.files.locks import FileLock
 from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents
 from gateway.ops.backup.archive import Contents, check_archive, list_files, write_archive
-from gateway.ops.backup.contents import NAME, STAGING_PREFIX, Found, secrets_of, walk
+from gateway.ops.backup.contents import NAME, STAGING_PREFIX, HomeEntry, secrets_of, walk
 from gateway.ops.backup.databases import Snapshot, take_snapshots
 
 LOCK_TIMEOUT_S = 30.0
@@ -33,7 +33,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class TakenBackup:
     """A backup that was made, and read again.
 
     Attributes:
@@ -48,7 +48,7 @@ class Taken:
     removed: tuple[Path, ...]
 
 
-async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, keep: int | None = None) -> Taken:
+async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, keep: int | None = None) -> TakenBackup:
     """Make one file of the data directory, while a gateway may run on it.
 
     There is a file of that name only once it is whole and was read back.
@@ -86,7 +86,7 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
         size_bytes = unfinished.stat().st_size
         path = _put(unfinished, wanted if directory != wanted else None, directory, now)
     removed = _remove_old(directory, keep) if keep is not None and path != wanted else ()
-    return Taken(
+    return TakenBackup(
         path=path,
         size_bytes=size_bytes,
         contents=contents,
@@ -185,7 +185,7 @@ def _age(path: Path) -> tuple[str, int]:
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyResult:
     """What was copied.
 
     Attributes:
@@ -203,7 +203,7 @@ class Copied:
 
 async def copy_at_one_moment(
     home: Path, target: Path, *, with_secrets: bool, lock_timeout_s: float = LOCK_TIMEOUT_S
-) -> Copied:
+) -> CopyResult:
     """Copy the data directory as it is at one moment.
 
     The order makes the parts agree. While every document is locked, what is in a memory file is settled in the journal
@@ -224,7 +224,7 @@ async def copy_at_one_moment(
     """
     home = await asyncio.to_thread(home.resolve)
     secrets = set() if with_secrets else await asyncio.to_thread(secrets_of, home)
-    copied = Copied()
+    copied = CopyResult()
     with ExitStack() as closing:
         async with _moment(home, lock_timeout_s) as (snapshots, places):
             for snapshot in snapshots:
@@ -275,7 +275,7 @@ def _allow_many_files() -> None:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def _copy_files(home: Path, target: Path, places: list[DocumentPlace], secrets: set[Path], copied: Copied) -> None:
+def _copy_files(home: Path, target: Path, places: list[DocumentPlace], secrets: set[Path], copied: CopyResult) -> None:
     real = {Path(os.path.realpath(place.path)) for place in places}
     taken = real | {path.with_name(ARCHIVE_NAME) for path in real}
     for path in sorted(real):
@@ -297,7 +297,7 @@ def _is_beside(source: Path, documents: set[Path]) -> bool:
     return any(source.parent == path.parent and source.name.startswith(f".{path.name}.") for path in documents)
 
 
-def _is_new_document(found: Found) -> bool:
+def _is_new_document(found: HomeEntry) -> bool:
     """One that came into being after the moment, for all others are held; the journal will bring it in."""
     match found.path.parts:
         case ("MEMORY.md",) | ("personalities", _, "MEMORY.md") | ("users", _, "USER.md"):

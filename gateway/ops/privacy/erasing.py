@@ -106,7 +106,7 @@ class Eraser:
         await self._erase_traces(person)
         self.on_step("chats")
         places = await run(_in_transaction(partial(erasure.places_of, person=person)))
-        await asyncio.to_thread(remove_traces_of_chats, self.home, person.accounts, places)
+        await asyncio.to_thread(remove_traces_of_chats, self.home, person.keys, places)
         self.on_step("copies")
         for copy in await asyncio.to_thread(remove_copies, self.home):
             _log.warning("copy_deleted", copy=copy, erasure=tombstone.id)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.errors import FileError
 from gateway.files.atomic import follow, read_once, sync_directory, write_atomically
 from gateway.files.chat_state import ChatState
@@ -99,18 +100,16 @@ def remove_user(home: Path, user_id: str) -> None:
             raise FileError(f"{error.filename or path} could not be removed: {error.strerror}") from error
 
 
-def remove_traces_of_chats(
-    home: Path, accounts: Iterable[tuple[str, str]], conversations: Iterable[tuple[str, str]]
-) -> None:
+def remove_traces_of_chats(home: Path, accounts: Collection[str], conversations: Iterable[tuple[str, str]]) -> None:
     """Remove what was typed in a terminal, and the person's conversations from lists of them.
 
     Args:
         home: the data directory.
-        accounts: of the person, each with its channel.
+        accounts: of the person, as in the identity map; the terminal is the operator's.
         conversations: direct chats of the person, each with its channel.
     """
-    for channel in {channel for channel, _ in accounts}:
-        ChatState(home / "channels" / channel, "").erase()
+    if f"{LOCAL}:{OPERATOR_ACCOUNT}" in accounts:
+        ChatState(home, "").erase()
     gone: dict[str, set[str]] = {}
     for channel, conversation in conversations:
         gone.setdefault(channel, set()).add(conversation)

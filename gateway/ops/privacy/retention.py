@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import structlog
 from gateway.config import RetentionConfig
 from gateway.files.home import LOG_NAME
 from gateway.ops.privacy.files import EXPORTS_NAME, copies_of_databases
+from gateway.sdk.models.system import Forgotten
 from gateway.store import retention
 from gateway.store.clock import wall_ms
 from gateway.store.retention import Queue
@@ -26,23 +26,6 @@ _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _QUEUES: tuple[Queue, ...] = ("inbox", "outbox")
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forgotten:
-    """What went, or would go.
-
-    Attributes:
-        kind: the setting's name without `_days`.
-        what: for people.
-        days: how long it is kept; None for ever.
-        amount: rows, files or lines.
-    """
-
-    kind: str
-    what: str
-    days: float | None
-    amount: int
 
 
 class Retention:

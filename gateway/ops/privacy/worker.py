@@ -5,36 +5,35 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
-from gateway.domain.sessions import LOCAL
-from gateway.errors import EthosError
+from gateway.errors import EthosError, FileError
 from gateway.memory.sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
 from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.export import Exporter, prepare_place
-from gateway.ops.privacy.files import EXPORTS_NAME
-from gateway.ops.privacy.people import is_known
+from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
+from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
-from gateway.ops.privacy.tombstones import Tombstone
+from gateway.ops.privacy.tombstones import Tombstone, Tombstones
 from gateway.people.access_records import AccessRecords
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
-from gateway.pipeline.commands.personal import Exported
 from gateway.pipeline.history import History
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
 from gateway.runtime.observe import happened
+from gateway.sdk.models.system import Forgotten
 from gateway.store.erasure import applied_erasures, sessions_of
 from gateway.store.sqlite import SqliteStore
 from gateway.traces.memory import TraceMemory
@@ -49,8 +48,24 @@ _log = structlog.get_logger(__name__)
 _FAULTS = (EthosError, OSError, sqlite3.Error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A person's data in one file.
+
+    Attributes:
+        attachment: None where the channel does not take such a file.
+        place: where it lies in the data directory.
+        path: where it lies on the machine, for the operator on a channel of their own; None for others.
+    """
+
+    attachment: Attachment | None
+    place: str
+    size_bytes: int
+    path: Path | None = None
+
+
 class PrivacyWorker:
-    """One gateway's; it is the `PersonalData` of its commands."""
+    """One gateway's."""
 
     def __init__(
         self,
@@ -88,12 +103,12 @@ class PrivacyWorker:
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
         self._erased = asyncio.Event()
+        self._is_running = False
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
-    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
-        """Write everything about a person into one file, to be sent in the conversation."""
-        name, size_bytes = await self.write_export(user_id)
+    def deliverable(self, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
+        """An export as it can be handed over in a conversation."""
         path = self._home / name
         adapter = self._channels.if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
@@ -111,30 +126,52 @@ class PrivacyWorker:
         Raises:
             FileError: there is no room for it.
         """
-        exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._kinds())
+        exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._channels.kinds)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
         path = await asyncio.to_thread(prepare_place, self._home / name)
         return name, await exporter.write(user_id, path)
 
-    async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
-        """Decide, durably, that a person is erased; it is done once their last reply was sent, or soon after."""
-        tombstone = await self.eraser().schedule(user_id)
-        self._farewells[tombstone.id] = farewell_id
-        self._asked.set()
+    async def schedule_erasure(self, user_id: str, farewell_id: str | None = None) -> str:
+        """Decide, durably, that a person is erased; the erasure's id, which the database has when it is done.
 
-    async def erase(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Erase a person for the operator; returns the erasure's id, which the database has when it is done."""
-        tombstone = await self.eraser().schedule(str(request["user"]))
+        Args:
+            farewell_id: a reply that is sent first, if that does not take long.
+
+        Raises:
+            FileError: it could not be written down; nothing will be erased.
+        """
+        tombstone = await self.eraser().schedule(user_id)
+        if farewell_id is not None:
+            self._farewells[tombstone.id] = farewell_id
         self._asked.set()
-        return {"erasure": tombstone.id}
+        return tombstone.id
+
+    async def accounts_of(self, user_id: str) -> Sequence[str]:
+        """The accounts of a person, under all ids that the person has had."""
+        ids = await self._store.database.read(partial(ids_of, user_id=user_id))
+        return [one.key for each in sorted(ids) for one in await self._identities.accounts_of(each)]
+
+    async def copies(self) -> Sequence[str]:
+        """The names of the copies of the data of all people, which an erasure deletes."""
+        return [path.name for path in await asyncio.to_thread(copies_in, self._home)]
+
+    async def is_decided(self, erasure_id: str) -> bool:
+        """Whether there is such an erasure, done or not."""
+        return any(erasure_id == one.id for one in await asyncio.to_thread(Tombstones(self._home).read))
 
     async def is_known(self, account: str) -> bool:
         """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
-        return await self._store.database.read(partial(is_known, key=account, kinds=self._kinds()))
+        return await self._store.database.read(partial(is_known, key=account, kinds=self._channels.kinds))
 
     async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
-        """Whether an erasure is done; waits for it so long at the most."""
+        """Whether an erasure is done; waits so long at the most until `run` has done it.
+
+        Raises:
+            EthosError: nothing runs here, and so it was begun here; the next start does what is left of it.
+        """
+        if not self._is_running:
+            await self._finish(erasure_id)
         try:
             async with asyncio.timeout(wait_s):
                 while True:
@@ -144,6 +181,14 @@ class PrivacyWorker:
                     await ended.wait()
         except TimeoutError:
             return False
+
+    async def _finish(self, erasure_id: str) -> None:
+        for tombstone in await self.eraser().due():
+            if tombstone.id == erasure_id:
+                try:
+                    await self._erase(tombstone)
+                except (OSError, sqlite3.Error) as error:
+                    raise FileError(f"not all is erased yet, the next start does the rest: {error}") from error
 
     # ---- the work ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +204,13 @@ class PrivacyWorker:
 
     async def run(self) -> None:
         """Erase on request, and forget by age at the start and once a day, until cancelled."""
+        self._is_running = True
+        try:
+            await self._work()
+        finally:
+            self._is_running = False
+
+    async def _work(self) -> None:
         clock = asyncio.get_running_loop().time
         sweep_at = clock()
         while True:
@@ -233,9 +285,13 @@ class PrivacyWorker:
 
         return await self._store.database.read(work)
 
+    async def forget_old(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
+        """Forget what is older than the configuration allows, or only count it; raises as `Retention.run`."""
+        return await Retention(self._home, self._store, self._config.current.retention).run(is_dry=is_dry)
+
     async def _forget_old(self) -> bool:
         try:
-            await Retention(self._home, self._store, self._config.current.retention).run()
+            await self.forget_old()
         except _FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False
@@ -247,16 +303,6 @@ class PrivacyWorker:
             home=self._home,
             store=self._store,
             identities=self._identities,
-            kinds=self._kinds(),
+            kinds=self._channels.kinds,
             trace_store=self._trace_store,
         )
-
-    def _kinds(self) -> Mapping[str, str]:
-        """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
-        running = {name: adapter.kind for name, adapter in self._channels.configured.items()}
-        configured = self._config.current.channels.items()
-        return {
-            **{name: channel.kind for name, channel in configured if "." not in channel.kind},
-            **running,
-            LOCAL: LOCAL,
-        }

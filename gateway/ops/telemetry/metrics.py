@@ -7,6 +7,7 @@ other value of which there is no bound: channels and models come from the config
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
@@ -58,40 +59,26 @@ class _Way:
     """A message's way, from accept to receipt."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._accepted = Counter(
-            "ethos_messages_accepted", "Messages committed to the inbox.", ["channel"], registry=registry
-        )
-        self._repeated = Counter(
-            "ethos_messages_repeated", "Events that a platform delivered again.", ["channel"], registry=registry
-        )
-        self._refused = Counter(
-            "ethos_messages_not_accepted", "Messages that could not be committed.", ["channel"], registry=registry
-        )
-        self._wait = Histogram(
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._accepted = counter("ethos_messages_accepted", "Messages committed to the inbox.", ["channel"])
+        self._repeated = counter("ethos_messages_repeated", "Events that a platform delivered again.", ["channel"])
+        self._refused = counter("ethos_messages_not_accepted", "Messages that could not be committed.", ["channel"])
+        self._wait = histogram(
             "ethos_inbox_wait_seconds",
             "From the accept of a message to the start of its turn.",
             buckets=_WAIT_BUCKETS_S,
-            registry=registry,
         )
-        self._turns = Histogram(
-            "ethos_turn_seconds", "Turns, by how they ended.", ["outcome"], buckets=_TURN_BUCKETS_S, registry=registry
+        self._turns = histogram("ethos_turn_seconds", "Turns, by how they ended.", ["outcome"], buckets=_TURN_BUCKETS_S)
+        self._sends = counter("ethos_sends", "Attempts to send an answer.", ["channel", "result"])
+        self._send_seconds = histogram(
+            "ethos_send_seconds", "What one attempt to send took.", ["channel"], buckets=_SEND_BUCKETS_S
         )
-        self._sends = Counter("ethos_sends", "Attempts to send an answer.", ["channel", "result"], registry=registry)
-        self._send_seconds = Histogram(
-            "ethos_send_seconds",
-            "What one attempt to send took.",
-            ["channel"],
-            buckets=_SEND_BUCKETS_S,
-            registry=registry,
-        )
-        self._given_up = Counter(
-            "ethos_dead_letters_made", "Messages and answers that were given up.", ["queue"], registry=registry
-        )
+        self._given_up = counter("ethos_dead_letters_made", "Messages and answers that were given up.", ["queue"])
         self.counts = {
             "inbox.accept": self._accept,
             "inbox.wait": lambda span: self._wait.observe(span.duration_s),
             "turn": self._turn,
-            "turn.bury": self._bury,
+            "turn.dead_letter": self._dead_letter,
             "outbox.send": self._send,
         }
 
@@ -106,7 +93,7 @@ class _Way:
         outcome = span.facts.get("outcome", "released" if span.error == "CancelledError" else "failed")
         self._turns.labels(outcome).observe(span.duration_s)
 
-    def _bury(self, span: Span) -> None:
+    def _dead_letter(self, span: Span) -> None:
         if span.error is None:
             self._given_up.labels("inbox").inc()
 
@@ -122,42 +109,29 @@ class _Inside:
     """Models, tools, memory, store, channels and the web server."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._calls = Histogram(
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._calls = histogram(
             "ethos_model_call_seconds",
             "Calls of a model, fallbacks included, by how they ended.",
             ["model", "purpose", "outcome"],
             buckets=_TURN_BUCKETS_S,
-            registry=registry,
         )
-        self._tokens = Counter(
-            "ethos_model_tokens", "Tokens read and written.", ["model", "direction"], registry=registry
-        )
-        self._tools = Counter("ethos_tool_calls", "Calls of tools.", ["tool", "outcome"], registry=registry)
-        self._memory = Counter(
-            "ethos_memory_updates", "Memory updates brought to the files.", ["result"], registry=registry
-        )
-        self._denied = Counter(
-            "ethos_budget_refusals", "Calls for which a budget had no room.", ["scope", "what"], registry=registry
-        )
-        self._ingested = Counter(
-            "ethos_ingest_turns", "Turns whose facts were taken, by each try.", ["outcome"], registry=registry
-        )
-        self._facts = Counter("ethos_ingest_facts", "What became of the facts of turns.", ["result"], registry=registry)
-        self._commits = Histogram(
+        self._tokens = counter("ethos_model_tokens", "Tokens read and written.", ["model", "direction"])
+        self._tools = counter("ethos_tool_calls", "Calls of tools.", ["tool", "outcome"])
+        self._memory = counter("ethos_memory_updates", "Memory updates brought to the files.", ["result"])
+        self._denied = counter("ethos_budget_refusals", "Calls for which a budget had no room.", ["scope", "what"])
+        self._ingested = counter("ethos_ingest_turns", "Turns whose facts were taken, by each try.", ["outcome"])
+        self._facts = counter("ethos_ingest_facts", "What became of the facts of turns.", ["result"])
+        self._commits = histogram(
             "ethos_store_commit_seconds",
             "Commits; a durable one waits for the disk's fsync.",
             ["durable"],
             buckets=_DISK_BUCKETS_S,
-            registry=registry,
         )
-        self._group = Histogram(
-            "ethos_store_group_size", "Writes that shared a commit.", buckets=_GROUP_BUCKETS, registry=registry
-        )
-        self._failures = Counter("ethos_store_failures", "Commits that failed.", registry=registry)
-        self._states = Counter(
-            "ethos_channel_changes", "Changes of a channel's state.", ["channel", "state"], registry=registry
-        )
-        self._requests = Counter("ethos_http_requests", "Answered requests.", ["method", "status"], registry=registry)
+        self._group = histogram("ethos_store_group_size", "Writes that shared a commit.", buckets=_GROUP_BUCKETS)
+        self._failures = counter("ethos_store_failures", "Commits that failed.")
+        self._states = counter("ethos_channel_changes", "Changes of a channel's state.", ["channel", "state"])
+        self._requests = counter("ethos_http_requests", "Answered requests.", ["method", "status"])
         self.counts = {
             "model.call": self._call,
             "tool.call": self._tool,
@@ -210,7 +184,6 @@ class _Gauges:
         self.budgets: Sequence[BudgetUse] = ()
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges, for the registry."""
         health = self.health
         if health is None:
             return

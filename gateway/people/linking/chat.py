@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from gateway.domain.codes import code_of, hash_code, new_code, read_code
 from gateway.domain.command_text import in_form
+from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.identity import User
 from gateway.people.linking import texts as words
@@ -201,10 +202,10 @@ class Linking:
 
     async def whereabouts(self, user: User) -> Party:
         """One account of the user, where there is a place to tell it something alone; else the first one."""
-        kinds = {name: channel.kind for name, channel in self._channels.all.items()}
+        kinds = self._channels.kinds
         for account in user.accounts:
             kind, _, sender = account.key.partition(":")
-            names = [name for name, one in kinds.items() if one == kind]
+            names = [channel for channel, its_kind in kinds.items() if its_kind == kind]
             place = await self._store.direct_conversation(names, sender)
             if place is not None:
                 return Party(account=account.key, label=account.label, conversation=place)
@@ -225,10 +226,6 @@ class Linking:
         if found is None:
             raise NotLinked(f"there is no user {wanted}; `ethos people list` shows everybody")
         return found
-
-    async def all_links(self) -> Sequence[Link]:
-        """Those that count, and those that are being carried out, oldest first."""
-        return await self._store.links()
 
     async def finish(self, link: Link) -> Link:
         """Wait until a link is carried out, `FINISH_S` at most; how far it is."""
@@ -272,8 +269,8 @@ class Linking:
         have to forge one, and would then be asked themselves.
         """
         is_claimed = self.is_only_claimed(me.conversation)
-        if is_claimed is None:
-            return LinkAnswer(text=words.NOT_KNOWN_NOW)
+        if is_claimed is None or _is_program(me.account):
+            return LinkAnswer(text=words.NOT_KNOWN_NOW if is_claimed is None else words.NOT_BY_PROGRAM)
         second = code_of(f"link {turn_id}", await self._pepper())  # the same one, should the turn be repeated
         outcome = await self._store.redeem(
             await self._hash(code),
@@ -359,6 +356,8 @@ class Linking:
 
     def _refusal(self, me: Party, text: str) -> LinkAnswer | None:
         """Why the channel's word is not enough for this; None where it is."""
+        if _is_program(me.account):
+            return LinkAnswer(text=words.NOT_BY_PROGRAM)
         is_claimed = self.is_only_claimed(me.conversation)
         if is_claimed is None:
             return LinkAnswer(text=words.NOT_KNOWN_NOW)
@@ -371,6 +370,12 @@ class Linking:
 
     async def _hash(self, code: str) -> str:
         return hash_code(code, await self._pepper())
+
+
+def _is_program(account: str) -> bool:
+    """Whether it holds an API key only: an account that it links would stay linked once the key is revoked."""
+    kind, _, sender = account.partition(":")
+    return kind == LOCAL and sender != OPERATOR_ACCOUNT
 
 
 def _said_yes(link: Link | None) -> LinkAnswer:

@@ -32,6 +32,10 @@ class KnowsChannels(Protocol):
     def all(self) -> Mapping[str, Channel]:
         """Those of the configuration, and the local one, by their names."""
 
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kinds of all channels by name, also of those that are not connected."""
+
 
 USAGE = (
     "- `/link` gives you a code, and says how to type it on your other channel.\n"
@@ -41,6 +45,7 @@ ONLY_CLAIMED = (
     "This channel does not prove well enough who writes, so it cannot start or confirm a link. "
     "Type `/link` on a channel where you are logged in, and bring the code here."
 )
+NOT_BY_PROGRAM = "A program neither links accounts nor undoes a link. Do it yourself, in a chat with me."
 NOT_KNOWN_NOW = "I cannot tell now what this channel proves. Please try again in a minute."
 OVER = "That code is over. Ask for a new one on your other channel."
 OWN_CODE = "This is the account that asked for the code. Type it on the other one; it is still good."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, RootModel
+from pydantic import ConfigDict, Field, JsonValue, RootModel
 
 from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody
 
@@ -15,6 +15,8 @@ Base64 = Annotated[
     Field(max_length=6_000_000, pattern="^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"),
 ]
 """RFC 4648, section 4, with its padding."""
+MAX_TEXT_CHARS = 1_000_000
+"""Of one message."""
 
 
 ConversationName = Annotated[
@@ -38,8 +40,14 @@ class File(RequestBody):
     data: Base64 = Field(description="Its bytes in Base64, with padding.", examples=["VGVhIGF0IGZpdmUu"])
 
 
+_ONE_BY_ID: dict[str, JsonValue] = {"required": ["session"], "properties": {"session": {"type": "string"}}}
+_ONE_BY_NAME: dict[str, JsonValue] = {"required": ["conversation"], "properties": {"conversation": {"type": "string"}}}
+
+
 class SendMessage(RequestBody):
     """Send a message to the agent."""
+
+    model_config = ConfigDict(json_schema_extra={"not": {"allOf": [_ONE_BY_ID, _ONE_BY_NAME]}})
 
     session: Annotated[str | None, Field(max_length=64)] = Field(
         default=None, description="Session to go on in, of the gateway's own channel; a new one begins without it."
@@ -50,7 +58,7 @@ class SendMessage(RequestBody):
     personality: PersonalityId | None = Field(
         default=None, description="Personality that answers in a new session; the configured default without it."
     )
-    text: Annotated[str, Field(max_length=1_000_000, pattern=r"\S")] = Field(
+    text: Annotated[str, Field(max_length=MAX_TEXT_CHARS, pattern=r"\S")] = Field(
         description="The text; may be a command, such as `/memory`.", examples=["My name is Ada"]
     )
     attachments: Annotated[tuple[File, ...], Field(max_length=20)] = Field(
@@ -68,6 +76,8 @@ class AcceptedMessage(ApiModel):
 
 class StopAnswer(RequestBody):
     """End the answer that is being written, in a session or in the caller's conversation of a name."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_ONE_BY_ID, _ONE_BY_NAME]})
 
     session: Annotated[str | None, Field(min_length=1, max_length=64)] = Field(
         default=None, description="Session of the answer."
@@ -125,13 +135,13 @@ class Typing(ApiModel):
 
 
 class Live(ApiModel):
-    """The event `live`: all earlier messages are sent, and new ones follow."""
+    """The event `live`: all earlier messages are sent, and new ones follow. The event's id is its `sequence`."""
 
     sequence: int = Field(description="Position that the stream has reached; `Last-Event-ID` continues behind it.")
 
 
 class Reset(ApiModel):
-    """The event `reset`: `Last-Event-ID` is not of this conversation; its messages follow from the beginning."""
+    """The event `reset`: `Last-Event-ID` is not of this conversation; its messages follow as without it."""
 
 
 class Command(ApiModel):

@@ -18,6 +18,7 @@ class Delivery(ApiModel):
 
     queue: Queue = Field(description="`inbox` for messages that came in, `outbox` for replies.")
     seq: Id = Field(description="Id of the row, unique over both queues.")
+    id: str = Field(default="", description="Id of the message or the reply.")
     turn_id: str = Field(description="Turn that it belongs to.")
     channel: str = Field(description="Channel that it came from or goes to.", examples=["web"])
     conversation: str = Field(description="Conversation on that channel; opaque.")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel
+from gateway.sdk.models.schema import ApiModel, RequestBody
 
 
 class Key(ApiModel):
@@ -25,3 +25,11 @@ class NewKey(Key):
     """A key that was just made."""
 
     key: str = Field(description="Its text, which is never shown again.")
+
+
+class CreateKey(RequestBody):
+    """Make a key."""
+
+    name: str = Field(description="What it is for.", examples=["backup"])
+    scopes: tuple[str, ...] = Field(description="What it allows.", examples=[["memory:read"]])
+    user: str | None = Field(default=None, description="The only person whose data it sees: a user id or an account.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -67,11 +67,17 @@ class Change(ApiModel):
     channel: str | None = Field(description="Channel of that message.")
     session: str | None = Field(description="Session of that message.")
     turn: str = Field(description="Turn that made the change.")
+    turn_user: str | None = Field(default=None, description="User whose turn it was; null: not known, or in a group.")
+    turn_personality: str = Field(default="", description="Personality of that turn.")
+    document: str = Field(default="", description="Path in the data directory; empty where the change found none.")
     action: Literal["add", "replace", "remove", "write", "undo", "edit"] = Field(
         description="`write` replaced the text through the API, a page or a command; `edit` changed the file directly."
     )
     outcome: Literal["applied", "no_match"] = Field(description="`no_match`: the text to be replaced was not there.")
+    content: str = Field(default="", description="The text that was to be added, written or removed.")
     diff: str = Field(description="The removed and added lines.", examples=["+Tea at five."])
+    version_before: str | None = Field(default=None, description="Version of the text before it, where it is known.")
+    version_after: str | None = Field(default=None, description="Version that it left, where it is known.")
     refers_to: int | None = Field(
         description="The change that it undid; of an `edit`, the oldest change that the editor had not read."
     )
@@ -112,7 +118,12 @@ class Proposal(ApiModel):
     channel: str | None = Field(description="Channel of that message.")
     session: str | None = Field(description="Session of that message.")
     turn: str = Field(description="Turn that proposed it.")
+    place: Literal["per-personality", "global", "per-user"] = Field(
+        default="per-personality", description="Which MEMORY.md it means."
+    )
+    part: str = Field(default="", description="Tells apart proposals of one turn about one document.")
     updates: tuple[ProposedUpdate, ...] = Field(description="The steps; of a fact its new text, if there is one.")
+    fact: dict[str, Any] | None = Field(default=None, description="Change of the fact, where `store` is `traces`.")
     sources: tuple[str, ...] = Field(description="What the turn had read that its author did not write.")
     hidden_characters: int = Field(
         default=0, description="Number of invisible characters in its text; show them before you approve."
@@ -122,6 +133,10 @@ class Proposal(ApiModel):
     decided_at: datetime | None = Field(description="When it was approved or refused.")
     decided_by: str | None = Field(description="Who decided.")
     diff: str = Field(description="What it would change now; empty where it is decided, or would change nothing.")
+    is_late: bool = Field(
+        default=False, description="Approved now, but the file cannot be written yet; the gateway tries again."
+    )
+    is_decidable: bool = Field(default=True, description="Whether the caller may decide on it.")
 
 
 class EditProposal(RequestBody):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
+from gateway.sdk.models.schema import ApiModel, RequestBody
 
 Who = Annotated[str, Field(min_length=1, max_length=512)]
 """A code, an id or an account; whether there is one is another question."""
@@ -123,8 +123,8 @@ class SetRole(RequestBody):
 class CreateLink(RequestBody):
     """Make two users one person."""
 
-    one: UserName = Field(description="A user id or an account.")
-    other: UserName = Field(description="Another user id or account; the account may be one that has not written yet.")
+    one: Who = Field(description="A user id or an account.")
+    other: Who = Field(description="Another user id or account; the account may be one that has not written yet.")
     is_one_kept: bool = Field(default=False, description="`one` keeps its user id; else the user who was there first.")
 
 
@@ -147,3 +147,26 @@ class Erasure(ApiModel):
     user: str = Field(description="User id of the erased person.")
     erasure: str = Field(description="Id of the erasure.")
     is_done: bool = Field(description="Whether it is finished; if not it continues, also after a restart.")
+
+
+class ErasureState(ApiModel):
+    """How far an erasure is."""
+
+    erasure: str = Field(description="Id of the erasure.")
+    is_done: bool = Field(description="Whether it is finished.")
+
+
+class ErasurePlan(ApiModel):
+    """What an erasure would take, and what it would leave."""
+
+    user: str = Field(description="User id, or the account where it belongs to no user; to be confirmed.")
+    accounts: tuple[str, ...] = Field(description="Accounts of the person, also of those linked to them.")
+    copies: tuple[str, ...] = Field(description="Copies of the data of all people, which would be deleted with it.")
+    configured: tuple[str, ...] = Field(description="Accounts that config.yaml names; the operator takes them out.")
+
+
+class OwnerCode(ApiModel):
+    """A code that makes the account that sends it to the agent an owner, once."""
+
+    code: str = Field(description="The code, for `/owner`.", examples=["ACDE-FGHJ"])
+    valid_s: float = Field(description="Seconds until it ends; a new code ends it, too.")

@@ -35,6 +35,7 @@ class Personality(ApiModel):
     steps_per_turn: int | None = Field(default=None, description="Calls of the model in a turn; null: as configured.")
     output_tokens: int | None = Field(default=None, description="Tokens in one turn; null: no limit of its own.")
     traits: dict[str, float] = Field(default_factory=dict, description="HEXACO traits, each 0 to 1.")
+    prompt: str | None = Field(default=None, description="Its prompt; null for a key that sees one person.")
 
 
 class PersonalityFiles(ApiModel):

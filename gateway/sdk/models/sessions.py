@@ -48,6 +48,11 @@ class Session(ApiModel):
     is_pinned: bool = Field(description="Whether it is pinned.")
     is_tainted: bool = Field(description="Whether it holds text that its user did not write.")
     forked_from: str | None = Field(description="Session that it was copied from.")
+    key: str = Field(default="", description="Conversation or person that it belongs to; opaque.")
+    summary: str | None = Field(
+        default=None, description="Summary of its older messages; null for a key that sees one person."
+    )
+    summary_until: int = Field(default=0, description="Id of the last message in the summary; 0 where there is none.")
     snippets: tuple[Snippet, ...] = Field(default=(), description="Passages that a search found in it.")
 
 
@@ -65,6 +70,19 @@ class Message(ApiModel):
     tool: str | None = Field(description="Name of the tool.")
     tool_call: str | None = Field(description="Id that a tool call and its result share.")
     is_superseded: bool = Field(description="Whether another answer replaced it.")
+    is_tainted: bool = Field(description="Whether it holds text that its user did not write.")
+
+
+class FoundMessage(ApiModel):
+    """A message that a search found."""
+
+    message: int = Field(description="Id of the message.")
+    session: str = Field(description="Id of its session.")
+    role: MessageRole
+    personality: str = Field(description="Personality that answered.")
+    text: str = Field(description="A passage, with matches between `[` and `]`.", examples=["the [teapot] is red"])
+    score: float = Field(description="How well it matches; comparable within one answer.")
+    at: datetime = Field(description="When it was written.")
     is_tainted: bool = Field(description="Whether it holds text that its user did not write.")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel
+from gateway.sdk.models.schema import ApiModel, RequestBody
 
 Verdict = Literal["ok", "starting", "degraded", "failing"]
 
@@ -95,3 +95,27 @@ class Settings(ApiModel):
     """The configuration in force."""
 
     values: dict[str, Any] = Field(description="By the keys of the file; a secret is shown as `**********`.")
+
+
+class Reloaded(ApiModel):
+    """What became of a reload of the configuration."""
+
+    problems: tuple[str, ...] = Field(default=(), description="Why nothing was taken over; empty where all went well.")
+    at_once: tuple[str, ...] = Field(default=(), description="Settings that were taken over.")
+    at_restart: tuple[str, ...] = Field(default=(), description="Settings that changed and wait for a restart.")
+    warnings: tuple[str, ...] = Field(default=(), description="What works and is not wise.")
+
+
+class ForgetOld(RequestBody):
+    """Delete what is older than `retention` in the configuration allows."""
+
+    is_dry_run: bool = Field(default=False, description="Only count what would be deleted.")
+
+
+class Forgotten(ApiModel):
+    """One kind of old data that was deleted, or would be."""
+
+    kind: str = Field(description="Name of the setting, without `_days`.", examples=["messages"])
+    what: str = Field(description="The same, for people.")
+    days: float | None = Field(description="How long it is kept; null: for ever.")
+    amount: int = Field(description="Number of rows, files or lines.")

@@ -74,6 +74,22 @@ class FoundTrace(Trace):
     explanation: Explanation | None = Field(default=None, description="How it was computed, with `explain=true`.")
 
 
+class RecalledTrace(FoundTrace):
+    """A trace that the agent finds."""
+
+    words: tuple[str, ...] = Field(description="Words of the question that it holds.")
+    origin: str = Field(description="Where it comes from, for people.", examples=["said by Ada on web", "imported"])
+
+
+class Recalled(ApiModel):
+    """What the agent finds for a question."""
+
+    items: tuple[RecalledTrace, ...] = Field(description="The traces, best match first, each with its explanation.")
+    problem: str | None = Field(
+        default=None, description="Why it searched by the words alone, without their meaning; null where it did not."
+    )
+
+
 class AddTrace(RequestBody):
     """Remember a fact. If the same owner has it with the same type already, the tags are added."""
 
@@ -184,3 +200,6 @@ class ImportReport(ApiModel):
     left_out: int = Field(default=0, description="Number of records that were not imported; `errors` says why.")
     is_broken_off: bool = Field(default=False, description="Whether the file could not be read to its end.")
     is_dry_run: bool = Field(description="Whether nothing was changed.")
+    made_user: str | None = Field(
+        default=None, description="User id of the operator, where it was made because no person was known yet."
+    )

@@ -14,7 +14,14 @@ from typing import Any
 from gateway.store.payloads import from_ms, storable
 from gateway.traces.search_words import ANSWER, QUESTION
 from gateway.traces.trace import Owner, Trace
-from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, BrokenOff, LeftOut, PassedOver, Problem
+from gateway.traces.transfer.import_records import (
+    ImportedTrace,
+    ImportItem,
+    ImportProblem,
+    RefusedItem,
+    SkippedItem,
+    UnreadableRest,
+)
 from gateway.traces.transfer.json_stream import TOO_LARGE, BrokenJson, TooLarge, values_at
 from gateway.traces.transfer.serialization import as_time_ms
 from gateway.traces.transfer.source import Source
@@ -38,7 +45,7 @@ class _Pair:
         return f"{QUESTION}{self.question}{ANSWER}{answer}" if answer else f"{QUESTION}{self.question}"
 
 
-def read_conversations(source: Source, *, now_ms: int) -> Iterator[Arrival]:
+def read_conversations(source: Source, *, now_ms: int) -> Iterator[ImportItem]:
     """Each pair of question and answer as an episodic trace."""
     prefix, index, place = ("item" if source.head().startswith(b"[") else ""), -1, ""
     with source.opened() as file:
@@ -48,28 +55,28 @@ def read_conversations(source: Source, *, now_ms: int) -> Iterator[Arrival]:
                 yield from _conversation(given, place, now_ms=now_ms)
         except BrokenJson as error:
             where = f"after {place}" if index >= 0 else "at its beginning"
-            yield BrokenOff("", f"the file breaks off or is no JSON {where} ({error}); what came before is in")
+            yield UnreadableRest("", f"the file breaks off or is no JSON {where} ({error}); what came before is in")
 
 
-def _conversation(given: Any, place: str, *, now_ms: int) -> Iterator[Arrival]:
+def _conversation(given: Any, place: str, *, now_ms: int) -> Iterator[ImportItem]:
     if isinstance(given, TooLarge):
-        yield LeftOut(place, f"{TOO_LARGE}; it was left out")
+        yield RefusedItem(place, f"{TOO_LARGE}; it was left out")
         return
     if not isinstance(given, dict) or not isinstance(given.get("mapping"), dict):
-        yield LeftOut(place, "it is no conversation: it has no messages; it was left out")
+        yield RefusedItem(place, "it is no conversation: it has no messages; it was left out")
         return
     title = given.get("title") if isinstance(given.get("title"), str) else None
     if title:
         place = f"{place} ({title[:60]})"
     if given.get("is_do_not_remember") is True:
-        yield Problem(place, "ChatGPT was told not to remember it; it was passed over")
-        yield PassedOver()
+        yield ImportProblem(place, "ChatGPT was told not to remember it; it was passed over")
+        yield SkippedItem()
         return
     conversation_id = next((str(given[name]) for name in ("conversation_id", "id") if given.get(name)), None)
     created_at_ms = _time_ms(given.get("create_time"), now_ms)
     pairs = list(_pairs(_active_branch(given), created_at_ms))
     if not pairs:
-        yield PassedOver()
+        yield SkippedItem()
     known = {name: given.get(name) for name in ("gizmo_id", "default_model_slug")}
     for position, pair in enumerate(pairs):
         metadata = {"conversationId": conversation_id, "messageId": pair.message_id, "title": title}
@@ -86,7 +93,7 @@ def _conversation(given: Any, place: str, *, now_ms: int) -> Iterator[Arrival]:
             conversation=conversation_id and f"chatgpt:{conversation_id}",
             position=position,
         )
-        yield ArrivedTrace(place=place, trace=trace, is_id_its_own=False)
+        yield ImportedTrace(place=place, trace=trace, is_id_its_own=False)
 
 
 def _active_branch(conversation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

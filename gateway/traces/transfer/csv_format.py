@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Self
 
-from gateway.traces.transfer.import_records import Arrival, BrokenOff, LeftOut, PassedOver, Problem
+from gateway.traces.transfer.import_records import ImportItem, ImportProblem, RefusedItem, SkippedItem, UnreadableRest
 from gateway.traces.transfer.serialization import Unreadable, read_tags, read_trace
 from gateway.traces.transfer.source import WINDOWS, Source
 
@@ -23,20 +23,20 @@ _LEFT_OUT = "it was left out"
 _CHUNK_BYTES = 1024 * 1024
 
 
-def read_csv(source: Source, *, now_ms: int) -> Iterator[Arrival]:
+def read_csv(source: Source, *, now_ms: int) -> Iterator[ImportItem]:
     """A trace for each row with something in the column `content`; columns of other names go to the metadata."""
     csv.field_size_limit(_LONGEST_FIELD_CHARS)
     encoding = _encoding(source)
     if encoding == "cp1252":
-        yield Problem("", f"it is not UTF-8; it was read as {WINDOWS}")
+        yield ImportProblem("", f"it is not UTF-8; it was read as {WINDOWS}")
     with source.opened() as file, io.TextIOWrapper(file, encoding, errors="replace", newline="") as text:
         first = _first_line(source, encoding)
         if not first.strip():
-            yield BrokenOff("", "CSV import failed: file is empty.")
+            yield UnreadableRest("", "CSV import failed: file is empty.")
             return
         separator = separator_of(first)
         if separator is None:
-            yield BrokenOff("", 'CSV import failed: missing required "content" column.')
+            yield UnreadableRest("", 'CSV import failed: missing required "content" column.')
             return
         yield from _rows(text, separator, now_ms=now_ms)
 
@@ -99,12 +99,12 @@ class _Lines:
         return first
 
 
-def _rows(text: IO[str], separator: str, *, now_ms: int) -> Iterator[Arrival]:
+def _rows(text: IO[str], separator: str, *, now_ms: int) -> Iterator[ImportItem]:
     names: Sequence[str] = []
     for begins_at, read in _read_rows(_Lines(text), separator):
         place = f"line {begins_at}"
         if isinstance(read, str):
-            yield LeftOut(place, read) if read.endswith(_LEFT_OUT) else Problem(place, read)
+            yield RefusedItem(place, read) if read.endswith(_LEFT_OUT) else ImportProblem(place, read)
             continue
         if not any(value.strip() for value in read):
             continue
@@ -112,7 +112,7 @@ def _rows(text: IO[str], separator: str, *, now_ms: int) -> Iterator[Arrival]:
             names = [name.strip() for name in read]
             continue
         if len(read) > len(names):
-            yield Problem(place, f"it has {len(read)} values for {len(names)} columns; the last were left out")
+            yield ImportProblem(place, f"it has {len(read)} values for {len(names)} columns; the last were left out")
         yield from _row(dict(zip(names, read, strict=False)), place, now_ms=now_ms)
 
 
@@ -143,7 +143,7 @@ def _read_rows(lines: _Lines, separator: str) -> Iterator[tuple[int, Sequence[st
         yield begins_at, row
 
 
-def _row(given: Mapping[str, str], place: str, *, now_ms: int) -> Iterator[Arrival]:
+def _row(given: Mapping[str, str], place: str, *, now_ms: int) -> Iterator[ImportItem]:
     known = {name.lower(): value for name, value in given.items() if name.lower() in ("content", "type", "tags")}
     others = {name: value for name, value in given.items() if name and name.lower() not in known and value != ""}
     values = {
@@ -153,12 +153,12 @@ def _row(given: Mapping[str, str], place: str, *, now_ms: int) -> Iterator[Arriv
         "metadata": others,
     }
     try:
-        arrived, problems = read_trace(values, place, now_ms=now_ms)
+        imported, problems = read_trace(values, place, now_ms=now_ms)
     except Unreadable as error:
-        yield LeftOut(place, f"{error}; it was left out")
+        yield RefusedItem(place, f"{error}; it was left out")
         return
-    yield from (Problem(place, problem) for problem in problems)
-    yield PassedOver() if arrived is None else arrived
+    yield from (ImportProblem(place, problem) for problem in problems)
+    yield SkippedItem() if imported is None else imported
 
 
 def _encoding(source: Source) -> str:

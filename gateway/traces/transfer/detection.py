@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from gateway.errors import TraceError
 from gateway.traces.transfer.csv_format import separator_of
 from gateway.traces.transfer.markdown_format import RECORDS_NAME, notes_in
-from gateway.traces.transfer.source import GROWS, Source, decoded, most_unpacked_bytes
+from gateway.traces.transfer.source import GROWS, Source, decode_text, most_unpacked_bytes
 
 ExportFormat = Literal["sqlite", "json", "markdown", "obsidian"]
 ImportFormat = Literal["sqlite", "json", "markdown", "obsidian", "chatgpt", "csv"]
@@ -28,7 +28,7 @@ _OBSIDIAN = re.compile(rb"\[\[|\n\n#[^\s#][^\n]*\n?\Z")  # a link, or a line of 
 _LINE_END = re.compile(r"\r\n?|\n")
 
 
-def detected(path: Path) -> ImportFormat:
+def detect_format(path: Path) -> ImportFormat:
     """The format.
 
     Raises:
@@ -42,7 +42,7 @@ def detected(path: Path) -> ImportFormat:
         return "sqlite"
     if head.startswith(_ZIP):
         return "chatgpt"
-    text = decoded(head)[0].lstrip()
+    text = decode_text(head)[0].lstrip()
     if text[:1] in ("[", "{"):
         return "chatgpt" if re.search(r'^[\[\s]*\{[^\0]*?"mapping"\s*:\s*\{', text) else "json"
     if text.startswith(("---\n", "---\r\n")) or path.suffix.lower() in (".md", ".markdown"):

@@ -24,7 +24,7 @@ from gateway.traces.transfer.sqlite_format import copy_all, write_sqlite
 _UNFINISHED = ".unfinished"
 
 
-def unwatched(_done: int, _total: int) -> None:
+def ignore_progress(_done: int, _total: int) -> None:
     """Ignore the progress."""
 
 
@@ -36,7 +36,7 @@ async def export_traces(
     bounds: Bounds = Everything(),  # noqa: B008 (a frozen value)
     with_embeddings: bool = False,
     with_conversations: bool = True,
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
 ) -> int:
     """Write what is within the bounds, as it is at this moment; how many traces.
 

@@ -18,7 +18,7 @@ MOST_ERRORS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrivedTrace:
+class ImportedTrace:
     """A trace as it was read. The id of its owner is empty where nothing said whose it is.
 
     Attributes:
@@ -38,7 +38,7 @@ class ArrivedTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrivedEdge:
+class ImportedEdge:
     """An edge between two traces, or nodes, by the ids that they have in the source."""
 
     place: str
@@ -52,7 +52,7 @@ class ArrivedEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrivedRecord:
+class ImportedRecord:
     """What is no trace, and is kept as it is."""
 
     place: str
@@ -63,27 +63,27 @@ class ArrivedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ImportProblem:
     """Something that could not be read, or not quite: where, and what, for people."""
 
     place: str
     text: str
 
 
-class LeftOut(Problem):
+class RefusedItem(ImportProblem):
     """A record that does not come in, because of this problem."""
 
 
-class BrokenOff(Problem):
+class UnreadableRest(ImportProblem):
     """From this place on nothing can be read, so that what stands there does not come in."""
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOver:
+class SkippedItem:
     """Something that is none to come in: a deleted trace, an empty note."""
 
 
-Arrival = ArrivedTrace | ArrivedEdge | ArrivedRecord | Problem | PassedOver
+ImportItem = ImportedTrace | ImportedEdge | ImportedRecord | ImportProblem | SkippedItem
 
 
 @dataclass(slots=True)

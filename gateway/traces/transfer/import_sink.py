@@ -19,15 +19,15 @@ from gateway.traces.trace import Owner, hash_of, new_trace_id
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds
 from gateway.traces.transfer.import_records import (
-    Arrival,
-    ArrivedEdge,
-    ArrivedRecord,
-    ArrivedTrace,
-    BrokenOff,
+    ImportedEdge,
+    ImportedRecord,
+    ImportedTrace,
+    ImportItem,
+    ImportProblem,
     ImportResult,
-    LeftOut,
-    PassedOver,
-    Problem,
+    RefusedItem,
+    SkippedItem,
+    UnreadableRest,
 )
 from gateway.traces.transfer.snapshot import node_end
 
@@ -56,7 +56,7 @@ _RESOLVED = """
 _LOT = 500
 
 
-class Landing:
+class ImportSink:
     """One import on its way into a trace store."""
 
     def __init__(
@@ -79,10 +79,10 @@ class Landing:
     def __exit__(self, *_: object) -> None:
         self._scratch.close()
 
-    def note(self, problem: Problem) -> None:
+    def note(self, problem: ImportProblem) -> None:
         """Keep a problem for the report."""
-        self.result.left_out += isinstance(problem, LeftOut)
-        self.result.is_broken_off |= isinstance(problem, BrokenOff)
+        self.result.left_out += isinstance(problem, RefusedItem)
+        self.result.is_broken_off |= isinstance(problem, UnreadableRest)
         self.result.add_error(": ".join(part for part in (self._file, problem.place, problem.text) if part))
 
     def _note_ownerless(self, place: str) -> None:
@@ -92,20 +92,22 @@ class Landing:
         else:
             self._is_owner_asked = True
             self.note(
-                LeftOut(place, "it does not say whose it is; name the person. Others like it are counted, not listed")
+                RefusedItem(
+                    place, "it does not say whose it is; name the person. Others like it are counted, not listed"
+                )
             )
 
-    async def take(self, arrivals: Sequence[Arrival]) -> None:
+    async def take(self, items: Sequence[ImportItem]) -> None:
         """Put these in, all in one transaction.
 
         Raises:
             StoreUnavailable: the disk is full or broken; what was taken before is in.
         """
         if self._is_dry_run:
-            await self._trace_store.database.read(lambda connection: self._take(connection, arrivals))
+            await self._trace_store.database.read(lambda connection: self._take(connection, items))
         else:
             await self._trace_store.database.write(
-                lambda connection: self._take(connection, arrivals),
+                lambda connection: self._take(connection, items),
                 is_repeatable=False,  # it counts
             )
 
@@ -114,7 +116,7 @@ class Landing:
         now_ms = to_ms(self._trace_store.now())
         for lot in self._scratch.resolved_links():
             edges = [
-                ArrivedEdge(
+                ImportedEdge(
                     place=place_of,
                     source=source,
                     target=target,
@@ -135,27 +137,27 @@ class Landing:
         while await self._trace_store.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
             pass
 
-    def _take(self, connection: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
-        for arrival in arrivals:
-            match arrival:
-                case ArrivedTrace():
-                    self._take_trace(connection, arrival)
-                case ArrivedRecord():
-                    self._take_record(connection, arrival)
-                case ArrivedEdge():
-                    self._take_edge(connection, arrival)
-                case Problem():
-                    self.note(arrival)
-                case PassedOver():
+    def _take(self, connection: sqlite3.Connection, items: Sequence[ImportItem]) -> None:
+        for item in items:
+            match item:
+                case ImportedTrace():
+                    self._take_trace(connection, item)
+                case ImportedRecord():
+                    self._take_record(connection, item)
+                case ImportedEdge():
+                    self._take_edge(connection, item)
+                case ImportProblem():
+                    self.note(item)
+                case SkippedItem():
                     self.result.skipped += 1
 
-    def _take_trace(self, connection: sqlite3.Connection, arrived: ArrivedTrace) -> None:
-        owner = self._bounds.owner(arrived.trace.owner)
+    def _take_trace(self, connection: sqlite3.Connection, imported: ImportedTrace) -> None:
+        owner = self._bounds.owner(imported.trace.owner)
         if owner is None:
-            self._note_ownerless(arrived.place)
+            self._note_ownerless(imported.place)
             return
-        trace = replace(arrived.trace, owner=owner)
-        same = self._same(connection, arrived, owner) if self._dedup else None
+        trace = replace(imported.trace, owner=owner)
+        same = self._same(connection, imported, owner) if self._dedup else None
         if same is not None:
             self.result.skipped += 1
             kept_id = same
@@ -169,43 +171,45 @@ class Landing:
                 self._scratch.add_end(kept_id)
             else:
                 insert(connection, replace(trace, id=kept_id))
-        if arrived.verbatim is not None and not self._is_dry_run:
-            text = storable(arrived.verbatim)
-            connection.execute(_ARCHIVE, (kept_id, text, hash_of(text), arrived.archived_at_ms))
-        if arrived.is_id_its_own and kept_id != arrived.trace.id:
-            self._scratch.add_renamed(arrived.trace.id, kept_id)
-        self._scratch.add_names(kept_id, arrived.names)
-        self._scratch.add_links(kept_id, arrived.links)
+        if imported.verbatim is not None and not self._is_dry_run:
+            text = storable(imported.verbatim)
+            connection.execute(_ARCHIVE, (kept_id, text, hash_of(text), imported.archived_at_ms))
+        if imported.is_id_its_own and kept_id != imported.trace.id:
+            self._scratch.add_renamed(imported.trace.id, kept_id)
+        self._scratch.add_names(kept_id, imported.names)
+        self._scratch.add_links(kept_id, imported.links)
 
-    def _same(self, connection: sqlite3.Connection, arrived: ArrivedTrace, owner: Owner) -> str | None:
+    def _same(self, connection: sqlite3.Connection, imported: ImportedTrace, owner: Owner) -> str | None:
         """The id of the trace that says the same, which has all tags then."""
         number = known_number(connection, owner)
-        trace = arrived.trace
+        trace = imported.trace
         if self._is_dry_run:
             seen = self._scratch.seen(owner, trace.type, hash_of(trace.content))
             return seen or (None if number is None else same_as(connection, number, trace))
         return None if number is None else add_tags_to_same(connection, number, trace)
 
-    def _take_record(self, connection: sqlite3.Connection, arrived: ArrivedRecord) -> None:
-        owner = self._bounds.owner(arrived.owner)
+    def _take_record(self, connection: sqlite3.Connection, imported: ImportedRecord) -> None:
+        owner = self._bounds.owner(imported.owner)
         if owner is None:
-            self._note_ownerless(arrived.place)
+            self._note_ownerless(imported.place)
         elif self._is_dry_run:
-            if arrived.kind == "node":
-                self._scratch.add_end(arrived.id, owner)
+            if imported.kind == "node":
+                self._scratch.add_end(imported.id, owner)
         else:
             number = owner_number(connection, owner)
-            connection.execute(_RECORD, (arrived.kind, arrived.id, number, as_json(dict(arrived.body))))
+            connection.execute(_RECORD, (imported.kind, imported.id, number, as_json(dict(imported.body))))
 
-    def _take_edge(self, connection: sqlite3.Connection, arrived: ArrivedEdge) -> None:
-        owner = self._bounds.owner(arrived.owner)
-        ends = [self._end(connection, end, owner) for end in (arrived.source, arrived.target)]
-        missing = [end for end, found in zip((arrived.source, arrived.target), ends, strict=True) if found is None]
+    def _take_edge(self, connection: sqlite3.Connection, imported: ImportedEdge) -> None:
+        owner = self._bounds.owner(imported.owner)
+        ends = [self._end(connection, end, owner) for end in (imported.source, imported.target)]
+        missing = [end for end, found in zip((imported.source, imported.target), ends, strict=True) if found is None]
         if missing:
-            self.note(LeftOut(arrived.place, f"it leads to {missing[0][:80]}, which is not there; it was left out"))
+            self.note(
+                RefusedItem(imported.place, f"it leads to {missing[0][:80]}, which is not there; it was left out")
+            )
         elif ends[0] != ends[1] and not self._is_dry_run:  # two that said the same are one now
-            metadata = as_json(dict(arrived.metadata))
-            connection.execute(_EDGE, (*ends, arrived.kind, arrived.weight, metadata, arrived.created_at_ms))
+            metadata = as_json(dict(imported.metadata))
+            connection.execute(_EDGE, (*ends, imported.kind, imported.weight, metadata, imported.created_at_ms))
 
     def _end(self, connection: sqlite3.Connection, end: str, owner: Owner | None) -> str | None:
         """What an edge ends at, by its id in the trace store: a trace or a node that the importer may see."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
@@ -24,17 +25,16 @@ from gateway.traces.transfer.csv_format import read_csv
 from gateway.traces.transfer.detection import (
     ImportFormat,
     conversation_files,
-    detected,
+    detect_format,
     is_of_conversations,
     is_records,
 )
-from gateway.traces.transfer.exporting import unwatched
-from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, BrokenOff, ImportResult, Progress
-from gateway.traces.transfer.import_sink import Landing
+from gateway.traces.transfer.exporting import ignore_progress
+from gateway.traces.transfer.import_records import ImportedTrace, ImportItem, ImportResult, Progress, UnreadableRest
+from gateway.traces.transfer.import_sink import ImportSink
 from gateway.traces.transfer.json_format import read_json
 from gateway.traces.transfer.markdown_format import notes_in, read_notes
-from gateway.traces.transfer.pace import RECORD_BYTES, TOO_SLOW, Pace, TooSlow
-from gateway.traces.transfer.source import GROWS, Source, most_unpacked_bytes
+from gateway.traces.transfer.source import GROWS, RECORD_BYTES, TOO_SLOW, Pace, Source, TooSlow, most_unpacked_bytes
 from gateway.traces.transfer.sqlite_format import read_sqlite
 
 LOT = 500
@@ -50,7 +50,7 @@ class _Reading:
     """What one file holds, as it is read, and how far that is."""
 
     name: str
-    arrivals: Iterator[Arrival]
+    items: Iterator[ImportItem]
     report: Callable[[], None]
 
 
@@ -62,7 +62,7 @@ async def import_traces(
     form: ImportFormat | Literal["auto"] = "auto",
     dedup: bool = True,
     is_dry_run: bool = False,
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
     scratch: Path | None = None,
     pace: Pace | None = None,
 ) -> ImportResult:
@@ -91,7 +91,7 @@ async def import_traces(
         raise TraceError(f"{path} is not there.")
     pace = pace or Pace()
     async with unpacked(path, beside=scratch) as place:
-        wanted = await asyncio.to_thread(detected, place) if form == "auto" else form
+        wanted = await asyncio.to_thread(detect_format, place) if form == "auto" else form
         try:
             readings = await asyncio.to_thread(_readings, place, wanted, to_ms(trace_store.now()), progress, pace)
         except zipfile.BadZipFile as error:
@@ -99,36 +99,36 @@ async def import_traces(
         result = ImportResult(form=wanted)
         for reading in readings:
             file = path.name if place != path else reading.name
-            with Landing(trace_store, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result) as landing:
-                await _land(reading, landing, pace, file)
+            with ImportSink(trace_store, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result) as sink:
+                await _import_items(reading, sink, pace, file)
             if pace.is_given_up:
                 break
     return result
 
 
-async def _land(reading: _Reading, landing: Landing, pace: Pace, file: str) -> None:
-    while not pace.is_given_up and (lot := await asyncio.to_thread(_lot, reading.arrivals, pace)):
-        await landing.take(lot)
+async def _import_items(reading: _Reading, sink: ImportSink, pace: Pace, file: str) -> None:
+    while not pace.is_given_up and (lot := await asyncio.to_thread(_lot, reading.items, pace)):
+        await sink.take(lot)
         reading.report()
     reading.report()
-    await landing.link(file)
-    await landing.merge_index()
+    await sink.link(file)
+    await sink.merge_index()
 
 
-def _lot(arrivals: Iterator[Arrival], pace: Pace) -> Sequence[Arrival]:
-    lot: list[Arrival] = []
+def _lot(items: Iterator[ImportItem], pace: Pace) -> Sequence[ImportItem]:
+    lot: list[ImportItem] = []
     chars = 0
     try:
         with pace:
-            for arrival in islice(arrivals, LOT):
-                lot.append(arrival)
-                content_chars = len(arrival.trace.content) if isinstance(arrival, ArrivedTrace) else 0
+            for item in islice(items, LOT):
+                lot.append(item)
+                content_chars = len(item.trace.content) if isinstance(item, ImportedTrace) else 0
                 pace.count(RECORD_BYTES + content_chars)
                 chars += content_chars
                 if chars > _LOT_CHARS:
                     break
     except TooSlow:
-        lot.append(BrokenOff("", TOO_SLOW))
+        lot.append(UnreadableRest("", TOO_SLOW))
     return lot
 
 
@@ -150,18 +150,18 @@ def _readings(path: Path, form: ImportFormat, now_ms: int, progress: Progress, p
     return [_of_source(source, read(source, now_ms=now_ms), progress)]
 
 
-def _of_source(source: Source, arrivals: Iterator[Arrival], progress: Progress) -> _Reading:
-    return _Reading(source.name, arrivals, lambda: progress(*source.progress()))
+def _of_source(source: Source, items: Iterator[ImportItem], progress: Progress) -> _Reading:
+    return _Reading(source.name, items, lambda: progress(*source.progress()))
 
 
 def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress, pace: Pace) -> _Reading:
     total, done = sum(1 for _ in notes_in(path)), 0
 
-    def counted() -> Iterator[Arrival]:
+    def counted() -> Iterator[ImportItem]:
         nonlocal done
-        for arrival in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms, pace=pace):
-            done += isinstance(arrival, ArrivedTrace)
-            yield arrival
+        for item in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms, pace=pace):
+            done += isinstance(item, ImportedTrace)
+            yield item
 
     return _Reading(path.name, counted(), lambda: progress(done, total))
 
@@ -194,6 +194,17 @@ async def unpacked(path: Path, *, beside: Path | None = None) -> AsyncIterator[P
     finally:
         is_given_up.set()
         await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+
+
+def pack(directory: Path, target: Path) -> None:
+    """A zip of what an import takes of a directory; blocks. Nothing is compressed, so that it is no trap."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
+        for root, _, names in os.walk(directory):
+            for name in sorted(names):
+                file = Path(root, name)
+                member = zipfile.ZipInfo(file.relative_to(directory).as_posix())
+                if _is_wanted(member) and file.is_file():
+                    archive.write(file, member.filename)
 
 
 def _holds_notes(path: Path) -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from gateway.traces.transfer.import_records import (
-    Arrival,
-    BrokenOff,
-    LeftOut,
-    PassedOver,
-    Problem,
+    ImportItem,
+    ImportProblem,
     Progress,
     RecordKind,
+    RefusedItem,
+    SkippedItem,
+    UnreadableRest,
 )
 from gateway.traces.transfer.json_stream import TOO_LARGE, BrokenJson, TooLarge, values_at
 from gateway.traces.transfer.serialization import Unreadable, read_edge, read_record, read_trace, trace_values
@@ -50,8 +50,8 @@ def write_json(
     file.write(f'{{"meta":{_encode(meta)}')
     written = 0
     file.write(',\n"traces":[')
-    for leaving in snapshot.traces():
-        file.write(f"{',' if written else ''}\n{_encode(trace_values(leaving, with_embedding=with_embeddings))}")
+    for exported in snapshot.traces():
+        file.write(f"{',' if written else ''}\n{_encode(trace_values(exported, with_embedding=with_embeddings))}")
         written += 1
         if written % _REPORTED_EVERY == 0:
             progress(written, total)
@@ -94,7 +94,7 @@ def record_values(record: KeptRecord) -> dict[str, Any]:
 # ---- in -------------------------------------------------------------------------------------------------------------
 
 
-def read_json(source: Source, *, now_ms: int) -> Iterator[Arrival]:
+def read_json(source: Source, *, now_ms: int) -> Iterator[ImportItem]:
     """All that stands in a file of one of the forms."""
     head = source.head()
     if head.startswith(b"["):
@@ -105,21 +105,21 @@ def read_json(source: Source, *, now_ms: int) -> Iterator[Arrival]:
         yield from _document(source, now_ms=now_ms)
 
 
-def _document(source: Source, *, now_ms: int) -> Iterator[Arrival]:
+def _document(source: Source, *, now_ms: int) -> Iterator[ImportItem]:
     """Read once for its traces, and once more for each other list that has something in it."""
     others = [*SECTIONS.values(), "edges", "chunks", "images"]
     lists: dict[str, bool] = {}
     source.passes = 1 + len(others)
     for name in ["traces", *others]:
         if name == "traces" or lists.get(name):
-            for arrival in _section(source, f"{name}.item", name, now_ms=now_ms, lists=lists):
-                yield arrival
-                if isinstance(arrival, BrokenOff):
+            for item in _section(source, f"{name}.item", name, now_ms=now_ms, lists=lists):
+                yield item
+                if isinstance(item, UnreadableRest):
                     return  # in every pass it breaks off at the same place
         source.next_pass()
     if not lists.keys() & {"traces", *others}:
         found = ", ".join(sorted(lists)[:_NAMES_SHOWN]) or "none"
-        yield BrokenOff(
+        yield UnreadableRest(
             "", f'it holds no list "traces", so nothing of it can be imported; its lists: {found}'[:_LONGEST]
         )
 
@@ -135,22 +135,22 @@ def _is_lines(head: bytes) -> bool:
 
 def _section(
     source: Source, prefix: str, name: str, *, now_ms: int, lists: dict[str, bool] | None = None
-) -> Iterator[Arrival]:
+) -> Iterator[ImportItem]:
     place, index = name, -1
     with source.opened() as file:
         try:
             for index, given in enumerate(values_at(file, prefix, lists=lists)):
                 place = f"{name}[{index}]" if prefix else f"line {index + 1}"
-                yield from _arrivals(name, given, place, now_ms=now_ms)
+                yield from _items(name, given, place, now_ms=now_ms)
         except BrokenJson as error:
             after = f"after {place}" if index >= 0 else "at its beginning"
-            yield BrokenOff(name, f"the file breaks off or is no JSON {after} ({error}); what came before is in")
+            yield UnreadableRest(name, f"the file breaks off or is no JSON {after} ({error}); what came before is in")
 
 
-def _arrivals(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[Arrival]:
+def _items(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[ImportItem]:
     if not isinstance(given, dict):
         why = TOO_LARGE if isinstance(given, TooLarge) else "it is no object"
-        yield LeftOut(place, f"{why}; it was left out")
+        yield RefusedItem(place, f"{why}; it was left out")
         return
     kinds: Mapping[str, RecordKind] = {section: kind for kind, section in SECTIONS.items()}
     try:
@@ -159,10 +159,10 @@ def _arrivals(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[Arr
         elif name in kinds:
             yield read_record(kinds[name], given, place)
         elif name in ("chunks", "images"):
-            yield LeftOut(place, "pieces of documents have no place here; it was left out")
+            yield RefusedItem(place, "pieces of documents have no place here; it was left out")
         else:
-            arrived, problems = read_trace(given, place, now_ms=now_ms)
-            yield from (Problem(place, problem) for problem in problems)
-            yield PassedOver() if arrived is None else arrived
+            imported, problems = read_trace(given, place, now_ms=now_ms)
+            yield from (ImportProblem(place, problem) for problem in problems)
+            yield SkippedItem() if imported is None else imported
     except Unreadable as error:
-        yield LeftOut(place, f"{error}; it was left out")
+        yield RefusedItem(place, f"{error}; it was left out")

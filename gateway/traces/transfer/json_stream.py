@@ -135,7 +135,6 @@ class _Value:
         return self._depth == self._begins_at and event != "map_key"
 
     def made(self) -> Any:
-        """The value, or what stands for it."""
         return TooLarge() if self._builder is None else plain(self._builder.value)
 
 

@@ -19,11 +19,17 @@ import yaml
 
 from gateway.traces.trace import SCOPES, TYPES, hash_of, merge_tags
 from gateway.traces.transfer import obsidian
-from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, LeftOut, PassedOver, Problem, Progress
+from gateway.traces.transfer.import_records import (
+    ImportedTrace,
+    ImportItem,
+    ImportProblem,
+    Progress,
+    RefusedItem,
+    SkippedItem,
+)
 from gateway.traces.transfer.json_format import edge_values, record_values
-from gateway.traces.transfer.pace import RECORD_BYTES, Pace
 from gateway.traces.transfer.serialization import (
-    Leaving,
+    ExportedTrace,
     Unreadable,
     as_time_ms,
     is_safe_id,
@@ -36,7 +42,7 @@ from gateway.traces.transfer.serialization import (
     trace_values,
 )
 from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot
-from gateway.traces.transfer.source import decoded
+from gateway.traces.transfer.source import RECORD_BYTES, Pace, decode_text
 
 RECORDS_NAME = ".ethos/records.jsonl"
 _REPORTED_EVERY = 200
@@ -65,12 +71,12 @@ def write_notes(
 ) -> int:
     """Write a note for each trace into an empty directory; how many."""
     total, written = snapshot.count(), 0
-    for leaving in snapshot.traces():
-        directory = root / leaving.trace.type
+    for exported in snapshot.traces():
+        directory = root / exported.trace.type
         directory.mkdir(mode=0o700, exist_ok=True)
-        trace_id = leaving.trace.id
+        trace_id = exported.trace.id
         name = trace_id if is_safe_id(trace_id) else hash_of(trace_id)
-        text = _note(snapshot, leaving, is_obsidian=is_obsidian, with_embedding=with_embeddings)
+        text = _note(snapshot, exported, is_obsidian=is_obsidian, with_embedding=with_embeddings)
         _write(directory / f"{name}.md", text)
         written += 1
         if written % _REPORTED_EVERY == 0:
@@ -80,18 +86,18 @@ def write_notes(
     return written
 
 
-def _note(snapshot: Snapshot, leaving: Leaving, *, is_obsidian: bool, with_embedding: bool) -> str:
-    values = trace_values(leaving, with_embedding=with_embedding)
+def _note(snapshot: Snapshot, exported: ExportedTrace, *, is_obsidian: bool, with_embedding: bool) -> str:
+    values = trace_values(exported, with_embedding=with_embedding)
     for name in _TIMES:
         if name in values:
             values[name] = iso(values[name])
     content = values.pop("content")
-    edges = list(snapshot.edges_of(leaving.trace.id))
+    edges = list(snapshot.edges_of(exported.trace.id))
     if edges:
         values["edges"] = [_edge_of_note(edge) for edge in edges]
     if is_obsidian:
         related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner is None]
-        content = obsidian.decorated(content, leaving.trace.tags, related)
+        content = obsidian.decorated(content, exported.trace.tags, related)
     return join_note(values, content)
 
 
@@ -142,7 +148,7 @@ def notes_in(root: Path) -> Iterator[Path]:
                 yield Path(directory, name)
 
 
-def read_notes(root: Path, *, is_obsidian: bool, now_ms: int, pace: Pace) -> Iterator[Arrival]:
+def read_notes(root: Path, *, is_obsidian: bool, now_ms: int, pace: Pace) -> Iterator[ImportItem]:
     """All notes, each with its edges; then what is no trace.
 
     Raises:
@@ -158,24 +164,24 @@ def read_notes(root: Path, *, is_obsidian: bool, now_ms: int, pace: Pace) -> Ite
             yield from _read_edges(path, path.relative_to(root).as_posix(), now_ms=now_ms)
 
 
-def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Iterator[Arrival]:
+def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Iterator[ImportItem]:
     try:
         if path.is_symlink():
-            yield LeftOut(place, "it is a link to a file elsewhere; it was left out")
+            yield RefusedItem(place, "it is a link to a file elsewhere; it was left out")
             return
         status = path.stat()
         if status.st_size > _LARGEST_NOTE_BYTES:
-            yield LeftOut(place, "it is larger than 16 MB; it was left out")
+            yield RefusedItem(place, "it is larger than 16 MB; it was left out")
             return
-        text, encoding = decoded(path.read_bytes())
+        text, encoding = decode_text(path.read_bytes())
     except OSError as error:
-        yield LeftOut(place, f"it cannot be read ({error.strerror}); it was left out")
+        yield RefusedItem(place, f"it cannot be read ({error.strerror}); it was left out")
         return
     if encoding is not None:
-        yield Problem(place, f"it is not UTF-8; it was read as {encoding}")
+        yield ImportProblem(place, f"it is not UTF-8; it was read as {encoding}")
     note = split_note(text)
     if note.problem is not None:
-        yield Problem(place, f"{note.problem}; the note came in without it")
+        yield ImportProblem(place, f"{note.problem}; the note came in without it")
     values = _own_values(note, is_obsidian=is_obsidian)
     names: Sequence[str] = ()
     links: Sequence[str] = ()
@@ -186,25 +192,25 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
         if is_obsidian:
             values["tags"] = merge_tags(read_tags(values.get("tags")), obsidian.tags_in(content))
     if not values["content"].strip():
-        yield PassedOver()
+        yield SkippedItem()
         return
     try:
-        arrived, problems = read_trace(values, place, now_ms=now_ms)
+        imported, problems = read_trace(values, place, now_ms=now_ms)
     except Unreadable as error:
-        yield LeftOut(place, f"{error}; it was left out")
+        yield RefusedItem(place, f"{error}; it was left out")
         return
-    yield from (Problem(place, problem) for problem in problems)
-    yield PassedOver() if arrived is None else _called(arrived, names, links)
+    yield from (ImportProblem(place, problem) for problem in problems)
+    yield SkippedItem() if imported is None else _called(imported, names, links)
 
 
-def _called(arrived: ArrivedTrace, names: Sequence[str], links: Sequence[str]) -> ArrivedTrace:
-    return ArrivedTrace(
-        place=arrived.place,
-        trace=arrived.trace,
-        verbatim=arrived.verbatim,
-        archived_at_ms=arrived.archived_at_ms,
-        is_id_its_own=arrived.is_id_its_own,
-        names=(*names, arrived.trace.id),
+def _called(imported: ImportedTrace, names: Sequence[str], links: Sequence[str]) -> ImportedTrace:
+    return ImportedTrace(
+        place=imported.place,
+        trace=imported.trace,
+        verbatim=imported.verbatim,
+        archived_at_ms=imported.archived_at_ms,
+        is_id_its_own=imported.is_id_its_own,
+        names=(*names, imported.trace.id),
         links=tuple(links),
     )
 
@@ -268,10 +274,12 @@ def _names(note: Note, place: str) -> Sequence[str]:
     return (path.rsplit("/", 1)[-1], path, *aliases)
 
 
-def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[Arrival]:
+def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[ImportItem]:
     """The edges in the front matter of a note of ours; a file that cannot be read was told of before."""
     try:
-        text = "" if path.is_symlink() or path.stat().st_size > _LARGEST_NOTE_BYTES else decoded(path.read_bytes())[0]
+        text = (
+            "" if path.is_symlink() or path.stat().st_size > _LARGEST_NOTE_BYTES else decode_text(path.read_bytes())[0]
+        )
     except OSError:
         return
     if "\nedges:" not in text:
@@ -284,17 +292,17 @@ def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[Arrival]:
         yield from _edge(given, f"{place}, edges[{index}]", now_ms=now_ms, source=trace_id)
 
 
-def _edge(given: object, place: str, *, now_ms: int, source: str | None = None) -> Iterator[Arrival]:
+def _edge(given: object, place: str, *, now_ms: int, source: str | None = None) -> Iterator[ImportItem]:
     if not isinstance(given, Mapping):
-        yield LeftOut(place, "it is no object; it was left out")
+        yield RefusedItem(place, "it is no object; it was left out")
         return
     try:
         yield read_edge(given, place, now_ms=now_ms, source=source)
     except Unreadable as error:
-        yield LeftOut(place, f"{error}; it was left out")
+        yield RefusedItem(place, f"{error}; it was left out")
 
 
-def _read_records(path: Path, *, now_ms: int) -> Iterator[Arrival]:
+def _read_records(path: Path, *, now_ms: int) -> Iterator[ImportItem]:
     if not path.is_file():
         return
     kinds = {section: kind for kind, section in SECTIONS.items()}
@@ -308,9 +316,9 @@ def _read_records(path: Path, *, now_ms: int) -> Iterator[Arrival]:
                 elif name in kinds:
                     yield read_record(kinds[name], given, place)
             except (ValueError, AttributeError, TypeError, RecursionError):
-                yield LeftOut(place, "it is no JSON of ours; it was left out")
+                yield RefusedItem(place, "it is no JSON of ours; it was left out")
             except Unreadable as error:
-                yield LeftOut(place, f"{error}; it was left out")
+                yield RefusedItem(place, f"{error}; it was left out")
 
 
 # ---- the front matter ------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from gateway.traces.trace import (
     TraceType,
     new_trace_id,
 )
-from gateway.traces.transfer.import_records import ArrivedEdge, ArrivedRecord, ArrivedTrace, RecordKind
+from gateway.traces.transfer.import_records import ImportedEdge, ImportedRecord, ImportedTrace, RecordKind
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
 _LONGEST_MS = 1e18
@@ -53,7 +53,7 @@ def is_safe_id(trace_id: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class ExportedTrace:
     """A trace that leaves, with the text from before it was shortened."""
 
     trace: Trace
@@ -61,9 +61,9 @@ class Leaving:
     archived_at_ms: int | None = None
 
 
-def trace_values(leaving: Leaving, *, with_embedding: bool) -> dict[str, Any]:
+def trace_values(exported: ExportedTrace, *, with_embedding: bool) -> dict[str, Any]:
     """All fields of a trace; what is not known is left out."""
-    trace = leaving.trace
+    trace = exported.trace
     values: dict[str, Any] = {
         "id": trace.id,
         "type": trace.type,
@@ -86,8 +86,8 @@ def trace_values(leaving: Leaving, *, with_embedding: bool) -> dict[str, Any]:
         "speaker": trace.speaker,
         "conversation": trace.conversation,
         "position": trace.position,
-        "verbatimContent": leaving.verbatim,
-        "archivedAt": leaving.archived_at_ms,
+        "verbatimContent": exported.verbatim,
+        "archivedAt": exported.archived_at_ms,
     }
     values |= {name: value for name, value in if_known.items() if value is not None}
     if with_embedding and trace.embedding is not None:
@@ -157,7 +157,7 @@ class Values:
         return {}
 
 
-def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> tuple[ArrivedTrace | None, Sequence[str]]:
+def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> tuple[ImportedTrace | None, Sequence[str]]:
     """The trace that the values make, and what was not right about them; None for one that was deleted.
 
     Raises:
@@ -199,17 +199,17 @@ def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> tuple[Ar
         embedding_model=embedding_model,
     )
     verbatim = values.text("verbatimContent", "verbatim_content")
-    arrived = ArrivedTrace(
+    imported = ImportedTrace(
         place=place,
         trace=trace,
         verbatim=verbatim,
         archived_at_ms=None if verbatim is None else values.time_ms(now_ms, "archivedAt", "archived_at"),
         is_id_its_own=is_id_its_own,
     )
-    return arrived, values.problems
+    return imported, values.problems
 
 
-def read_edge(given: Mapping[str, Any], place: str, *, now_ms: int, source: str | None = None) -> ArrivedEdge:
+def read_edge(given: Mapping[str, Any], place: str, *, now_ms: int, source: str | None = None) -> ImportedEdge:
     """The edge that the values make.
 
     Args:
@@ -229,7 +229,7 @@ def read_edge(given: Mapping[str, Any], place: str, *, now_ms: int, source: str 
     metadata = values.mapping("metadata")
     if values.get("bidirectional") in (True, 1):
         metadata["bidirectional"] = True
-    return ArrivedEdge(
+    return ImportedEdge(
         place=place,
         source=start,
         target=end,
@@ -241,7 +241,7 @@ def read_edge(given: Mapping[str, Any], place: str, *, now_ms: int, source: str 
     )
 
 
-def read_record(kind: RecordKind, given: Mapping[str, Any], place: str) -> ArrivedRecord:
+def read_record(kind: RecordKind, given: Mapping[str, Any], place: str) -> ImportedRecord:
     """A node, document, conversation or message, kept as it is.
 
     Raises:
@@ -252,7 +252,7 @@ def read_record(kind: RecordKind, given: Mapping[str, Any], place: str) -> Arriv
     if record_id is None:
         raise Unreadable("it has no id")
     body = {name: value for name, value in plain(given).items() if name not in ("ownerScope", "ownerId")}
-    return ArrivedRecord(place=place, kind=kind, id=record_id, owner=_record_owner(values), body=body)
+    return ImportedRecord(place=place, kind=kind, id=record_id, owner=_record_owner(values), body=body)
 
 
 def read_tags(given: object) -> tuple[str, ...]:

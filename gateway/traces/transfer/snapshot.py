@@ -16,7 +16,7 @@ from gateway.traces.search_words import register_functions
 from gateway.traces.trace import Owner
 from gateway.traces.transfer.bounds import Bounds, owner_clause
 from gateway.traces.transfer.import_records import RecordKind
-from gateway.traces.transfer.serialization import Leaving
+from gateway.traces.transfer.serialization import ExportedTrace
 
 SECTIONS: Mapping[RecordKind, str] = {
     "node": "nodes",
@@ -91,12 +91,12 @@ class Snapshot:
         sql = _COUNT.format(owners=owner_clause(self._numbers))
         return int(self._connection.execute(sql).fetchone()[0])
 
-    def traces(self) -> Iterator[Leaving]:
+    def traces(self) -> Iterator[ExportedTrace]:
         """All traces, in the order in which they were made."""
         # The plus keeps SQLite from the index of the owner: it would have to sort all rows again, in memory.
         sql = _TRACES.format(owners=owner_clause(self._numbers, "+owner"))
         for row in self._connection.execute(sql):
-            yield Leaving(trace=from_row(row), verbatim=row["verbatim"], archived_at_ms=row["archived_at"])
+            yield ExportedTrace(trace=from_row(row), verbatim=row["verbatim"], archived_at_ms=row["archived_at"])
 
     def edges(self) -> Iterator[KeptEdge]:
         """All edges, at whatever they begin."""

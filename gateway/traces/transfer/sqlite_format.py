@@ -20,19 +20,19 @@ from gateway.traces.search_words import register_functions
 from gateway.traces.trace import SCOPES, Owner, hash_of
 from gateway.traces.transfer.bounds import Everything
 from gateway.traces.transfer.import_records import (
-    Arrival,
-    ArrivedEdge,
-    ArrivedRecord,
-    BrokenOff,
-    LeftOut,
-    PassedOver,
-    Problem,
+    ImportedEdge,
+    ImportedRecord,
+    ImportItem,
+    ImportProblem,
     Progress,
     RecordKind,
+    RefusedItem,
+    SkippedItem,
+    UnreadableRest,
 )
-from gateway.traces.transfer.pace import Pace, TooSlow
 from gateway.traces.transfer.serialization import Unreadable, plain, read_edge, read_record, read_trace
 from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot, node_end
+from gateway.traces.transfer.source import Pace, TooSlow
 
 LARGEST_ROW_BYTES = 64 * 1024 * 1024
 _REPORTED_EVERY = 500
@@ -91,10 +91,10 @@ def write_sqlite(snapshot: Snapshot, target: Path, *, progress: Progress) -> int
     migrate(target, prepare=register_functions, steps=migrations("gateway.traces"))
     with contextlib.closing(connect(target, prepare=register_functions)) as copy:
         copy.execute("BEGIN")
-        for written, leaving in enumerate(snapshot.traces(), 1):
-            insert(copy, leaving.trace)
-            if leaving.verbatim is not None:
-                values = (leaving.trace.id, leaving.verbatim, hash_of(leaving.verbatim), leaving.archived_at_ms)
+        for written, exported in enumerate(snapshot.traces(), 1):
+            insert(copy, exported.trace)
+            if exported.verbatim is not None:
+                values = (exported.trace.id, exported.verbatim, hash_of(exported.verbatim), exported.archived_at_ms)
                 copy.execute(_ARCHIVE, values)
             if written % _REPORTED_EVERY == 0:
                 progress(written, total)
@@ -130,7 +130,7 @@ def _finish(copy: sqlite3.Connection, progress: Progress) -> int:
 # ---- in -------------------------------------------------------------------------------------------------------------
 
 
-def read_sqlite(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> Iterator[Arrival]:
+def read_sqlite(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> Iterator[ImportItem]:
     """All that a trace store holds, ours or AgentOS's. Hidden traces are passed over.
 
     Raises:
@@ -150,10 +150,10 @@ def read_sqlite(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> I
     except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # all but the first: rows that we never wrote
         if pace.is_given_up:
             raise TooSlow from error
-        yield BrokenOff("", f"the database cannot be read any further ({error}); what came before is in")
+        yield UnreadableRest("", f"the database cannot be read any further ({error}); what came before is in")
 
 
-def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: Progress) -> Iterator[Arrival]:
+def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: Progress) -> Iterator[ImportItem]:
     tables = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if {"traces", "owners", "archive", "edges", "records"} <= tables:
         newest = migrations("gateway.traces")[-1].version
@@ -175,34 +175,34 @@ def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: 
 
 def _traces(
     connection: sqlite3.Connection, sql: str, table: str, *, now_ms: int, progress: Progress
-) -> Iterator[Arrival]:
+) -> Iterator[ImportItem]:
     total = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 (a constant)
     for index, row in enumerate(connection.execute(sql), 1):
         values = dict(row)
         place = f"{table} {values.get('id')}"
         try:
-            arrived, problems = read_trace(values, place, now_ms=now_ms)
+            imported, problems = read_trace(values, place, now_ms=now_ms)
         except Unreadable as error:
-            yield LeftOut(place, f"{error}; it was left out")
+            yield RefusedItem(place, f"{error}; it was left out")
             continue
-        yield from (Problem(place, problem) for problem in problems)
-        yield PassedOver() if arrived is None else arrived
+        yield from (ImportProblem(place, problem) for problem in problems)
+        yield SkippedItem() if imported is None else imported
         if index % _REPORTED_EVERY == 0:
             progress(index, total)
     progress(total, total)
 
 
-def _own_rest(connection: sqlite3.Connection) -> Iterator[Arrival]:
+def _own_rest(connection: sqlite3.Connection) -> Iterator[ImportItem]:
     snapshot = Snapshot(connection, Everything())
     for kind, name in SECTIONS.items():
         for record in snapshot.records(kind):
             place = f"{name} {record.id}"
             if record.owner.kind not in SCOPES:  # other programs may write other kinds
-                yield LeftOut(place, f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out")
+                yield RefusedItem(place, f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out")
             else:
-                yield ArrivedRecord(place=place, kind=kind, id=record.id, owner=record.owner, body=record.body)
+                yield ImportedRecord(place=place, kind=kind, id=record.id, owner=record.owner, body=record.body)
     for edge in snapshot.edges():
-        yield ArrivedEdge(
+        yield ImportedEdge(
             place=f"edge {edge.source}",
             source=edge.source,
             target=edge.target,
@@ -214,20 +214,20 @@ def _own_rest(connection: sqlite3.Connection) -> Iterator[Arrival]:
         )
 
 
-def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKind) -> Iterator[Arrival]:
+def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKind) -> Iterator[ImportItem]:
     for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 (one of ours)
         values: dict[str, Any] = plain(dict(row))
         try:
             yield read_record(kind, values, f"{table} {values.get('id')}")
         except Unreadable as error:
-            yield LeftOut(table, f"{error}; it was left out")
+            yield RefusedItem(table, f"{error}; it was left out")
 
 
-def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[Arrival]:
+def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[ImportItem]:
     for row in connection.execute("SELECT * FROM knowledge_edges"):
         values: dict[str, Any] = plain(dict(row))
         place = f"knowledge_edges {values.get('id')}"
         try:
             yield read_edge(values, place, now_ms=now_ms)
         except Unreadable as error:
-            yield LeftOut(place, f"{error}; it was left out")
+            yield RefusedItem(place, f"{error}; it was left out")

@@ -27,6 +27,8 @@ def precondition_failed() -> Answers:
     }
 
 
+NOT_KEPT = {"cache-control": "no-store"}
+"""Headers of an answer that must not be kept for a repeated request: it holds a secret, or names an erased person."""
 NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-None-Match`."}}
 
 _STATUS = {

@@ -23,6 +23,7 @@ from gateway.web.api import (
     PATH,
     chat,
     deliveries,
+    keys,
     memory,
     people,
     personalities,
@@ -49,6 +50,7 @@ _TAGS = {
     "personalities": "Roles of the agent.",
     "deliveries": "Messages and replies that wait or failed.",
     "system": "Health, usage, configuration.",
+    "keys": "Keys of this API.",
 }
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
@@ -143,6 +145,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         deliveries.router,
         personalities.router,
         system.router,
+        keys.router,
         _about_itself(app),
     )
     for router in app.state.routers:

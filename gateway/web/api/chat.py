@@ -11,7 +11,7 @@ from gateway.sdk.models.chat import AcceptedMessage, Command, ConversationName, 
 from gateway.services.caller import Caller
 from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import Answers, problems
-from gateway.web.api.direct_chat import MAX_LAST, place_of
+from gateway.web.api.direct_chat import Last, SessionId, place_of
 from gateway.web.api.events import PLACE, EventStreamResponse, framed
 
 router = APIRouter(prefix="/chat", tags=["chat"])
@@ -64,19 +64,13 @@ async def events(
     *,
     caller: Reader,
     services: WithServices,
-    session: Annotated[
-        str | None, Query(min_length=1, max_length=64, description="Its id, from `/chat/messages`.")
-    ] = None,
+    session: Annotated[SessionId | None, Query(description="Its id, from `/chat/messages`.")] = None,
     conversation: Annotated[
         ConversationName | None, Query(description="In place of `session`: the caller's conversation of this name.")
     ] = None,
     last: Annotated[
-        int | None,
-        Query(
-            ge=0,
-            le=MAX_LAST,
-            description="Begin with so many of the newest messages, where `Last-Event-ID` does not say where.",
-        ),
+        Last | None,
+        Query(description="Begin with so many of the newest messages, where `Last-Event-ID` does not say where."),
     ] = None,
     last_event_id: LastEventId = None,
 ) -> Response:

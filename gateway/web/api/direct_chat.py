@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette._utils import get_route_path
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import EthosError
-from gateway.sdk.models.chat import Command, SendMessage
+from gateway.sdk.models.chat import Command, ConversationName, SendMessage
 from gateway.services.caller import Caller
 from gateway.services.chat import ChatService
 from gateway.web.api.events import PLACE, EventStreamResponse, framed
@@ -34,8 +35,20 @@ COMMANDS = "/chat/commands"
 MAX_LAST = 5_000
 """With so many of the newest messages a stream may begin."""
 _JSON = "application/json"
-_NAMES = frozenset({"session", "conversation", "last"})
 _COMMANDS: TypeAdapter[list[Command]] = TypeAdapter(list[Command])
+
+SessionId = Annotated[str, Field(min_length=1, max_length=64)]
+Last = Annotated[int, Field(ge=0, le=MAX_LAST)]
+
+
+class EventsQuery(BaseModel):
+    """What a stream of events is asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    session: SessionId | None = None
+    conversation: ConversationName | None = None
+    last: Last | None = None
 
 
 class DirectChat:
@@ -80,39 +93,25 @@ class DirectChat:
 
     def _events(self, scope: Scope, caller: Caller) -> Awaitable[Response] | None:
         """None: the routes say what is wrong with it."""
-        asked = QueryParams(scope["query_string"])
-        names = [name for name, _ in asked.multi_items()]
+        pairs = QueryParams(scope["query_string"]).multi_items()
         after = Headers(scope=scope).get("last-event-id")
-        last = asked.get("last")
-        is_plain = (
-            len(names) == len({*names})
-            and _NAMES.issuperset(names)
-            and ("session" in names) != ("conversation" in names)
-            and all(1 <= len(value) <= 100 for value in asked.values())
-            and (after is None or PLACE.fullmatch(after) is not None)
-            and (last is None or (PLACE.fullmatch(last) is not None and int(last) <= MAX_LAST))
-        )
-        if not is_plain:
+        if len(pairs) != len(dict(pairs)) or (after is not None and PLACE.fullmatch(after) is None):
             return None
-        return self._stream(
-            caller,
-            asked.get("session"),
-            asked.get("conversation"),
-            after=place_of(after, last),
-            last=None if last is None else int(last),
-        )
+        try:
+            return self._stream(caller, EventsQuery.model_validate(dict(pairs)), after)
+        except ValidationError:
+            return None
 
-    async def _stream(
-        self, caller: Caller, session: str | None, conversation: str | None, *, after: int | None, last: int | None
-    ) -> Response:
-        found = await self._chat.events(caller, session, conversation, after=after, last=last)
+    async def _stream(self, caller: Caller, asked: EventsQuery, after: str | None) -> Response:
+        place = place_of(after, asked.last)
+        found = await self._chat.events(caller, asked.session, asked.conversation, after=place, last=asked.last)
         return EventStreamResponse(framed(found, partial(self._is_in_force, caller)))
 
     async def _commands(self) -> Response:
         return Response(_COMMANDS.dump_json(await self._chat.commands(), by_alias=True), media_type=_JSON)
 
 
-def place_of(last_event_id: str | None, last: object | None) -> int | None:
+def place_of(last_event_id: str | None, last: int | None) -> int | None:
     """Behind which place a stream begins; None: with the newest messages. Without either it begins at the beginning."""
     if last_event_id is not None:
         return int(last_event_id)

@@ -1,7 +1,7 @@
 """Server-sent events (WHATWG HTML, section 9.2) from what a service tells.
 
-An event of the log has its place as `id`, so a reader that comes again with `Last-Event-ID` goes on behind it and
-misses nothing. What is shown in passing has none.
+A message of the log has its place as `id`, and so has `live`: a reader that comes again with `Last-Event-ID` goes on
+behind it and misses nothing. What is shown in passing has none.
 """
 
 from __future__ import annotations

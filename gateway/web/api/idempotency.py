@@ -1,7 +1,8 @@
 """Writes that may be repeated: the same `Idempotency-Key` gets the same answer, and nothing is done twice.
 
 As the IETF's draft-ietf-httpapi-idempotency-key-header has it: another request with the same key is 422, one that comes
-while the first is being answered is 409. An answer with status 500 and above is not kept: it may be tried again.
+while the first is being answered is 409. An answer with status 500 and above is not kept: it may be tried again. Nor is
+one that says `no-store`, because it holds a secret or names an erased person: such a write is done again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.services.caller import Caller
-from gateway.store.idempotency import Answered, Begun
+from gateway.store.idempotency import RequestState, StoredAnswer
 from gateway.web.api.problems import IN_PROGRESS, problem, problem_of_status, unauthenticated
 from gateway.web.auth import CALLER
 
@@ -36,10 +37,10 @@ _KEPT_HEADERS = ("content-type", "etag", "location")
 class RequestStore(Protocol):
     """Where answers are kept; see `SqliteIdempotency`."""
 
-    async def begin(self, caller: str, key: str, request_hash: bytes) -> Begun:
+    async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         """Claim the key for this request, or learn what became of it."""
 
-    async def end(self, caller: str, key: str, answer: Answered | None) -> None:
+    async def end(self, caller: str, key: str, answer: StoredAnswer | None) -> None:
         """Keep the answer; None: it failed, and may be tried again."""
 
 
@@ -91,7 +92,7 @@ class IdempotentWrites:
     async def _once(self, name: tuple[str, str], body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         begun = await self._store.begin(*name, _hash(scope, body))
         match begun:
-            case Answered():
+            case StoredAnswer():
                 await _replay(begun)(scope, receive, send)
             case "other request":
                 await problem_of_status(422, "This Idempotency-Key was used for another request; take a new one.")(
@@ -118,6 +119,7 @@ class _Recorder:
         self._body = bytearray()
         self._is_whole = False
         self._is_broken_off = False
+        self._is_to_be_kept = True
 
     def listening(self, receive: Receive) -> Receive:
         """Hear on the way whether the client goes away before its request is whole."""
@@ -133,16 +135,19 @@ class _Recorder:
         return listen
 
     @property
-    def answer(self) -> Answered | None:
-        """The answer; None where it or its request is not whole, where it is too large, or a failure of ours."""
-        if self._is_broken_off or not self._is_whole or self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
+    def answer(self) -> StoredAnswer | None:
+        """The answer; None where it or its request is not whole, not to be kept, too large, or a failure of ours."""
+        if self._is_broken_off or not self._is_whole or not self._is_to_be_kept:
             return None
-        return Answered(status=self._status, headers=json.dumps(self._headers), body=bytes(self._body))
+        if self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
+            return None
+        return StoredAnswer(status=self._status, headers=json.dumps(self._headers), body=bytes(self._body))
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = MutableHeaders(scope=message)
+            self._is_to_be_kept = headers.get("cache-control") != "no-store"
             self._headers = [(name, headers[name]) for name in _KEPT_HEADERS if name in headers]
         elif message["type"] == "http.response.body":
             self._body += message.get("body", b"")
@@ -187,7 +192,7 @@ def _hash(scope: Scope, body: bytes) -> bytes:
     return whole.digest()
 
 
-def _replay(answered: Answered) -> Response:
+def _replay(answered: StoredAnswer) -> Response:
     response = Response(answered.body, status_code=answered.status)
     for name, value in json.loads(answered.headers):
         response.headers[name] = value

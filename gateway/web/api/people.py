@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Response
 from starlette.responses import StreamingResponse
 
 from gateway.sdk.models.people import (
@@ -13,19 +13,22 @@ from gateway.sdk.models.people import (
     CreateLink,
     ErasePerson,
     Erasure,
+    ErasurePlan,
+    ErasureState,
     Link,
     LinkResult,
+    OwnerCode,
     PairingDecision,
     PairingRequest,
     Person,
     RefusePairing,
     SetRole,
 )
-from gateway.sdk.models.schema import USER_PATTERN, Page
+from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
 from gateway.services.people import Place, place_of_person
 from gateway.web.api.access import WithServices, requires
-from gateway.web.api.answers import problems
+from gateway.web.api.answers import NOT_KEPT, problems
 from gateway.web.api.paging import Cursor, Limit, cursor_of, no_page, place_of
 from gateway.web.downloads import ZIP, download
 
@@ -33,10 +36,8 @@ router = APIRouter(prefix="/people", tags=["people"])
 
 Reader = Annotated[Caller, Depends(requires("people:read"))]
 Writer = Annotated[Caller, Depends(requires("people:write"))]
-Who = Annotated[
-    str,
-    Path(pattern=USER_PATTERN, max_length=512, description="A user id, or an account, `kind:id`, in URL encoding."),
-]
+Operator = Annotated[Caller, Depends(requires("operator"))]
+Who = Annotated[str, Path(max_length=512, description="A user id, or an account, `kind:id`, in URL encoding.")]
 _NO_USER = problems(not_found="There is no such user.")
 _NOT_NOW = problems(not_found="There is no such user.", not_possible="It would leave the gateway no owner.")
 _NOT_WAITING = problems(not_found="There is no pending request with that code or account.")
@@ -80,6 +81,13 @@ async def refuse(caller: Writer, services: WithServices, body: RefusePairing) ->
     return await services.pairing.refuse(caller, body.who)
 
 
+@router.post("/owner-code", summary="Make a code for an owner", name="owner_code")
+async def owner_code(caller: Operator, services: WithServices, response: Response) -> OwnerCode:
+    """Make a code: the account that sends it to the agent becomes an owner. A new code ends an earlier one."""
+    response.headers.update(NOT_KEPT)
+    return await services.pairing.owner_code(caller)
+
+
 # ---- who is whom ----------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +116,28 @@ async def unlink(
 ) -> Link:
     """Undo a link, however old it is. Both sides are told."""
     return await services.people.unlink(caller, link)
+
+
+# ---- what is erased -------------------------------------------------------------------------------------------------
+
+
+@router.get(
+    "/erasures/{erasure}",
+    responses=problems(not_found="There is no such erasure."),
+    summary="Get an erasure",
+    name="erasure",
+)
+async def erasure(
+    caller: Writer, services: WithServices, erasure: Annotated[str, Path(max_length=64, description="Its id.")]
+) -> ErasureState:
+    """Say how far an erasure is. The answer waits up to 20 seconds for its end."""
+    return await services.personal.erasure(caller, erasure)
+
+
+@router.get("/{user}/erasure", responses=_NOT_NOW, summary="Preview an erasure", name="erasure_plan")
+async def erasure_plan(caller: Operator, services: WithServices, user: Who) -> ErasurePlan:
+    """What an erasure would delete, and what it would leave to the operator. The account may belong to no user."""
+    return await services.personal.erasure_plan(caller, user)
 
 
 # ---- one person -----------------------------------------------------------------------------------------------------
@@ -146,8 +176,9 @@ async def export(caller: Reader, services: WithServices, user: Who) -> Streaming
 
 
 @router.post("/{user}/erase", responses=_NOT_NOW, summary="Erase a person")
-async def erase(caller: Writer, services: WithServices, user: Who, body: ErasePerson) -> Erasure:
+async def erase(caller: Writer, services: WithServices, response: Response, user: Who, body: ErasePerson) -> Erasure:
     """Erase everything that is kept about a person, for good. The account may belong to no user."""
+    response.headers.update(NOT_KEPT)  # it names the person
     return await services.personal.erase(caller, user, confirmed=body.confirm)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.sessions import ForkSession, Session, Transcript, UpdateSession
+from gateway.sdk.models.sessions import ForkSession, FoundMessage, Session, Transcript, UpdateSession
 from gateway.services.caller import Caller
 from gateway.services.sessions import SessionQuery
 from gateway.web.api.access import WithServices, requires
@@ -56,6 +56,19 @@ async def list_(
     else:
         found, rest = await services.sessions.search(caller, words, asked, limit=limit, after=after)
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of(kind, rest))
+
+
+@router.get("/messages", responses=_NO_USER, summary="Search messages", name="search")
+async def search(
+    *,
+    caller: Reader,
+    services: WithServices,
+    words: Annotated[str, Query(alias="q", min_length=1, max_length=1000, description="As for sessions.")],
+    user: UserParam = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many.")] = 20,
+) -> Page[FoundMessage]:
+    """Messages that have all the words, the best match first, in one page."""
+    return Page(items=tuple(await services.sessions.passages(caller, words, user, limit=limit)))
 
 
 @router.get("/{session}", responses=_NO_SESSION, summary="Get a session")

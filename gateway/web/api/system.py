@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.system import ChannelHealth, Health, Settings, Usage
+from gateway.sdk.models.system import ChannelHealth, ForgetOld, Forgotten, Health, Reloaded, Settings, Usage
 from gateway.services.caller import Caller
 from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
@@ -16,6 +16,7 @@ from gateway.web.api.naming import UserParam
 router = APIRouter(prefix="/system", tags=["system"])
 
 Reader = Annotated[Caller, Depends(requires("system:read"))]
+Operator = Annotated[Caller, Depends(requires("operator"))]
 
 
 @router.get("/health", summary="Get the health")
@@ -48,3 +49,15 @@ async def usage(
 async def config(caller: Reader, services: WithServices) -> Settings:
     """The configuration in force, without its secrets."""
     return await services.system.settings(caller)
+
+
+@router.post("/reload", summary="Reload the configuration")
+async def reload(caller: Operator, services: WithServices) -> Reloaded:
+    """Read the configuration again. The status is 200 also where there are `problems`, and nothing was taken over."""
+    return await services.system.reload(caller)
+
+
+@router.post("/retention", summary="Delete old data")
+async def forget_old(caller: Operator, services: WithServices, body: ForgetOld) -> Page[Forgotten]:
+    """Delete what is older than the configuration allows, as the gateway does once a day, or only count it."""
+    return Page(items=tuple(await services.system.forget_old(caller, is_dry_run=body.is_dry_run)))

@@ -21,6 +21,7 @@ from gateway.sdk.models.traces import (
     ImportFormat,
     ImportReport,
     MergeTraces,
+    Recalled,
     ScopeKind,
     StrengthCurve,
     Tag,
@@ -35,6 +36,7 @@ from gateway.services.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, F
 from gateway.services.uploads import Transfer
 from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
+from gateway.web.api.naming import PersonalityParam, UserParam
 from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of
 from gateway.web.downloads import Download
 
@@ -99,6 +101,20 @@ async def search(
     return Page(items=tuple(items), next_cursor=None if rest is None else cursor_of("traces", (rest,)))
 
 
+@router.get("/recalled", responses=_NO_USER, summary="Recall traces")
+async def recall(
+    *,
+    caller: Reader,
+    services: WithServices,
+    q: Annotated[str, Query(min_length=1, max_length=2_000, description="The question; as for a search.")],
+    user: UserParam = None,
+    personality: PersonalityParam = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_RANKED, description="At most so many.")] = 10,
+) -> Recalled:
+    """What a personality finds for a question of a person, and why; the best match first."""
+    return await services.traces.recall(caller, q.strip(), user=user, personality=personality, limit=limit)
+
+
 @router.post("", status_code=201, responses=_NO_USER, summary="Add a trace")
 async def add(caller: Writer, services: WithServices, body: AddTrace) -> Trace:
     """Remember a fact. If the same owner has it with the same type already, the tags are added."""
@@ -116,9 +132,14 @@ async def merge(caller: Writer, services: WithServices, body: MergeTraces) -> Tr
 
 
 @router.post("/consolidate", responses=_OFF, summary="Consolidate traces")
-async def consolidate(caller: Writer, services: WithServices) -> ConsolidationResult:
+async def consolidate(
+    *,
+    caller: Writer,
+    services: WithServices,
+    derive: Annotated[bool, Query(description="Ask a model for insights, where one is configured.")] = True,
+) -> ConsolidationResult:
     """Prune, merge, link, derive and compact now, what the caller may change. Answers when it is done."""
-    return await services.traces.consolidate(caller)
+    return await services.traces.consolidate(caller, derives=derive)
 
 
 @router.get("/consolidations", responses=_OFF, summary="List consolidations")
@@ -152,12 +173,16 @@ async def import_(
     format: Annotated[ImportFormat, Query(description="`auto` looks into the file.")] = "auto",  # noqa: A002 (its name on the wire)
     user: OfUser = None,
     dry_run: Annotated[bool, Query(alias="dryRun", description="Say what would happen, and change nothing.")] = False,
+    dedup: Annotated[bool, Query(description="Skip what is known.")] = True,
 ) -> ImportReport:
-    """Import the file that is the body. What is known is skipped, so it may be sent again."""
+    """Import the file that is the body. What is known is skipped, so it may be sent again.
+
+    The operator at the machine may send a file of any size, and also while the trace memory is off.
+    """
     transfer = services.trace_transfer
-    upload = await _received(transfer, name, request)
+    upload = await _received(transfer, caller, name, request)
     try:
-        return await transfer.import_file(caller, upload, form=format, user=user, is_dry_run=dry_run)
+        return await transfer.import_file(caller, upload, form=format, user=user, is_dry_run=dry_run, dedup=dedup)
     finally:
         await transfer.discard(upload)
 
@@ -241,8 +266,8 @@ def _number(place: Place | None) -> int | None:
     return place[0] if place is not None and isinstance(place[0], int) else None
 
 
-async def _received(transfer: TraceTransferService, name: str, request: Request) -> Transfer:
-    incoming = await transfer.receive(name)
+async def _received(transfer: TraceTransferService, caller: Caller, name: str, request: Request) -> Transfer:
+    incoming = await transfer.receive(caller, name)
     try:
         async for chunk in request.stream():
             await incoming.write(chunk)

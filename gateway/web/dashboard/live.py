@@ -33,7 +33,7 @@ LINGER_S = 30.0
 _OF_WORK: Mapping[str, tuple[str, ...]] = {
     "inbox.accept": ("messages", "deliveries", "channels"),
     "turn": ("messages", "deliveries", "channels", "people", "usage", "memory", "traces"),
-    "turn.bury": ("deliveries", "channels"),
+    "turn.dead_letter": ("deliveries", "channels"),
     "outbox.send": ("messages", "deliveries", "channels"),
     "memory.sync": ("memory",),
     "memory.ingest": ("traces", "usage"),

@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
 from gateway.config import LiveConfig
-from gateway.config.changes import Reloaded
 from gateway.domain.personalities import Personalities
+from gateway.sdk.models.system import Reloaded
 from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices

@@ -74,7 +74,7 @@ def answered(
         (answered(401), TransientSendError),
         (answered(403, 50013), PermanentSendError),
         (answered(404, 10003), PermanentSendError),
-        (answered(404, 10008), errors.Gone),
+        (answered(404, 10008), errors.MessageGone),
         (answered(404, 10015), errors.InteractionExpired),
         (answered(404, 10062), errors.InteractionExpired),
         (answered(401, 50027), errors.InteractionExpired),

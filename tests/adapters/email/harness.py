@@ -355,7 +355,7 @@ class EmailHarness:
         self.conversation = ConversationRef(
             channel=CHANNEL,
             conversation=self.person.address,
-            thread=Threads(b"", self.bot).of(self.person.address, (), (self.root,), ""),
+            thread=Threads(b"", self.bot).thread_of(self.person.address, (), (self.root,), ""),
         )
 
     async def start(self) -> None:

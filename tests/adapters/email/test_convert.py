@@ -73,7 +73,7 @@ def test_a_reply_from_gmail() -> None:
     assert message.sent_at == datetime(2026, 11, 20, 10, tzinfo=UTC)
     assert message.is_direct
     assert message.command is None
-    assert message.conversation.thread == THREADS.of("ada@example.org", (), ("<CAroot@mail.gmail.com>",), "")
+    assert message.conversation.thread == THREADS.thread_of("ada@example.org", (), ("<CAroot@mail.gmail.com>",), "")
 
 
 def test_a_reply_from_outlook_in_html_with_a_file_and_a_hidden_text() -> None:

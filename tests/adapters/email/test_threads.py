@@ -14,7 +14,7 @@ ROOT, OTHER = "<root@example.org>", "<other@example.org>"
 
 
 def thread_of(references: list[str], *, person: str = ADA, to: str = "bot@example.net", own: str = "<own@x>") -> str:
-    return THREADS.of(person, [to], references, own)
+    return THREADS.thread_of(person, [to], references, own)
 
 
 def test_a_first_mail_begins_a_thread_and_answers_in_it_refer_to_it() -> None:

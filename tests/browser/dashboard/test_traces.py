@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 ON = {"traces": {"enabled": True}}
 
 
-def brain_of(desk: Desk) -> TraceStore:
+def trace_store_of(desk: Desk) -> TraceStore:
     assert desk.gateway.trace_store is not None
     return desk.gateway.trace_store
 
@@ -30,12 +30,12 @@ async def with_traces(open_desk: Open, *contents: str) -> tuple[Desk, list[Trace
     """A gateway in which Ada has said something, and these facts of hers."""
     desk = await open_desk(None, memory=ON)
     ada = await desk.gateway.identities.resolve("mail:ada@example.org", "Ada")
-    now = brain_of(desk).now()
+    now = trace_store_of(desk).now()
     traces = [
         Trace(content=content, owner=Owner("user", ada), created_at=now, last_accessed_at=now - timedelta(days=3))
         for content in contents
     ]
-    await fill(brain_of(desk), Held(traces))
+    await fill(trace_store_of(desk), Held(traces))
     return desk, traces
 
 
@@ -74,7 +74,7 @@ async def test_one_trace_shows_its_curve_and_its_links_and_is_edited_with_undo(o
     edges = [
         (traces[0].id, each.id, "co_activated", 0.1 * number, "{}", 0) for number, each in enumerate(traces[1:], 1)
     ]
-    await fill(brain_of(desk), Held([], edges))
+    await fill(trace_store_of(desk), Held([], edges))
     page = await desk.open("/traces")
     await page.get_by_role("link", name="fact 0 about tea").click()
     await expect(page.get_by_role("img", name="if it is never used")).to_be_visible()

@@ -13,16 +13,16 @@ from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Purpose
 from gateway.agent.offline.model import OfflineModel
 from gateway.traces.ingest import Exchange, Fact, extract
 from gateway.traces.llm_prompts import gist_by, insight_by
-from gateway.traces.personality_traits import IngestRules, modulated
+from gateway.traces.personality_traits import IngestRules, apply_traits
 from gateway.traces.trace import Owner, Trace
 
 RULES = IngestRules()
-ALL = modulated(RULES, {"openness": 0.9, "conscientiousness": 0.9})
+ALL = apply_traits(RULES, {"openness": 0.9, "conscientiousness": 0.9})
 
 
 async def facts_in(asked: str, rules: IngestRules = RULES) -> list[Fact]:
     exchange = Exchange(asked=asked, answered="I like answers.", at=datetime(2026, 11, 20, tzinfo=UTC))
-    found, _ = await extract(OfflineModel(), exchange, rules)
+    found = await extract(OfflineModel(), exchange, rules)
     return list(found)
 
 

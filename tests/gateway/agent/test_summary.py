@@ -97,7 +97,7 @@ def test_what_is_no_transcript_is_not_read_as_one(text: str) -> None:
 
 async def test_a_summary_that_is_empty_missing_or_refused_is_an_error() -> None:
     for model in (ScriptedModel(" \n"), ScriptedModel("Half", is_cut=True)):
-        with pytest.raises(ModelRefused, match="wrote no summary"):
+        with pytest.raises(ModelRefused, match=r"wrote no summary|gave no answer"):
             await summarize(model, spender=ADA, earlier="", messages=[message("Hello.")])
     with pytest.raises(ModelUnavailable):
         await summarize(

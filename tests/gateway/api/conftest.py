@@ -20,11 +20,12 @@ OPERATOR = operator("test")
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    """With the default channels, the offline model, and Ada."""
+    """With the gateway's own channel, and the offline model."""
     home = tmp_path / "home"
     prepare_home(home)
     (home / "config.yaml").write_text("web: {port: 0}\n", encoding="utf-8")
-    async with Gateway(home, load_config(home=home).config, only={"web"}) as running:
+    async with Gateway(home, load_config(home=home).config, only=()) as running:
+        await running.identities.resolve("local:operator", "Operator")
         stop = asyncio.Event()
         serving = asyncio.create_task(running.run(stop))
         await asyncio.wait_for(running.is_serving.wait(), WAIT_S)
@@ -36,7 +37,6 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 @pytest.fixture
 def client_with(gateway: Gateway) -> Callable[[str | None], httpx.AsyncClient]:
     """Makes a client that sends this bearer token; None: nothing."""
-    assert gateway.web is not None
     base_url = gateway.web.url + "api/v1"
 
     def make(token: str | None) -> httpx.AsyncClient:

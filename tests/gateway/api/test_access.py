@@ -33,12 +33,10 @@ PUBLIC = {
 
 
 async def key_of(gateway: Gateway, *scopes: str, user: str | None = None) -> str:
-    assert gateway.web is not None
     return (await gateway.web.api.services.keys.create(OPERATOR, "a key", scopes, user)).key
 
 
 def api_routes(gateway: Gateway) -> list[APIRoute]:
-    assert gateway.web is not None
     app = make_fastapi(gateway.web.api.services)
     found = routes_of(app)
     described = {(method, path) for path, item in app.openapi()["paths"].items() for method in item}
@@ -50,7 +48,6 @@ def api_routes(gateway: Gateway) -> list[APIRoute]:
 async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_its_own(
     gateway: Gateway, client_with: ClientWith
 ) -> None:
-    assert gateway.web is not None
     async with client_with(None) as client:
         for route in gateway.web.routes:
             assert isinstance(route, (Route, Mount))
@@ -79,7 +76,6 @@ async def test_nobody_comes_in_anywhere_without_a_token(gateway: Gateway, client
 
 
 async def test_nobody_opens_a_page_of_the_dashboard_or_sends_its_forms(gateway: Gateway) -> None:
-    assert gateway.web is not None
     (door,) = {route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Lazy)}
     dashboard = await door.application()
     assert len(dashboard.routes) > 4
@@ -108,7 +104,6 @@ async def test_a_key_comes_in_where_its_scope_is_asked_for_and_nowhere_else(
 
 
 async def test_a_key_opens_the_api_and_no_page_of_the_operators(gateway: Gateway, client_with: ClientWith) -> None:
-    assert gateway.web is not None
     async with client_with(await key_of(gateway, "system:read")) as client:
         assert (await client.get("/system/health")).status_code == 200
         assert (await client.get(gateway.web.url)).status_code == 401
@@ -116,7 +111,6 @@ async def test_a_key_opens_the_api_and_no_page_of_the_operators(gateway: Gateway
 
 
 async def test_a_revoked_key_is_refused_at_once(gateway: Gateway, client_with: ClientWith) -> None:
-    assert gateway.web is not None
     keys = gateway.web.api.services.keys
     async with client_with(await key_of(gateway, "system:read")) as client:
         assert (await client.get("/system/health")).status_code == 200
@@ -143,7 +137,6 @@ async def test_wrong_keys_are_answered_with_a_wait_after_five_and_lock_no_right_
 
 
 async def test_a_stranger_is_refused_before_their_body_is_read(gateway: Gateway) -> None:
-    assert gateway.web is not None
     port = httpx.URL(gateway.web.url).port
     for path in ("chat/messages", "traces/import", "memory"):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -178,7 +171,6 @@ async def test_a_key_is_not_in_the_database(gateway: Gateway) -> None:
 async def test_a_cookie_writes_from_our_own_page_only_and_with_the_header(
     gateway: Gateway, client_with: ClientWith
 ) -> None:
-    assert gateway.web is not None
     own = gateway.web.url.rstrip("/")
     body = {"store": "memory", "content": "x", "expectedVersion": "0" * 64}
     async with client_with(None) as client:

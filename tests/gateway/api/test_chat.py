@@ -20,7 +20,7 @@ from gateway.messages import ConversationRef, InboundMessage
 from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
 from gateway.store.database import Database
-from gateway.web.api.chat import DirectChat
+from gateway.web.api.direct_chat import DirectChat
 
 from .conftest import OPERATOR, WAIT_S
 
@@ -92,7 +92,7 @@ async def test_what_is_said_is_answered_in_a_session_that_goes_on(operator_api: 
     again, text = await answered(operator_api, "/whoami", session)
     assert again == session
     transcript = (await operator_api.get(f"/sessions/{session}")).json()
-    assert transcript["session"]["channel"] == "api"
+    assert transcript["session"]["channel"] == "local"
     assert transcript["messages"][0]["text"] == "My name is Ada"
     assert [one["id"] for one in (await operator_api.get("/sessions")).json()["items"]] == [session]
 
@@ -183,7 +183,7 @@ async def test_a_repeated_send_says_it_once_even_where_the_first_answer_was_lost
     assert again.json() == first.json()
     assert len((await operator_api.get("/sessions")).json()["items"]) == 1
     rows = await gateway.store.database.read(
-        lambda connection: connection.execute("SELECT count(*) FROM inbox WHERE channel = 'api'").fetchone()[0]
+        lambda connection: connection.execute("SELECT count(*) FROM inbox WHERE channel = 'local'").fetchone()[0]
     )
     assert rows == 1
 
@@ -240,7 +240,6 @@ async def test_a_file_is_read_and_too_much_is_refused(operator_api: httpx.AsyncC
 async def test_a_person_talks_as_themselves_and_a_program_is_nobody_of_these(
     gateway: Gateway, client_with: ClientWith, operator_api: httpx.AsyncClient, ada: str
 ) -> None:
-    assert gateway.web is not None
     assert gateway.web.api is not None
     keys = gateway.web.api.services.keys
     scopes = ("chat:read", "chat:write", "sessions:read")
@@ -261,15 +260,13 @@ async def test_a_person_talks_as_themselves_and_a_program_is_nobody_of_these(
             assert (await api.get("/chat/events", params={"session": other})).status_code == 404
             assert (await api.post("/chat/messages", json={"text": "x", "session": other})).status_code == 404
     names = {user.id: [account.key for account in user.accounts] for user in await gateway.identities.users()}
-    assert f"api:{ada}" in names[ada]
-    assert "api:operator" in names[owner]
-    assert "web:operator" in names[owner]
+    assert [name.partition(":")[0] for name in names[ada]] == ["mail", "local"]
+    assert names[owner] == ["local:operator"]
 
 
 async def test_what_a_program_says_in_the_operators_session_lets_no_memory_be_written_without_a_yes(
     gateway: Gateway, client_with: ClientWith, operator_api: httpx.AsyncClient
 ) -> None:
-    assert gateway.web is not None
     assert gateway.web.api is not None
     session, _ = await answered(operator_api, "Hello")
     program = await gateway.web.api.services.keys.create(OPERATOR, "bot", ("chat:read", "chat:write"))
@@ -279,14 +276,13 @@ async def test_what_a_program_says_in_the_operators_session_lets_no_memory_be_wr
     assert "waits for" in text
     waiting = (await operator_api.get("/memory/proposals")).json()["items"]
     assert any("green tea" in update["content"] for one in waiting for update in one["updates"])
-    document = await operator_api.get("/memory", params={"store": "user", "user": "api:operator"})
+    document = await operator_api.get("/memory", params={"store": "user", "user": "local:operator"})
     assert "tea" not in document.json()["content"]
 
 
 async def test_a_stream_ends_with_its_key_before_it_tells_anything_more(
     gateway: Gateway, client_with: ClientWith, operator_api: httpx.AsyncClient
 ) -> None:
-    assert gateway.web is not None
     assert gateway.web.api is not None
     keys = gateway.web.api.services.keys
     session, _ = await answered(operator_api, "Hello")
@@ -301,7 +297,7 @@ async def test_a_stream_ends_with_its_key_before_it_tells_anything_more(
 
 def test_no_channel_of_the_configuration_takes_the_apis_name() -> None:
     with pytest.raises(ValueError, match="the gateway's own channel"):
-        Config(channels={"api": {"kind": "web"}})  # type: ignore[dict-item]
+        Config(channels={"local": {"kind": "webhook"}})  # type: ignore[dict-item]
 
 
 async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
@@ -326,7 +322,6 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
         counted["keep"] += 1
         return 8
 
-    assert gateway.web is not None
     assert gateway.web.api is not None
     monkeypatch.setattr(gateway.inbox, "keep", keep)
     desk = gateway.web.api.services.chat
@@ -391,8 +386,8 @@ async def test_the_direct_way_answers_as_the_route_does(
         request["json"] = {**request["json"], "session": request["json"]["session"].format(session=session)}
 
     taken = Counter[str]()
-    by_desk = DirectChat._send
-    monkeypatch.setattr(DirectChat, "_send", lambda *asked: taken.update(["direct"]) or by_desk(*asked))
+    directly = DirectChat._send
+    monkeypatch.setattr(DirectChat, "_send", lambda *asked: taken.update(["direct"]) or directly(*asked))
     differing = {"date", "content-length", "idempotency-replayed"}
 
     async def answer() -> tuple[int, dict[str, str], dict[str, Any]]:
@@ -402,7 +397,7 @@ async def test_the_direct_way_answers_as_the_route_does(
 
     direct = await answer()
     assert taken["direct"] == (name in PLAIN_SENDS)
-    monkeypatch.setattr("gateway.web.api.chat._is_plain_message", lambda _scope: False)
+    monkeypatch.setattr("gateway.web.api.direct_chat._is_plain_message", lambda _scope: False)
     by_route = await answer()
     assert taken["direct"] == (name in PLAIN_SENDS)
     assert direct[:2] == by_route[:2]
@@ -423,7 +418,30 @@ ODD_STREAMS: dict[str, dict[str, Any]] = {
     "an empty session": {"params": {"session": ""}},
     "a long session": {"params": {"session": "s" * 65}},
     "no such session": {"params": {"session": "s_none"}},
-    "an unknown parameter": {"params": {"session": "{session}", "last": "1"}},
+    "an unknown parameter": {"params": {"session": "{session}", "first": "1"}},
+    "the newest": {"params": {"session": "{session}", "last": "1"}},
+    "none but new ones": {"params": {"session": "{session}", "last": "0"}},
+    "as many as may be": {"params": {"session": "{session}", "last": "5000"}},
+    "too many": {"params": {"session": "{session}", "last": "5001"}},
+    "fewer than none": {"params": {"session": "{session}", "last": "-1"}},
+    "a number in words": {"params": {"session": "{session}", "last": "one"}},
+    "a name": {"params": {"conversation": "ma in/ü"}},
+    "a session and a name": {"params": {"session": "{session}", "conversation": "main"}},
+    "an empty name": {"params": {"conversation": ""}},
+    "a name between spaces": {"params": {"conversation": " main "}},
+    "a name with a line end": {"params": {"conversation": "main\nother"}},
+    "a long name": {"params": {"conversation": "n" * 101}},
+}
+PLAIN_STREAMS = {
+    "plain",
+    "behind a place",
+    "no such session",
+    "the newest",
+    "none but new ones",
+    "as many as may be",
+    "a name",
+    "a session and a name",
+    "no session",
 }
 
 
@@ -447,12 +465,13 @@ async def test_the_direct_way_to_the_events_is_that_of_the_route(
             return response.status_code, headers, seen
 
     taken = Counter[str]()
-    by_desk = DirectChat._events
-    monkeypatch.setattr(DirectChat, "_events", lambda *asked: taken.update(["direct"]) or by_desk(*asked))
+    directly = DirectChat._stream
+    monkeypatch.setattr(DirectChat, "_stream", lambda *asked: taken.update(["direct"]) or directly(*asked))
     direct = await answer()
-    assert taken["direct"] == (name in ("plain", "behind a place", "no such session"))
-    monkeypatch.setattr("gateway.web.api.chat._is_plain_stream", lambda _scope: False)
+    assert taken["direct"] == (name in PLAIN_STREAMS)
+    monkeypatch.setattr(DirectChat, "_events", lambda *_: None)
     assert direct == await answer()
+    assert taken["direct"] == (name in PLAIN_STREAMS)
 
 
 async def test_a_message_and_its_answer_cost_two_durable_commits(

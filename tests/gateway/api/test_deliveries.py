@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from gateway.app.gateway import Gateway
-from tests.browser.dashboard.writing import write
+from gateway.sdk.models.chat import SendMessage
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel
 
-from .conftest import WAIT_S
+from .conftest import OPERATOR, WAIT_S
 
 BOOM = [RuntimeError("boom")]
 
@@ -23,11 +23,11 @@ async def failing(tmp_path: Path) -> AsyncIterator[tuple[Gateway, httpx.AsyncCli
     """A gateway that has given up four messages; the fifth time it answers."""
     model = ScriptedModel(BOOM, BOOM, BOOM, BOOM, "fine")
     house = House(tmp_path / "home")
-    async with house.served(model, channels={"web": {"kind": "web"}}, delivery={"max_attempts": 1}) as gateway:
+    async with house.served(model, delivery={"max_attempts": 1}) as gateway:
         await gateway.supervisor.all_tried.wait()
         for number in range(4):
-            await write(gateway, f"poison {number}")
-        assert gateway.web is not None
+            await gateway.chat.send(OPERATOR, SendMessage(conversation="main", text=f"poison {number}"))
+            await settled(gateway)
         headers = {"authorization": f"Bearer {(gateway.home / 'web-token').read_text().strip()}"}
         base_url = gateway.web.url + "api/v1/deliveries"
         async with httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False, timeout=WAIT_S) as client:

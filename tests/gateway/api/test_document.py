@@ -25,7 +25,7 @@ async def test_the_document_is_openapi_3_1_and_says_what_every_call_needs(operat
     assert len({operation["operationId"] for _, _, operation in operations}) == len(operations) > 15
     for path, method, operation in operations:
         assert operation["security"] == [{"token": []}], path
-        assert operation["x-scope"] in (*PERMISSIONS, "anybody known"), path
+        assert operation["x-scope"] in (*PERMISSIONS, "anybody known", "operator"), path
         assert operation["description"], path
         assert re.fullmatch(r"[A-Z][a-z]+( [A-Za-z']+)+", operation["summary"]), path
         assert operation["tags"] == [path.split("/")[1]] or path == "/openapi.json"

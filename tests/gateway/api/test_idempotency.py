@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway.app.gateway import Gateway
 from gateway.services.caller import Caller
 from gateway.store.clock import wall_ms
-from gateway.store.idempotency import KEPT_MS, Answered, SqliteIdempotency
+from gateway.store.idempotency import KEPT_MS, SqliteIdempotency, StoredAnswer
 from gateway.web.api.idempotency import IdempotentWrites
 from gateway.web.auth import CALLER
 
@@ -75,7 +75,7 @@ async def test_what_a_dead_process_began_is_done_again(gateway: Gateway) -> None
     assert await dead.begin("", "k", b"hash") == "running"
     assert await here.begin("", "k", b"hash") == "new"
     assert await here.begin("", "k", b"hash") == "running"
-    answer = Answered(status=200, headers="[]", body=b"done")
+    answer = StoredAnswer(status=200, headers="[]", body=b"done")
     await here.end("", "k", answer)
     await dead.end("", "k", None)
     assert await here.begin("", "k", b"hash") == answer
@@ -88,7 +88,7 @@ async def test_what_failed_may_be_tried_again_and_what_is_old_is_forgotten(gatew
     assert await store.begin("", "failed", b"hash") == "new"
     await store.end("", "failed", None)
     assert await store.begin("", "failed", b"hash") == "new"
-    await store.end("", "failed", Answered(status=200, headers="[]", body=b""))
+    await store.end("", "failed", StoredAnswer(status=200, headers="[]", body=b""))
     old = wall_ms() - KEPT_MS - 1
 
     def age(connection: object) -> None:

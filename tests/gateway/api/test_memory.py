@@ -206,7 +206,6 @@ async def test_what_waits_for_others_hides_nothing_of_ones_own(
     mine = [await proposed(gateway, ada, f"Likes tea {number}.") for number in range(3)]
     for number in range(6):
         await proposed(gateway, bob, f"Likes milk {number}.")
-    assert gateway.web is not None
     assert gateway.web.api is not None
     key = (await gateway.web.api.services.keys.create(OPERATOR, "hers", ("memory:read",), ada)).key
     async with client_with(key) as api:

@@ -16,7 +16,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8
 
 
 async def test_every_example_of_the_page_succeeds(gateway: Gateway, tmp_path: Path) -> None:
-    assert gateway.web is not None
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(blocks) > 6
     script = "\n".join(["set -eu", *blocks])

@@ -96,7 +96,6 @@ async def test_a_broken_one_is_shown_with_what_is_wrong(gateway: Gateway, operat
 async def test_a_person_sees_who_there_is_and_no_prompt_and_changes_none(
     gateway: Gateway, client_with: Callable[[str | None], httpx.AsyncClient], ada: str
 ) -> None:
-    assert gateway.web is not None
     assert gateway.web.api is not None
     key = (await gateway.web.api.services.keys.create(OPERATOR, "a", ("personalities:read",), ada)).key
     async with client_with(key) as api:

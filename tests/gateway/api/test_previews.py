@@ -16,7 +16,7 @@ from gateway.protocols import LogEntry
 from gateway.sdk.models.chat import Preview
 from gateway.services.stream import MAX_PASSING, ConversationStream, Event
 
-PLACE = ConversationRef(channel="api", conversation="c")
+PLACE = ConversationRef(channel="local", conversation="c")
 
 
 @dataclass
@@ -28,6 +28,9 @@ class Log:
     async def read(self, conversation: ConversationRef, **asked: object) -> Sequence[LogEntry]:
         self.reads.append(f"{conversation.conversation} {asked}")
         return []
+
+    async def place_before(self, _conversation: ConversationRef, *, newest: int) -> int:  # noqa: ARG002
+        return 0
 
 
 def answer(text: str, message_id: str = "m") -> OutboundMessage:

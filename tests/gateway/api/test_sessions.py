@@ -172,7 +172,7 @@ async def test_a_fork_has_all_up_to_a_message_and_the_summary_that_covers_it(
     response = await operator_api.post("/sessions/s_1/fork", json={"message": messages[2]["id"]})
     assert response.status_code == 201
     fork = response.json()
-    assert (fork["channel"], fork["forkedFrom"], fork["title"]) == ("api", "s_1", "Session 1 (fork)")
+    assert (fork["channel"], fork["forkedFrom"], fork["title"]) == ("local", "s_1", "Session 1 (fork)")
     copied = (await operator_api.get(f"/sessions/{fork['id']}")).json()["messages"]
     assert [one["text"] for one in copied] == ["One", "Two", "Three"]
     kept = await gateway.store.sessions.session(fork["id"])
@@ -226,7 +226,6 @@ async def test_the_key_of_a_person_sees_their_sessions_and_in_a_group_their_own_
     await said(
         gateway, 3, ("user", "Ada in the group"), ("user", "Bob in the group", "u_bob"), user=ada, summary_until=99
     )
-    assert gateway.web is not None
     assert gateway.web.api is not None
     scopes = ("sessions:read", "sessions:write")
     key = (await gateway.web.api.services.keys.create(OPERATOR, "a", scopes, ada)).key
@@ -260,7 +259,6 @@ async def test_the_key_of_a_person_changes_no_session_in_which_others_wrote(
 ) -> None:
     await said(gateway, 1, ("user", "Ada in the group"), ("user", "Bob in the group", "u_bob"), user=ada)
     await said(gateway, 2, ("user", "Ada alone"), ("assistant", "Hello Ada"), user=ada)
-    assert gateway.web is not None
     assert gateway.web.api is not None
     scopes = ("sessions:read", "sessions:write")
     key = (await gateway.web.api.services.keys.create(OPERATOR, "a", scopes, ada)).key

@@ -16,13 +16,17 @@ from gateway.config.file import load_config
 from gateway.services.caller import Caller, NotAllowed
 from gateway.services.system import HIDDEN, SystemService
 
+from .traces import traced
 
-async def test_health_is_what_the_checkup_says(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
-    found = (await operator_api.get("/system/health")).json()
-    assert (found["status"], found["isReady"], found["storeProblem"]) == ("ok", True, None)
-    assert [one["name"] for one in found["channels"]] == ["web"]
-    (channel,) = (await operator_api.get("/system/channels")).json()["items"]
-    assert (channel["kind"], channel["state"], channel["error"]) == ("web", "up", None)
+
+async def test_health_is_what_the_checkup_says(tmp_path: Path) -> None:
+    async with traced(tmp_path / "home") as running:
+        await running.gateway.supervisor.all_tried.wait()
+        found = (await running.api.get("/system/health")).json()
+        assert (found["status"], found["isReady"], found["storeProblem"]) == ("ok", True, None)
+        assert [one["name"] for one in found["channels"]] == ["fake"]
+        (channel,) = (await running.api.get("/system/channels")).json()["items"]
+        assert (channel["kind"], channel["state"], channel["error"]) == ("fake", "up", None)
 
 
 async def test_usage_is_by_day_person_personality_and_model(
@@ -56,7 +60,6 @@ model: big
 models:
   big: {provider: openai, model: m, base_url: "http://127.0.0.1:9/v1", api_key: "${BIG_KEY}"}
 channels:
-  web: {kind: web}
   hook: {kind: webhook, secret: "${HOOK_SECRET}", reply_url: "http://127.0.0.1:9/replies"}
 """
 
@@ -68,7 +71,9 @@ async def test_the_configuration_is_shown_without_a_secret(tmp_path: Path, monke
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
     config = load_config(home=tmp_path).config
     unused: Any = None
-    desk = SystemService(checkup=unused, usage=unused, config=LiveConfig(config), naming=unused)
+    desk = SystemService(
+        checkup=unused, usage=unused, config=LiveConfig(config), naming=unused, reload=unused, privacy=unused
+    )
     values = (await desk.settings(Caller(name="test"))).values
     assert "canary" not in str(values)
     assert secret not in str(values)

@@ -44,20 +44,20 @@ async def sent(desk: Traced, content: bytes, **params: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(held=corpora.brains())
+@given(held=corpora.trace_stores())
 async def test_an_export_imported_into_an_empty_gateway_gives_the_same_export(form: ExportFormat, held: Held) -> None:
     with tempfile.TemporaryDirectory() as name:
         async with traced(Path(name, "one")) as full:
-            await fill(full.brain, held)
+            await fill(full.trace_store, held)
             params = {"format": form, "embeddings": "true"}
             out = await full.api.get("/traces/export", params=params)
             assert (out.status_code, out.headers["x-ethos-traces"]) == (200, str(len(held.traces)))
-            before = await all_of(full.brain)
+            before = await all_of(full.trace_store)
             assert (await sent(full, out.content))["imported"] == 0
         async with traced(Path(name, "two")) as empty:
             report = await sent(empty, out.content, name=out.headers["content-disposition"].split('"')[1])
             assert (report["imported"], report["skipped"], report["errors"]) == (len(held.traces), 0, [])
-            assert await all_of(empty.brain) == before
+            assert await all_of(empty.trace_store) == before
             again = await empty.api.get("/traces/export", params=params)
             if form != "sqlite":
                 assert without_time(again.content) == without_time(out.content)
@@ -214,7 +214,7 @@ async def main():
 
 asyncio.run(main())
 """
-CONFIG = "web: {port: 0}\nmemory: {traces: {enabled: true, ingest: {enabled: false}}}\nchannels: {web: {kind: web}}\n"
+CONFIG = "web: {port: 0}\nmemory: {traces: {enabled: true, ingest: {enabled: false}}}\n"
 
 
 @contextlib.contextmanager

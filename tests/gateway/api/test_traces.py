@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from gateway.people.access_records import SetRank
-from gateway.people.linking.operator import operate
 from gateway.traces.trace import DAY_MS, Owner, Trace, Viewer
 from tests.gateway.api.traces import Traced, traced
 from tests.gateway.memory.traces.transfer.corpora import Held, fill
@@ -76,7 +75,7 @@ async def test_among_more_owners_than_are_named_to_the_index_a_filter_holds_too(
     desk = house_with_traces
     others = [Trace(content="tea tea tea", owner=Owner("thread", f"s_{number}")) for number in range(500)]
     rare = Trace(content="I had tea once, long ago in the north", owner=Owner("user", desk.ben), tags=("rare",))
-    await fill(desk.brain, Held([*others, rare]))
+    await fill(desk.trace_store, Held([*others, rare]))
     assert await desk.contents(q="tea", tag="rare") == [rare.content]
     assert await desk.contents(q="tea", user=desk.ben) == [rare.content]
     assert await desk.contents(q="tea north", scope="user") == [rare.content]
@@ -145,7 +144,7 @@ async def test_traces_of_one_owner_are_merged_and_of_two_are_not(house_with_trac
 
 async def test_the_strength_over_time_is_the_published_formula(house_with_traces: Traced) -> None:
     desk = house_with_traces
-    now = desk.brain.now()
+    now = desk.trace_store.now()
     touched_at = now - timedelta(days=15)
     trace = Trace(
         content="I like tea",
@@ -155,7 +154,7 @@ async def test_the_strength_over_time_is_the_published_formula(house_with_traces
         created_at=now - timedelta(days=90),
         last_accessed_at=touched_at,
     )
-    await fill(desk.brain, Held([trace]))
+    await fill(desk.trace_store, Held([trace]))
     found = (await desk.api.get(f"/traces/{trace.id}/strength", params={"points": 20})).json()
     assert len(found["points"]) == 20
     for point in found["points"]:
@@ -174,11 +173,11 @@ async def test_a_strength_that_was_used_and_one_that_is_gone_have_a_curve(house_
     desk = house_with_traces
     made = await desk.add("I like tea")
     person = await desk.gateway.web.api.services.traces._scopes.person(desk.ada)  # type: ignore[union-attr]
-    assert await desk.brain.offered(person, "turn 1", used=[made["id"]]) == 1
+    assert await desk.trace_store.offered(person, "turn 1", used=[made["id"]]) == 1
     curve = (await desk.api.get(f"/traces/{made['id']}/strength", params={"points": 2})).json()
     assert (len(curve["usedAt"]), len(curve["points"])) == (1, 2)
     weak = Trace(content="nearly nothing", owner=Owner("user", desk.ada), strength=0.01)
-    await fill(desk.brain, Held([weak]))
+    await fill(desk.trace_store, Held([weak]))
     assert (await desk.api.get(f"/traces/{weak.id}/strength")).json()["fadesAt"] is None
 
 
@@ -187,11 +186,11 @@ async def test_the_graph_has_neighbours_kinds_and_weights_and_is_bounded(house_w
     owner = Owner("user", desk.ada)
     traces = [Trace(content=f"fact {number}", owner=owner) for number in range(31)]
     hers, bens = traces[0], Trace(content="not hers", owner=Owner("user", desk.ben))
-    hidden = Trace(content="hidden", owner=owner, deleted_at=desk.brain.now())
+    hidden = Trace(content="hidden", owner=owner, deleted_at=desk.trace_store.now())
     edges = [(hers.id, each.id, "co_activated", number / 30, "{}", 0) for number, each in enumerate(traces[1:], 1)]
     edges += [(traces[30].id, traces[29].id, "link", 1.0, "{}", 0), (bens.id, hers.id, "link", 9.0, "{}", 0)]
     edges += [(hers.id, hidden.id, "link", 9.0, "{}", 0)]
-    await fill(desk.brain, Held([*traces, bens, hidden], edges))
+    await fill(desk.trace_store, Held([*traces, bens, hidden], edges))
     key = await desk.of(desk.ada)
     graph = (await key.get(f"/traces/{hers.id}/graph", params={"limit": 3})).json()
     assert [each["label"] for each in graph["neighbours"]] == ["fact 30", "fact 29", "fact 28"]
@@ -207,7 +206,7 @@ async def test_a_consolidation_is_done_now_and_stands_in_the_log(house_with_trac
     desk = house_with_traces
     weak = Trace(content="nearly nothing", owner=Owner("user", desk.ada), strength=0.01)
     bens = Trace(content="nearly nothing", owner=Owner("user", desk.ben), strength=0.01)
-    await fill(desk.brain, Held([weak, bens]))
+    await fill(desk.trace_store, Held([weak, bens]))
     key = await desk.of(desk.ada)
     hers = (await key.post("/traces/consolidate")).json()
     assert (hers["pruned"], hers["isRunning"]) == (1, False)
@@ -291,7 +290,7 @@ async def test_a_person_sees_all_their_personalities_and_sessions_by_their_key(h
         )
     )
     await desk.add("in her session", scope="thread", session="s_hers")
-    await fill(desk.brain, Held([Trace(content="elsewhere", owner=Owner("thread", "s_else"))]))
+    await fill(desk.trace_store, Held([Trace(content="elsewhere", owner=Owner("thread", "s_else"))]))
     key = await desk.of(desk.ada)
     assert set(await desk.contents(key)) == {"with the cook", "in her session"}
     own = await key.post("/traces", json={"content": "x", "scope": "thread", "session": "s_hers"})
@@ -308,7 +307,7 @@ async def test_what_everybody_shares_is_read_and_changed_by_members_and_not_by_g
     shared = await desk.add("the office closes at six", scope="organization", user=None)
     account = "mail:ada@example.org"
     for rank, status in (("guest", 404), ("member", 200)):
-        at = desk.brain.now()
+        at = desk.trace_store.now()
         change = SetRank(accounts=(account,), rank="guest" if rank == "guest" else "member", via="test", at=at)
         await desk.gateway.store.people.change(change)
         desk.gateway.admission.people.changed()
@@ -337,8 +336,8 @@ async def test_linked_accounts_are_one_person_by_either_s_key(house_with_traces:
     await desk.add("from before", user=desk.ben)
     await desk.add("of Ada's")
     old_key, new_key = await desk.of(desk.ben), await desk.of(desk.ada)
-    wanted = {"what": "link", "one": desk.ada, "other": desk.ben, "is_one_kept": True}
-    await operate(desk.gateway.linking, wanted)
+    wanted = {"one": desk.ada, "other": desk.ben, "isOneKept": True}
+    assert (await desk.api.post("/people/links", json=wanted)).status_code == 200
     for key in (old_key, new_key):
         assert set(await desk.contents(key)) == {"from before", "of Ada's"}
     [old] = (await new_key.get("/traces", params={"q": "before"})).json()["items"]
@@ -360,7 +359,7 @@ async def test_memory_why_answers_with_facts_that_no_file_holds(house_with_trace
     viewer = Viewer(user_id=desk.ada, personality_id="assistant", session_id=None)
     said = {"turnId": "t_1", "channel": "web", "sessionId": "s_1"}
     trace = Trace(content="Ada's dog is called Rex", owner=Owner("user", desk.ada), source="turn", metadata=said)
-    await desk.brain.add(viewer, trace)
+    await desk.trace_store.add(viewer, trace)
     await desk.add("Ben's cat is called Rex", user=desk.ben)
     asked = {"line": "called Rex", "user": desk.ada}
     origin = (await desk.api.get("/memory/why", params=asked)).json()

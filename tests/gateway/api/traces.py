@@ -30,12 +30,11 @@ class Traced:
     ben: str
 
     @property
-    def brain(self) -> TraceStore:
+    def trace_store(self) -> TraceStore:
         assert self.gateway.trace_store is not None
         return self.gateway.trace_store
 
     async def client(self, token: str | None) -> httpx.AsyncClient:
-        assert self.gateway.web is not None
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         base_url = self.gateway.web.url + "api/v1"
         client = httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False, timeout=WAIT_S)
@@ -43,7 +42,6 @@ class Traced:
 
     async def of(self, user_id: str, *scopes: str) -> httpx.AsyncClient:
         """The API with a key of one person."""
-        assert self.gateway.web is not None
         keys = self.gateway.web.api.services.keys if self.gateway.web.api else None
         assert keys is not None
         wanted = scopes or ("traces:read", "traces:write")
@@ -65,9 +63,10 @@ class Traced:
 async def traced(home: Path, **settings: Any) -> AsyncIterator[Traced]:
     """Start it; `settings` are those of config.yaml."""
     settings.setdefault("memory", ON)
-    settings.setdefault("channels", {"web": {"kind": "web"}})
+    settings.setdefault("channels", {"fake": {"kind": "tests.fake_channel"}})
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(House(home).served(**settings))
+        await gateway.identities.resolve("local:operator", "Operator")
         ada = await gateway.identities.resolve("mail:ada@example.org", "Ada")
         ben = await gateway.identities.resolve("mail:ben@example.org", "Ben")
         found = Traced(gateway, stack, httpx.AsyncClient(), ada, ben)

@@ -32,7 +32,7 @@ from gateway.ops.backup.taking import copy_at_one_moment, take_backup
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks
@@ -290,20 +290,20 @@ async def test_the_database_is_that_of_the_moment_however_much_is_written_while_
         assert copy.execute("SELECT count(*) FROM adapter_notes").fetchone() == (0,)
 
 
-async def test_the_brain_is_copied_as_a_database_while_it_is_written(tmp_path: Path, home: Path) -> None:
+async def test_the_trace_store_is_copied_as_a_database_while_it_is_written(tmp_path: Path, home: Path) -> None:
     viewer = Viewer(user_id="u_1", personality_id="assistant", session_id=None)
     owner = viewer.owner("user")
-    async with open_trace_store(home / TRACES_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
         for number in range(20):
-            await brain.add(viewer, Trace(content=f"Fact number {number}.", owner=owner))
-        writing = asyncio.create_task(brain.add(viewer, Trace(content="A late fact.", owner=owner)))
+            await trace_store.add(viewer, Trace(content=f"Fact number {number}.", owner=owner))
+        writing = asyncio.create_task(trace_store.add(viewer, Trace(content="A late fact.", owner=owner)))
         taken = await take_backup(home, tmp_path)
         await writing
     assert TRACES_NAME in taken.contents.files
     assert not [name for name in taken.contents.files if name.endswith(("-wal", "-shm"))]
     restore(taken.path, tmp_path / "other")
-    async with open_trace_store(tmp_path / "other" / TRACES_NAME) as brain:
-        assert await brain.count(viewer) in (20, 21)
+    async with open_trace_store(tmp_path / "other" / TRACES_NAME) as trace_store:
+        assert await trace_store.count(viewer) in (20, 21)
 
 
 async def test_a_document_that_is_held_too_long_is_an_error_that_names_the_lock(tmp_path: Path, home: Path) -> None:

@@ -1,126 +1,137 @@
-"""A gateway of one channel for tests of the terminal's person side: the real adapter, a log in memory, and an agent.
-
-Run as a program (`python -m tests.gateway.cli.talking_gateway <directory>`) it serves until it is killed.
-"""
+"""A gateway for tests of the terminal: a real one, whose model says what it is told."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
+import secrets
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.messages import Action, InboundMessage, OutboundMessage
-from tests.adapters.cli.terminal import make_adapter
-from tests.conformance.conversation_log import FakeLog
+from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, TextDelta
+from gateway.app.gateway import Gateway
+from gateway.config import Config
+from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
+from gateway.pipeline.commands import CommandCall, CommandResult
+from gateway.pipeline.local_channel import named_place
+from gateway.protocols import CommandInfo
+from gateway.store.outbox import insert_replies
 
-CHOICES = (Action(id="confirm a-b", label="Yes"), Action(id="cancel", label="No\x1b[2J\nway"))
+CHOICES = (Action(id="whoami x-y", label="Yes"), Action(id="usage", label="No\x1b[2J\nway"))
+
+
+def place(name: str = "main") -> ConversationRef:
+    """The operator's conversation of that name."""
+    return named_place("operator", name)
+
+
+class TalkingModel:
+    """`say X` answers X; `stream X` shows X and waits for `go`, `silence` for `words`; all else is said again."""
+
+    name = "talking"
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.words: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        asked = next(said.text for said in reversed(request.messages) if said.role == "user")
+        word, _, rest = asked.partition(" ")
+        text = rest if word in ("say", "stream") else f"You said: {asked}"
+        if word == "silence":
+            text = await asyncio.shield(self.words)
+        yield TextDelta(text=text)
+        if word == "stream":
+            await self.go.wait()
+            self.go.clear()
+        usage = ModelUsage(model=self.name, input_tokens=1, output_tokens=1)
+        yield ModelReply(message=ChatMessage(role="assistant", text=text), usage=usage)
 
 
 class TalkingGateway:
-    """Answers what it is told, as the text says.
-
-    `say X` answers X; `stream X` shows previews of X and waits for `go`; `silence` is never answered; `offer X`
-    answers X with two choices; anything else is answered with `You said: ...`.
+    """A gateway with the local channel only, which can be stopped and started again.
 
     Attributes:
-        received: what was accepted, each id once.
-        failure: what `accept` raises, while it is set.
-        go: ends a stream.
+        received: what was kept, each message once.
+        offered: the id of each message that came, as often as it came.
+        failure: what is raised in place of keeping a message, while it is set.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.log = FakeLog()
-        self.adapter = make_adapter(directory, self.log)
-        self.socket_path = directory / "state" / "chat.sock"
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.model = TalkingModel()
         self.received: dict[str, InboundMessage] = {}
+        self.offered: asyncio.Queue[str] = asyncio.Queue()
         self.failure: Exception | None = None
-        self.go = asyncio.Event()
         self._changed = asyncio.Condition()
-        self._turns: set[asyncio.Task[None]] = set()
-        self._run: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._gateway: Gateway | None = None
 
     async def start(self) -> None:
-        await self.adapter.connect()
-        self._run = asyncio.create_task(self.adapter.run(self.accept))
+        self._stop.clear()
+        config = Config(shutdown_s=0)
+        self._gateway = Gateway(self.home, config, only=(), is_served=False, model=lambda _name: self.model)
+        await self._gateway.__aenter__()
+        self._gateway.commands.add(CommandInfo(name="offer", usage="/offer", description="offers something"), _offer)
+        keep = self._gateway.inbox.keep
+
+        async def watched(message: InboundMessage) -> Any:
+            self.offered.put_nowait(message.id)
+            await self.before_keeping(message)
+            if self.failure is not None:
+                raise self.failure
+            added = await keep(message)
+            async with self._changed:
+                self.received[message.id] = message
+                self._changed.notify_all()
+            await self.after_keeping(message)
+            return added
+
+        self._gateway.inbox.keep = watched  # type: ignore[method-assign]
+        self._running = asyncio.create_task(self._gateway.run(self._stop))
+
+    async def before_keeping(self, message: InboundMessage) -> None:
+        """Nothing; a test may put something in its place."""
+
+    async def after_keeping(self, message: InboundMessage) -> None:
+        """Nothing, as above."""
 
     async def stop(self) -> None:
-        tasks = [*self._turns, *([self._run] if self._run else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.adapter.close()
-
-    async def accept(self, message: InboundMessage) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.log.add_in(message)
-        if message.id not in self.received:
-            self.received[message.id] = message
-            task = asyncio.create_task(self._turn(message))
-            self._turns.add(task)
-            task.add_done_callback(self._turns.discard)
-        async with self._changed:
-            self._changed.notify_all()
+        """End as SIGTERM ends it."""
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None and self._running is not None:
+            self._stop.set()
+            await asyncio.wait_for(self._running, 60)
+            await gateway.__aexit__()
 
     async def texts(self, amount: int) -> list[str]:
-        """What was received, once it is so much."""
+        """What was kept, once it is so much."""
         async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: len(self.received) >= amount)
         return [message.text for message in self.received.values()]
 
-    async def answer(
-        self, message: InboundMessage, text: str, *, number: int = 1, actions: tuple[Action, ...] = ()
-    ) -> None:
-        """Answer a message, or answer it once more."""
-        out = replace(_out(message, text, number), actions=actions)
-        self.log.add_out(out)
-        await self.adapter.send(out)
-
-    async def _turn(self, message: InboundMessage) -> None:
-        word, _, rest = message.text.partition(" ")
-        if word == "silence":
-            return
-        if word == "/stop":
-            self.go.set()
-        elif word == "stream":
-            await self.adapter.show_typing(message.conversation)
-            await self.adapter.preview(_out(message, rest))
-            await self.go.wait()
-            self.go.clear()
-        is_text_given = word in {"say", "stream", "offer"}
-        actions = CHOICES if word == "offer" else ()
-        await self.answer(message, rest if is_text_given else f"You said: {message.text}", actions=actions)
+    async def post(self, text: str, *, reply_to: str | None = None, name: str = "main") -> None:
+        """Say something that no turn waits for."""
+        assert self._gateway is not None
+        reply = OutboundMessage(id=secrets.token_hex(8), conversation=place(name), text=text, reply_to=reply_to)
+        await self._gateway.store.database.write(
+            lambda connection: insert_replies(connection, "t_posted", [reply], 0, delivered=[reply.id])
+        )
+        self._gateway.local_channel.told(reply.conversation)
 
 
-def _out(message: InboundMessage, text: str, number: int = 1) -> OutboundMessage:
-    return OutboundMessage(
-        id=f"out-{number}-{message.id}", conversation=message.conversation, text=text, reply_to=message.id
-    )
+async def _offer(call: CommandCall) -> CommandResult:
+    return CommandResult(text=call.arguments, actions=CHOICES)
 
 
 @contextlib.asynccontextmanager
-async def talking(directory: Path, **attributes: Any) -> AsyncIterator[TalkingGateway]:
+async def talking(home: Path) -> AsyncIterator[TalkingGateway]:
     """A gateway that talks, stopped at the end."""
-    gateway = TalkingGateway(directory)
-    for name, value in attributes.items():
-        setattr(gateway, name, value)
+    gateway = TalkingGateway(home)
     await gateway.start()
     try:
         yield gateway
     finally:
         await gateway.stop()
-
-
-async def _main() -> None:
-    async with talking(Path(sys.argv[1])):
-        print("ready", flush=True)  # noqa: T201 (whoever started it waits for this)
-        await asyncio.Event().wait()
-
-
-if __name__ == "__main__":
-    asyncio.run(_main())

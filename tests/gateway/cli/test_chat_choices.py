@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.cli.convert import Choice
-from gateway.cli.chat_choices import chosen, listed, numbered
+from gateway.cli.chat_text import chosen, listed, numbered
+from gateway.sdk.models.chat import Choice
 
-TWO = (Choice(command="confirm abc", label="Yes"), Choice(command="cancel", label=""))
+TWO = (Choice(text="/confirm abc", label="Yes"), Choice(text="/cancel", label=""))
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_a_choice_without_a_label_is_shown_by_its_command() -> None:
 
 
 def test_the_numbers_of_many_choices_stand_below_each_other() -> None:
-    many = tuple(Choice(command=f"c{number}", label="x") for number in range(10))
+    many = tuple(Choice(text=f"/c{number}", label="x") for number in range(10))
     assert numbered(many).splitlines()[8:10] == ["   9. x (/c8)", "  10. x (/c9)"]

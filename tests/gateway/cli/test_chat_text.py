@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli.chat_markdown import render_markdown, tail
-from gateway.cli.chat_text import neutralise
+from gateway.cli.chat_screen import render_markdown, tail
+from gateway.cli.chat_text import clean, neutralise
 
 OUR_STYLES = re.compile(r"\x1b\[[0-9;]*m")  # SGR, which only sets colours and weights
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -41,6 +41,12 @@ def test_no_escape_sequence_of_the_model_reaches_the_terminal(text: str) -> None
 def test_whatever_the_text_nothing_but_our_styles_reaches_the_terminal(text: str) -> None:
     assert not CONTROLS.search(neutralise(text))
     assert not CONTROLS.search(OUR_STYLES.sub("", render_markdown(text, columns=40, is_coloured=True)))
+
+
+@given(st.text(st.characters()))
+def test_what_is_cleaned_can_be_kept_by_every_file_and_database(text: str) -> None:
+    assert "\0" not in clean(text)
+    assert len(clean(text).encode().decode()) == len(text)
 
 
 def test_what_is_neutralised_stays_visible() -> None:

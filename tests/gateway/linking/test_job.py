@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.links import _NotSending as NoSender
 from gateway.people.linking import job as job_module
 from gateway.people.linking.job import LinkJob
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import Link
 from gateway.store.links import SqliteLinks
 from tests.conformance.links import link
-from tests.gateway.linking.twins import TwinAccounts, TwinNotes
+from tests.gateway.linking.twins import NoSender, TwinAccounts, TwinNotes
 from tests.stores import opened_database
 
 

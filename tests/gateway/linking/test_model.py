@@ -21,8 +21,6 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.links import _Configured as Configured
-from gateway.cli.links import _NotSending as NoSender
 from gateway.domain.codes import ALPHABET
 from gateway.messages import Capabilities, ConversationRef, OutboundMessage
 from gateway.people.linking import chat
@@ -31,7 +29,7 @@ from gateway.people.linking.links import CODE_VALID_S, LinkRequest, Party
 from gateway.store.database import connect
 from gateway.store.links import SqliteLinks
 from gateway.store.payloads import outbound
-from tests.gateway.linking.twins import TwinAccounts, TwinNotes
+from tests.gateway.linking.twins import Configured, NoSender, TwinAccounts, TwinNotes
 from tests.stores import empty_database
 
 USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e", "fake:m": "u_m"}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import FileError
-from gateway.memory.journal import Ask, MemoryJournal
+from gateway.memory.journal import JournalRequest, MemoryJournal
 from gateway.memory.linked_notes import MarkdownNotes, has_any, only_in, paragraphs, without
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.people.linking.links import Link, PersonalNotes
@@ -156,7 +156,7 @@ async def test_what_is_noted_and_not_yet_in_the_files_is_waited_for(disk: OnDisk
     """A turn whose notes could not be written, on a full disk, writes them later; the union comes after that."""
     scope = MemoryScope(personality_id="assistant", user_id="u_b", session_id=None, turn_id="t_1")
     noted = MemoryUpdate.add("user", "Boat: Argo")
-    ask = Ask(
+    ask = JournalRequest(
         scope=scope,
         index=0,
         document="users/u_b/USER.md",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gateway.memory.linked_notes import has_any, only_in, without
+from gateway.messages import ConversationRef
 from gateway.people.identity import User
 from gateway.people.identity.file import Account, Move
 from gateway.people.linking.links import Link
+from gateway.people.linking.texts import Channel
 
 BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
@@ -83,3 +86,21 @@ class TwinNotes:
 
 def _with(text: str, brought: Sequence[str]) -> str:
     return "\n\n".join(part for part in (text.rstrip(), *brought) if part) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The channels that there are."""
+
+    configured: Mapping[str, Channel]
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        return {name: channel.kind for name, channel in self.configured.items()}
+
+
+class NoSender:
+    """What is to be sent waits."""
+
+    def wake(self, conversation: ConversationRef) -> None:
+        """There is nothing to wake."""

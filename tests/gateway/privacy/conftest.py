@@ -57,18 +57,18 @@ async def talk(channel: FakeChannel, person: str) -> None:
 
 async def add_traces(home: Path, people: Iterable[tuple[str, str, str]]) -> None:
     """A trace of each scope for each (person, user id, session id), one of them hidden, and one that belongs to all."""
-    async with open_trace_store(home / TRACES_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
         for person, user_id, session_id in people:
             viewer = Viewer(user_id=user_id, personality_id="assistant", session_id=session_id)
             scopes: tuple[ScopeKind, ...] = ("user", "persona", "thread")
             for scope in scopes:
                 trace = Trace(content=f"{canary(person)}{scope} is kept", owner=viewer.owner(scope), author=user_id)
-                await brain.add(viewer, trace)
+                await trace_store.add(viewer, trace)
             hidden = Trace(content=f"{canary(person)}hidden is kept", owner=viewer.owner("user"))
-            await brain.add(viewer, hidden)
-            await brain.delete(viewer, hidden.id)
+            await trace_store.add(viewer, hidden)
+            await trace_store.delete(viewer, hidden.id)
         shared = Trace(content="the house has a garden", owner=viewer.owner("organization"))
-        await brain.add(viewer, shared)
+        await trace_store.add(viewer, shared)
 
 
 def found_in(home: Path, needles: Iterable[str]) -> list[str]:

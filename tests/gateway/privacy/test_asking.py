@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands.personal import TRIES, VALID_S, ForgetMe, export_text
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.pipeline.commands.personal import TRIES, VALID_S, Exported, PersonalCommands
+from gateway.ops.privacy.worker import Exported
 from gateway.pipeline.presence import Presence
+from gateway.services.caller import Caller, ChatTurn
 from tests.gateway.privacy.conftest import say, user_ids
 from tests.gateway.way.conftest import House
 
@@ -20,25 +22,12 @@ class Asked:
     """Notes who is to be erased."""
 
     def __init__(self) -> None:
-        self.scheduled: list[tuple[str, str]] = []
+        self.scheduled: list[tuple[str, str | None]] = []
 
-    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
-        raise AssertionError(f"{user_id} asked for no export in {conversation}")
-
-    async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
+    async def schedule_erasure(self, caller: Caller, user_id: str, *, farewell_id: str | None = None) -> str:
+        assert caller.user_id == user_id
         self.scheduled.append((user_id, farewell_id))
-
-
-class Written(Asked):
-    """Writes a file that the channel does not take."""
-
-    def __init__(self, path: Path | None, size_bytes: int) -> None:
-        super().__init__()
-        self._exported = Exported(attachment=None, place="exports/u_1/x.zip", size_bytes=size_bytes, path=path)
-
-    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
-        assert (user_id, conversation.channel) == ("u_1", "fake")
-        return self._exported
+        return "e_1"
 
 
 @pytest.mark.parametrize(
@@ -49,12 +38,16 @@ class Written(Asked):
         (None, 31_400_000, "a file of 31.4 MB, "),
     ],
 )
-async def test_who_can_read_the_data_directory_is_told_the_whole_path(
-    path: Path | None, size_bytes: int, told: str
-) -> None:
-    text, files = await PersonalCommands(Written(path, size_bytes)).export("u_1", message().conversation)
+def test_who_can_read_the_data_directory_is_told_the_whole_path(path: Path | None, size_bytes: int, told: str) -> None:
+    exported = Exported(attachment=None, place="exports/u_1/x.zip", size_bytes=size_bytes, path=path)
+    text, files = export_text(exported)
     assert told in text
     assert files == ()
+
+
+def person(user_id: str, turn_id: str) -> Caller:
+    turn = ChatTurn(role="member", personality_id="assistant", session_id="s_1", turn_id=turn_id)
+    return Caller(name="fake", user_id=user_id, chat=turn)
 
 
 class Clock:
@@ -76,8 +69,8 @@ def message(conversation: str = "c1") -> InboundMessage:
     )
 
 
-async def code_of(commands: PersonalCommands) -> str:
-    text, actions = await commands.forget_me("u_1", message(), "", "t1")
+async def code_of(asked: Asked, forget: ForgetMe) -> str:
+    text, actions = await forget.run(asked, person("u_1", "t1"), message(), "")
     found = re.search(r"`/forget-me (\w+)`", text)
     assert found is not None
     assert [action.id for action in actions] == [f"forget-me {found[1]}"]
@@ -86,17 +79,17 @@ async def code_of(commands: PersonalCommands) -> str:
 
 async def test_the_code_erases_and_small_letters_will_do() -> None:
     asked = Asked()
-    commands = PersonalCommands(asked)
-    code = await code_of(commands)
-    await commands.forget_me("u_1", message(), code.lower(), "t2")
+    forget = ForgetMe()
+    code = await code_of(asked, forget)
+    await forget.run(asked, person("u_1", "t2"), message(), code.lower())
     assert asked.scheduled == [("u_1", "t2.reply")]
 
 
 @pytest.mark.parametrize("case", ["wrong", "late", "elsewhere", "another person", "guessed too often", "none"])
 async def test_nothing_is_erased_without_the_right_code_here_and_now(case: str) -> None:
     asked, clock = Asked(), Clock()
-    commands = PersonalCommands(asked, clock=clock)
-    code = await code_of(commands)
+    forget = ForgetMe(clock=clock)
+    code = await code_of(asked, forget)
     user, where = "u_1", "c1"
     match case:
         case "wrong":
@@ -109,10 +102,10 @@ async def test_nothing_is_erased_without_the_right_code_here_and_now(case: str) 
             user = "u_2"
         case "guessed too often":
             for _ in range(TRIES):
-                await commands.forget_me(user, message(where), "WRONG1", "t2")
+                await forget.run(asked, person(user, "t2"), message(where), "WRONG1")
         case "none":
-            commands = PersonalCommands(asked, clock=clock)
-    text, _ = await commands.forget_me(user, message(where), code, "t3")
+            forget = ForgetMe(clock=clock)
+    text, _ = await forget.run(asked, person(user, "t3"), message(where), code)
     assert asked.scheduled == []
     assert "code" in text
 

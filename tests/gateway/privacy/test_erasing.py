@@ -137,7 +137,7 @@ async def test_what_others_have_is_as_it_was(house: House, seed: int) -> None:
         shared = house.home / "personalities/assistant/MEMORY.md"
         lines = shared.read_text().split("\n") if shared.exists() else []
         before_traces = await traces_of_all(house.home, [ids[person] for person in others])
-        await gateway.privacy.erase({"user": ids[gone]})
+        await gateway.privacy.schedule_erasure(ids[gone])
         await until_done(gateway)
         after = rows_of_others(house.home, [])
         after["usage"] = [row for row in after["usage"] if ERASED not in row]
@@ -152,8 +152,8 @@ async def test_what_others_have_is_as_it_was(house: House, seed: int) -> None:
 
 
 async def traces_of_all(home: Path, user_ids: Sequence[str]) -> list[Trace]:
-    async with open_trace_store(home / TRACES_NAME) as brain:
-        return await brain.database.read(lambda connection: traces_of(connection, set(user_ids)))
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
+        return await trace_store.database.read(lambda connection: traces_of(connection, set(user_ids)))
 
 
 async def _rows(gateway: Gateway, sql: str) -> list[sqlite3.Row]:
@@ -165,7 +165,7 @@ async def test_sums_stay_and_belong_to_nobody(house: House) -> None:
     async with house.gateway() as (gateway, channel):
         ids = await everybody_talks(gateway, channel, house.home)
         before = await _rows(gateway, "SELECT sum(calls), sum(input_tokens) FROM usage_days")
-        await gateway.privacy.erase({"user": ids["ada"]})
+        await gateway.privacy.schedule_erasure(ids["ada"])
         await until_done(gateway)
         assert list(map(tuple, await _rows(gateway, "SELECT sum(calls), sum(input_tokens) FROM usage_days"))) == list(
             map(tuple, before)
@@ -181,7 +181,7 @@ async def test_a_group_goes_on_without_the_words_of_who_left(house: House) -> No
         (session,) = await gateway.store.sessions.list_sessions()
         known = await user_ids(gateway)
         assert session.user_id == known[account("ada")]
-        await gateway.privacy.erase({"user": known[account("ada")]})
+        await gateway.privacy.schedule_erasure(known[account("ada")])
         await until_done(gateway)
         (kept,) = await gateway.store.sessions.list_sessions()
         assert (kept.id, kept.user_id, kept.title, kept.summary) == (session.id, known[account("ben")], "", "")
@@ -201,7 +201,7 @@ async def test_lines_in_a_shared_memory_go_with_who_brought_them(house: House) -
         shared = house.home / "personalities/assistant/MEMORY.md"
         assert shared.read_text() == "the kanarieada door is blue\n\nthe gate is green\n"
         ada = (await user_ids(gateway))[account("ada")]
-        await gateway.privacy.erase({"user": ada})
+        await gateway.privacy.schedule_erasure(ada)
         await until_done(gateway)
         assert shared.read_text() == "the gate is green\n"
         assert not found_in(house.home, ["kanarieada"])
@@ -250,7 +250,7 @@ async def test_a_running_turn_ends_before_its_person_is_erased(house: House) -> 
         await channel.deliver(message)
         async with asyncio.timeout(60):
             await hang.started.wait()
-        await gateway.privacy.erase({"user": ada})
+        await gateway.privacy.schedule_erasure(ada)
         await until_done(gateway)
         await quiet(gateway)
         assert not found_in(house.home, ["kanarieada", ada])
@@ -266,7 +266,7 @@ async def test_an_event_of_who_was_erased_does_not_come_in_again(house: House) -
         await channel.deliver(first)
         await channel.answers_to(first)
         ada = (await user_ids(gateway))[account("ada")]
-        await gateway.privacy.erase({"user": ada})
+        await gateway.privacy.schedule_erasure(ada)
         await until_done(gateway)
         await channel.deliver(first)
         await quiet(gateway)
@@ -289,7 +289,7 @@ async def test_notes_of_adapters_about_the_person_go(house: House) -> None:
                 connection.execute("INSERT INTO adapter_notes VALUES ('fake', ?, ?)", (key, text))
 
         await gateway.store.database.write(put)
-        await gateway.privacy.erase({"user": ada})
+        await gateway.privacy.schedule_erasure(ada)
         await until_done(gateway)
         kept = [row["key"] for row in await _rows(gateway, "SELECT key FROM adapter_notes ORDER BY key")]
         assert kept == ["place/chat-ben-88", "progress", "seen"]

@@ -122,8 +122,8 @@ async def live(gateway: Gateway, phone: FakeChannel, desk: FakeChannel, person: 
 
 async def leave_traces(gateway: Gateway, person: str) -> None:
     """What the trace memory has besides: told to all, merged, linked, archived, imported, waiting."""
-    brain, user_id = gateway.trace_store, (await user_ids(gateway))[account(person)]
-    assert brain is not None
+    trace_store, user_id = gateway.trace_store, (await user_ids(gateway))[account(person)]
+    assert trace_store is not None
     assert gateway.traces.memory is not None
     async with asyncio.timeout(60):
         await gateway.traces.memory.idle()
@@ -132,7 +132,7 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
     told = Trace(content=f"{word}told everybody", owner=Owner("organization", ORGANIZATION), author=user_id)
     own = Trace(content=f"{word}own trace", owner=viewer.owner("persona"), author=user_id)
     for trace in (told, own):
-        await brain.add(viewer, trace)
+        await trace_store.add(viewer, trace)
 
     def more(connection: sqlite3.Connection) -> None:
         (owner,) = connection.execute("SELECT owner FROM traces WHERE id = ?", (own.id,)).fetchone()
@@ -146,7 +146,7 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
         archived = (f"users/{user_id}/USER.md", f"{word}cut".encode())
         connection.execute("INSERT INTO document_archive (key, content, archived_at) VALUES (?, ?, 1)", archived)
 
-    await brain.database.write(more)
+    await trace_store.database.write(more)
     scope = MemoryScope(personality_id="assistant", user_id=user_id, session_id="s_none", turn_id=f"t_{person}")
     job = IngestJob(scope=scope, speaker=f"{word}speaker")
 
@@ -340,7 +340,7 @@ async def test_what_came_with_a_link_that_was_undone_goes_from_the_other_side_to
         await quiet(gateway)
         known = await user_ids(gateway)
         assert known[account("ada")] == before
-        await gateway.privacy.erase({"user": before})
+        await gateway.privacy.schedule_erasure(before)
         await until_done(gateway)
         assert found_in(house.home, ["kanarieada", account("ada"), "chat-ada-88", before]) == []
         notes = (house.home / "users" / known[account("eve")] / "USER.md").read_text()

@@ -31,10 +31,11 @@ def make_home(home: Path) -> None:
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    """With the default channels and the offline model."""
+    """With the gateway's own channel, and the offline model."""
     home = tmp_path / "home"
     make_home(home)
-    async with Gateway(home, load_config(home=home).config, only={"web"}) as running:
+    async with Gateway(home, load_config(home=home).config, only=()) as running:
+        await running.identities.resolve("local:operator", "Operator")
         stop = asyncio.Event()
         serving = asyncio.create_task(running.run(stop))
         await asyncio.wait_for(running.is_serving.wait(), WAIT_S)
@@ -59,7 +60,8 @@ def served(tmp_path: Path) -> Iterator[Path]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with Gateway(home, load_config(home=home).config, only={"web"}) as running:
+        async with Gateway(home, load_config(home=home).config, only=()) as running:
+            await running.identities.resolve("local:operator", "Operator")
             serving = asyncio.create_task(running.run(stop))
             await running.is_serving.wait()
             is_up.set()
@@ -110,7 +112,7 @@ class KillableGateway:
         lines = []
         for line in self._process.stdout:
             lines.append(line)
-            if '"channel_up"' in line and '"web"' in line:
+            if line.startswith("Web page:"):
                 url: str = json.loads((self.home / "run" / "gateway.json").read_text())["url"]
                 return url
         raise AssertionError("the gateway ended: " + "".join(lines))

@@ -20,7 +20,6 @@ from .servers import cutting
 
 
 def port_of(gateway: Gateway) -> int:
-    assert gateway.web is not None
     return int(gateway.web.url.rstrip("/").rpartition(":")[2])
 
 

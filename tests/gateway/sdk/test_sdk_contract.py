@@ -17,7 +17,7 @@ from ethos import AsyncEthos
 from gateway.sdk.chat import SentMessage
 from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
 from gateway.sdk.models.traces import AddTrace
-from gateway.sdk.request import IDEMPOTENCY_KEY, Request
+from gateway.sdk.request import IDEMPOTENCY_KEY, Downloaded, Request
 from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.styles import Namespace, listing, operation
 
@@ -36,8 +36,11 @@ VALUES: dict[str, Any] = {
     "content": "text",
     "copy_of": "engineer",
     "days": 3,
+    "dedup": False,
     "deleted": True,
+    "derive": False,
     "description": "About tea",
+    "erasure": "er_1",
     "expected_version": "0" * 64,
     "explain": True,
     "file": Path("traces.json"),
@@ -45,6 +48,7 @@ VALUES: dict[str, Any] = {
     "is_dry_run": True,
     "is_pinned": True,
     "is_one_kept": True,
+    "key": "k_1",
     "limit": 5,
     "line": "tea",
     "link": "l_1",
@@ -62,8 +66,11 @@ VALUES: dict[str, Any] = {
     "queue": "inbox",
     "role": "member",
     "scope": "user",
+    "scopes": ("memory:read",),
     "seq": 9,
     "session": "s_1",
+    "conversation": "main",
+    "last": 1,
     "settings": "name: Tea",
     "state": {"Proposals": "waiting", "Deliveries": "dead"},
     "store": "memory",
@@ -213,7 +220,7 @@ def check_models(key: tuple[str, str], described: dict[str, Any], found: list[Me
         answer = method.request.result
         if answer is NoneType:
             assert not content, key
-        elif answer is Path:
+        elif answer is Downloaded:
             assert any(one["schema"].get("format") == "binary" for one in content.values()), key
         elif answer is bytes:
             assert "application/zip" in content, key

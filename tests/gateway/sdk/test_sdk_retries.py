@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import httpx
+import httpx_sse
 import pytest
 
 from ethos import (
@@ -26,6 +27,7 @@ from ethos import (
     VersionConflictError,
 )
 from gateway.errors import EthosError
+from gateway.sdk.request_sender import _event_of
 from gateway.sdk.transport import _translated_errors
 
 from .servers import Reply, scripted
@@ -184,3 +186,12 @@ def test_every_error_of_the_http_library_becomes_one_of_ours(kind: type[Exceptio
         _translated_errors("http://gateway.test/x?secret"),
     ):
         raise error
+
+
+def test_a_sign_of_life_behind_a_message_is_no_message() -> None:
+    """The decoder makes an event of a comment that follows an event with an id."""
+    body = b'id: 7\nevent: message\ndata: {"id": "m", "sequence": 7, "author": "person", "text": "hi", '
+    body += b'"at": "2026-11-20T10:00:00Z", "replyTo": null}\n\n: still here\n\n'
+    response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body)
+    events = [_event_of(sent) for sent in httpx_sse.EventSource(response).iter_sse()]
+    assert [None if event is None else event.sequence for event in events] == [7, None]

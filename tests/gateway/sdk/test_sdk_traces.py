@@ -32,7 +32,9 @@ async def test_a_fact_is_added_found_changed_merged_deleted_and_brought_back(cli
 async def test_an_export_imported_again_changes_nothing_and_a_dry_run_less(client: AsyncEthos, tmp_path: Path) -> None:
     for number in range(20):
         await client.traces.add(AddTrace(content=f"Fact number {number} is about tea"))
-    file = await client.traces.export_file(tmp_path / "traces.json")
+    written = await client.traces.export_file(tmp_path / "traces.json")
+    file = written.path
+    assert written.traces == 20
     assert file.stat().st_mode & 0o777 == 0o600
     assert [left.name for left in tmp_path.iterdir() if left.name.startswith(".traces")] == []
     report = await client.traces.import_file(file)
@@ -45,7 +47,7 @@ async def test_an_export_imported_again_changes_nothing_and_a_dry_run_less(clien
 
 def test_the_blocking_client_sends_and_fetches_files_too(blocking: Ethos, tmp_path: Path) -> None:
     blocking.traces.add(AddTrace(content="Ada rows"))
-    file = blocking.traces.export_file(tmp_path / "notes.zip", format="markdown")
+    file = blocking.traces.export_file(tmp_path / "notes.zip", format="markdown").path
     assert file.read_bytes().startswith(b"PK")
     assert blocking.traces.import_file(file).imported == 0
     with pytest.raises(FileNotFoundError):

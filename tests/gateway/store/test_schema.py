@@ -14,7 +14,7 @@ import pytest
 
 from gateway.errors import SchemaTooNew, StoreUnavailable
 from gateway.store.schema import APPLICATION_ID, Migration, migrate, migrations
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 from gateway.store.sqlite import open_store
 from tests.conformance.stores import said
 

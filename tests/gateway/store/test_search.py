@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
 from gateway.pipeline.commit import TurnCommit
 from gateway.store.database import Database
-from gateway.store.search import expression
-from gateway.store.search_index import BATCH
+from gateway.store.search import BATCH, expression
 from gateway.store.sessions import SqliteSessions
 from gateway.store.sqlite import SqliteStore
 from tests.conformance.stores import THERE, claimed, said, session_of, turn, written
@@ -203,6 +202,8 @@ class CountingDatabase:
 
     async def read(self, work: Callable[[Any], Any]) -> Any:
         return await self._database.read(self._counted(work))
+
+    rows, row = Database.rows, Database.row
 
     async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True, **options: bool) -> Any:
         return await self._database.write(self._counted(work), is_durable=is_durable, **options)

@@ -17,7 +17,7 @@ from gateway.errors import ModelUnavailable, PermanentSendError, TransientSendEr
 from gateway.ops.telemetry.metrics import Metrics
 from gateway.pipeline import parking
 from gateway.sdk.models.system import QueueHealth
-from gateway.store.facts import SqliteFacts
+from gateway.store.sqlite import SqliteFacts
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call
 

@@ -64,8 +64,8 @@ async def test_a_fact_is_shown_with_author_source_and_difference_and_written_aft
         assert (kept.metadata["proposal"], kept.metadata["channel"]) == (1, "fake")
 
 
-async def ids(brain: TraceStore) -> Any:
-    for row in await brain.database.read(
+async def ids(trace_store: TraceStore) -> Any:
+    for row in await trace_store.database.read(
         lambda connection: connection.execute("SELECT id FROM traces ORDER BY number").fetchall()
     ):
         yield row[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -14,6 +16,7 @@ from gateway.config.file import load_config
 from gateway.errors import FileError, StoreUnavailable
 from gateway.files.home import LOCK_NAME
 from gateway.files.locks import hold
+from gateway.files.unix_socket import SOCKET_NAME
 from gateway.store.database import Database
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel
@@ -76,7 +79,7 @@ async def test_health_says_that_nothing_can_be_written_and_when_it_can_again(hou
         assert (await gateway.health()).status == "ok"
 
 
-async def test_a_start_that_fails_leaves_neither_port_nor_lock_behind(
+async def test_a_start_that_fails_leaves_neither_port_nor_socket_nor_lock_behind(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.home.mkdir(mode=0o700)
@@ -90,7 +93,8 @@ async def test_a_start_that_fails_leaves_neither_port_nor_lock_behind(
     gateway = Gateway(house.home, load_config(home=house.home).config)
     with pytest.raises(FileError):
         await gateway.__aenter__()
-    assert gateway.web is not None
-    assert gateway.web._socket is not None
-    assert gateway.web._socket.fileno() == -1
+    port = urlsplit(gateway.web.url).port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 10)
+    assert not (house.home / SOCKET_NAME).exists()
     hold(house.home / LOCK_NAME).release()

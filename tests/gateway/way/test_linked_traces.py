@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.app.gateway import Gateway
 from gateway.protocols import MemoryScope
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House
 from tests.gateway.way.test_linking import DESK, PHONE, link, told
@@ -51,7 +51,7 @@ async def test_facts_of_both_accounts_are_recalled_searched_and_found_until_they
         assert "Mia" not in prompt_of(model)
         await says(gateway, channel, "what is my boat?", DESK)
         assert "Argo" in prompt_of(model)
-        assert await gateway.trace_store.search(await viewer(gateway, "1"), Wanted(query="Argo")) == []
+        assert await gateway.trace_store.search(await viewer(gateway, "1"), TraceQuery(query="Argo")) == []
         assert [row[:3] for row in await all_rows(gateway)] == [row[:3] for row in rows]
 
 

@@ -10,7 +10,8 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.app.services import services_of
 from gateway.people.access_records import SetRank
-from gateway.sdk.models.chat import SendMessage
+from gateway.people.linking.texts import NOT_BY_PROGRAM
+from gateway.sdk.models.chat import ChatMessage, SendMessage
 from gateway.services.caller import Caller, Refused, operator
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_health import until
@@ -23,6 +24,15 @@ async def say(gateway: Gateway, text: str, caller: Caller = OPERATOR) -> None:
     """Talk on the local channel, as the terminal and the web page do."""
     await gateway.chat.send(caller, SendMessage(conversation="main", text=text))
     await settled(gateway)
+
+
+async def answer(gateway: Gateway, text: str, caller: Caller) -> str:
+    """What the agent answers there."""
+    sent = await gateway.chat.send(caller, SendMessage(conversation="main", text=text))
+    await settled(gateway)
+    (event,) = await gateway.chat.recent(caller, sent.session, limit=1)
+    assert isinstance(event.data, ChatMessage)
+    return event.data.text
 
 
 async def make_owner(gateway: Gateway, account: str) -> str:
@@ -50,6 +60,10 @@ async def test_the_operator_is_known_from_the_first_message_there_on(house: Hous
         await say(gateway, "Hello")
         (user,) = await gateway.identities.users()
         assert [account.key for account in user.accounts] == ["local:operator"]
+        person = await services_of(gateway).people.show(OPERATOR, "local:operator")
+        assert [(place.channel, place.how, place.role) for place in person.accounts[0].access] == [
+            ("local", "owner", "owner")
+        ]
         assert await gateway.lacks_owner(), "strangers can write on the other channel, and no owner is known there"
 
 
@@ -97,3 +111,17 @@ async def test_a_user_whose_id_is_the_operators_account_is_no_owner_by_their_key
         assert {account.key for account in person.accounts} == {ADA, "local:user-operator"}
         assert (person.is_operator, await services.people.role_of("operator")) == (False, before)
         assert before != "owner"
+
+
+async def test_the_operator_links_accounts_there_and_no_program_does(house: House) -> None:
+    """An account that a key has linked would stay linked once the key is revoked."""
+    async with house.served() as gateway:
+        services = services_of(gateway)
+        assert "type within 10 minutes" in await answer(gateway, "/link", OPERATOR)
+        await gateway.identities.resolve(ADA, "Ada")
+        for user in (None, ADA):
+            key = await services.keys.create(OPERATOR, "program", ["chat:read", "chat:write"], user)
+            caller = await services.keys.caller(key.key)
+            assert caller is not None
+            for text in ("/link", "/link ACDE-FGHJ", "/link yes", "/unlink"):
+                assert await answer(gateway, text, caller) == NOT_BY_PROGRAM, text

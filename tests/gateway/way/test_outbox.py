@@ -9,6 +9,7 @@ import pytest
 
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
+from gateway.pipeline import delivery_retries
 from gateway.pipeline import outbox as outbox_module
 from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.outbox import REPEAT_NOTE
@@ -156,8 +157,8 @@ async def test_a_channel_that_comes_and_goes_hurries_what_was_put_off_once_in_a_
             await _reconnect(channel)
             await gateway.outbox.drain(10)
         assert channel.attempts == 2, "the second connection alone tried it"
-        monkeypatch.setattr(outbox_module, "EARLY_S", 0.0)
-        gateway.outbox._retry_early_after_pause("fake")  # its time has come
+        monkeypatch.setattr(delivery_retries, "EARLY_S", 0.0)
+        gateway.outbox._retries._retry_early_after_pause("fake")  # its time has come
         assert await channel.answers_to(asked) == ["one"]
 
 

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 import structlog
 
+from ethos import AsyncEthos
 from gateway.app import reload as reloading_module
-from gateway.app.control import ask
 from gateway.app.gateway import Gateway
-from gateway.cli.queues import wake
 from gateway.config.file import Loaded
 from gateway.errors import AdapterError, IdentityMapBroken, PermanentSendError
-from gateway.messages import ConversationRef
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel
@@ -168,7 +166,7 @@ async def test_a_turn_that_runs_ends_with_what_it_began_with(house: House) -> No
 
 async def test_models_that_were_taken_out_are_closed_once_no_turn_uses_them(house: House) -> None:
     async with house.gateway() as (gateway, fake):
-        retired = gateway.models
+        retired = gateway.models.current
         write(
             house,
             model="other",
@@ -176,8 +174,8 @@ async def test_models_that_were_taken_out_are_closed_once_no_turn_uses_them(hous
         )
         done = await gateway.reloading.reload()
         assert {"model", "models.other"} <= set(done.at_once)
-        assert gateway.models is not retired
-        assert gateway.models.get(None).name == "other"
+        assert gateway.models.current is not retired
+        assert gateway.models.current.get(None).name == "other"
         async with asyncio.timeout(60):
             while gateway.reloading._closing:
                 await asyncio.sleep(0)
@@ -226,9 +224,8 @@ async def test_an_operators_command_is_told_to_the_running_gateway_at_once(house
         await fake.until(lambda: fake.attempts == 1)
         await settled(gateway)
         [dead] = await gateway.store.deliveries.rows("outbox", chosen="dead")
-        place = await gateway.store.deliveries.retry("outbox", dead.seq)
-        assert place == ConversationRef(channel="fake", conversation="c1")
-        assert await asyncio.to_thread(wake, house.home, "outbox", place)
+        async with AsyncEthos(home=house.home) as client:
+            assert (await client.deliveries.retry("outbox", dead.seq)).conversation == "c1"
         assert len(await fake.answers_to(message)) == 1
 
 
@@ -283,11 +280,12 @@ async def test_a_reload_that_is_under_way_at_the_end_comes_to_its_own_and_none_b
     async with house.gateway() as (gateway, fake):
         await fake.connected()
         write(house, channels={"fake": FAKE, "second": FAKE})
-        asking = asyncio.create_task(asyncio.to_thread(ask, house.home, {"do": "reload"}))
+        client = AsyncEthos(home=house.home)
+        asking = asyncio.create_task(client.system.reload())
         assert await asyncio.to_thread(reading.wait, 20)
         asyncio.get_running_loop().call_later(0.1, released.set)
-    answer = await asking
-    assert answer["at_once"] == ["channels.second"]
+    assert (await asking).at_once == ("channels.second",)
+    await client.close()
     assert [channel(gateway, name).is_closed for name in ("fake", "second")] == [True, True]
     late = await gateway.reloading.reload()
     assert late.problems == ("the gateway is ending; its next start reads the configuration",)

@@ -21,7 +21,7 @@ from gateway.memory import ingest as ingest_module
 from gateway.memory.recall import HEADING
 from gateway.messages import Attachment
 from gateway.protocols import MemoryScope
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
 from tests.fake_channel import FakeChannel
@@ -86,7 +86,7 @@ async def quiet(gateway: Gateway) -> None:
 
 
 async def viewer(gateway: Gateway, account: str = "1", conversation: str = "c1") -> Viewer:
-    """The person as the brain knows them."""
+    """The person as the trace store knows them."""
     user_id = await gateway.identities.resolve(f"fake:{account}", "Person")
     return Viewer(user_id=user_id, personality_id="assistant", session_id=None)
 
@@ -94,12 +94,12 @@ async def viewer(gateway: Gateway, account: str = "1", conversation: str = "c1")
 async def contents(gateway: Gateway, query: str, account: str = "1") -> list[str]:
     """Of the facts that fit, not of those that only stand beside one in their session."""
     assert gateway.trace_store is not None
-    found = await gateway.trace_store.search(await viewer(gateway, account), Wanted(query=query))
+    found = await gateway.trace_store.search(await viewer(gateway, account), TraceQuery(query=query))
     return [each.trace.content for each in found if {"words", "meaning"} & each.parts.keys()]
 
 
-async def everything(brain: TraceStore) -> list[str]:
-    return await brain.database.read(
+async def everything(trace_store: TraceStore) -> list[str]:
+    return await trace_store.database.read(
         lambda connection: [row[0] for row in connection.execute("SELECT content FROM traces ORDER BY number")]
     )
 
@@ -145,7 +145,7 @@ async def test_what_the_answer_quotes_grows_and_what_it_does_not_stays_as_it_is(
         await channel.ask("where does my sister live?")
         await quiet(gateway)
         assert gateway.trace_store is not None
-        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="sister"))
+        found = await gateway.trace_store.search(await viewer(gateway), TraceQuery(query="sister"))
         by_word = {"Lisbon" if "Lisbon" in each.trace.content else "typewriters": each.trace for each in found}
         assert by_word["Lisbon"].retrieval_count == 1
         assert by_word["Lisbon"].stability_ms > 30 * 86_400_000
@@ -165,7 +165,7 @@ async def test_a_fact_that_the_person_corrects_grows_weaker_and_the_others_that_
             await channel.ask(text)
             await quiet(gateway)
         assert gateway.trace_store is not None
-        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="dog"))
+        found = await gateway.trace_store.search(await viewer(gateway), TraceQuery(query="dog"))
         days = {each.trace.content: each.trace.stability_ms / 86_400_000 for each in found}
         assert days[str(known[0]["fact"])] == pytest.approx(15)
         assert days[str(known[1]["fact"])] == pytest.approx(30)
@@ -179,7 +179,7 @@ async def test_memory_why_tells_where_a_fact_comes_from_that_no_file_holds(house
         await channel.ask("my dog is Rex")
         await quiet(gateway)
         assert gateway.trace_store is not None
-        found, *_beside = await gateway.trace_store.search(await viewer(gateway), Wanted(query="Rex"))
+        found, *_beside = await gateway.trace_store.search(await viewer(gateway), TraceQuery(query="Rex"))
         told = await channel.ask("/memory why dog called")
         assert told == (
             f"A fact, {found.trace.created_at:%Y-%m-%d %H:%M} UTC, `said by Person 1 on fake`, "
@@ -199,7 +199,7 @@ async def test_facts_of_a_session_stand_in_the_order_in_which_they_were_said(hou
             await channel.ask(text)
             await quiet(gateway)
         assert gateway.trace_store is not None
-        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="Ada"))
+        found = await gateway.trace_store.search(await viewer(gateway), TraceQuery(query="Ada"))
         places = {each.trace.content: each.trace.position for each in found}
         assert places == {"Ada has a dog": 0, "Ada lives in Turin": 1, "Ada flies to Oslo": 2}
         assert {each.trace.conversation for each in found} == {found[0].trace.metadata["sessionId"]}
@@ -216,7 +216,7 @@ async def test_a_fact_of_the_tool_and_one_that_waited_for_a_yes_have_their_place
         await channel.ask("two")
         await quiet(gateway)
         assert gateway.trace_store is not None
-        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="Ada"))
+        found = await gateway.trace_store.search(await viewer(gateway), TraceQuery(query="Ada"))
         assert {each.trace.content: each.trace.position for each in found} == {
             "Ada has a dog": 0,
             "Ada drinks oolong": 1,
@@ -228,7 +228,7 @@ async def test_a_fact_of_the_tool_and_one_that_waited_for_a_yes_have_their_place
         await quiet(gateway)
         [proposal] = await gateway.store.proposals.proposals()
         await channel.ask(f"/memory approve {proposal.id}")
-        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="cat"))
+        found = await gateway.trace_store.search(await viewer(gateway), TraceQuery(query="cat"))
         [cat] = [each.trace for each in found if "cat" in each.trace.content]
         assert cat.conversation == cat.metadata["sessionId"] == proposal.scope.session_id
         assert cat.position is not None
@@ -414,7 +414,7 @@ async def test_a_refusal_and_nonsense_leave_no_facts_and_no_job(house: House) ->
         assert (await gateway.store.ingest.backlog()).waiting == 0
 
 
-async def test_a_brain_that_cannot_be_read_costs_the_recall_and_not_the_answer(
+async def test_a_trace_store_that_cannot_be_read_costs_the_recall_and_not_the_answer(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with traced(house, Worker()) as (gateway, channel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Viewer
 from tests.gateway.way.conftest import House, settled
 
@@ -28,7 +28,7 @@ async def test_forget_that_i_like_tea_forgets_it_and_nothing_else(house: House) 
         viewer = Viewer(user_id=user.id, personality_id="assistant", session_id=None)
 
         async def facts() -> set[str]:
-            found = await gateway.trace_store.search(viewer, Wanted(query="tea coffee"))  # type: ignore[union-attr]
+            found = await gateway.trace_store.search(viewer, TraceQuery(query="tea coffee"))  # type: ignore[union-attr]
             return {each.trace.content for each in found}
 
         assert await facts() == {"They say: I like tea", "They say: I like coffee"}

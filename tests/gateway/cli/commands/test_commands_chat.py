@@ -24,7 +24,7 @@ def fresh(fresh_home: Path) -> Path:
 
 
 def test_a_broken_configuration_does_not_come_between_a_person_and_the_gateway_that_runs(fresh: Path) -> None:
-    """Row 16: the running gateway keeps the last good one, and so does the chat with it; the errors are shown."""
+    """Row 16: the running gateway keeps the last good one, and the chat does not even read it."""
     environment = {**os.environ, "ETHOS_HOME": str(fresh), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "gateway.cli"]
     serving = subprocess.Popen([*command, "serve", "--no-chat"], env=environment, stderr=subprocess.PIPE, text=True)
@@ -38,9 +38,7 @@ def test_a_broken_configuration_does_not_come_between_a_person_and_the_gateway_t
         serving.communicate(timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert "config.yaml:2:" in done.stderr
-    assert "there is no model 'nobody'" in done.stderr
-    assert "last good configuration" in done.stderr
+    assert done.stderr == ""
 
 
 def test_with_a_broken_configuration_and_no_gateway_the_errors_are_all_there_is(fresh: Path, ethos: Ethos) -> None:

@@ -17,8 +17,7 @@ import pytest
 import typer
 
 from gateway.cli import app
-from gateway.pipeline.commands import Commands
-from gateway.pipeline.commands.pairing import PairCommand
+from gateway.commands import Commands
 from tests.gateway.cli.commands.conftest import Ethos
 
 ROOT = Path(__file__).parents[4]
@@ -142,9 +141,7 @@ def test_the_page_has_every_command_and_no_other(page: dict[str, str]) -> None:
 def test_the_page_has_every_command_of_the_chat() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     nobody: Any = None
-    parts = ("identities", "personalities", "sessions", "memory", "review", "usage", "meter", "linking", "personal")
-    known = Commands(**dict.fromkeys(parts, nobody))
-    PairCommand(nobody, nobody, lambda _place: True).add_to(known)
+    known = Commands(nobody, nobody)
     assert re.findall(r"^\| `/([a-z-]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 

@@ -393,15 +393,16 @@ def test_what_the_running_gateway_says_is_told(home: Path, found: Any) -> None:
         b' {"name": "b", "state": "auth_failed", "error": "no such key"},'
         b' {"name": "c", "state": "starting", "error": "no line"}]}'
     )
-    with stranger(200, health) as (url, _):
-        left(home, url)
+    with stranger(home, 200, health):
+        left(home, None)
         by_level = found()
         assert "b is auth_failed: no such key → Give it a key" in only(by_level["problem"])
         assert [one["what"] for one in by_level["warning"]] == [
             "The channel c is starting: no line",
             "The memory updates of 2 turns could not be written yet.",
         ]
-    assert "does not say how it is" in only(found()["problem"])
+    with stranger(home, 404, b"{}"):
+        assert "does not say how it is" in only(found()["problem"])
     lock.release()
 
 

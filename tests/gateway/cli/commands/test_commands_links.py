@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from gateway.app.gateway import Gateway
 from gateway.cli.errors import EXIT_ERROR
+from gateway.config.file import load_config
 from gateway.store.sqlite import open_store
+from tests.fake_channel import FakeChannel
 from tests.gateway.cli.commands.conftest import Ethos
+
+
+@asynccontextmanager
+async def talking(home: Path) -> AsyncIterator[FakeChannel]:
+    """The channel of a gateway that runs in this process."""
+    stop = asyncio.Event()
+    async with Gateway(home, load_config(home=home).config, is_served=False) as gateway:
+        running = asyncio.create_task(gateway.run(stop))
+        channel = gateway.adapters[0]
+        assert isinstance(channel, FakeChannel)
+        yield channel
+        stop.set()
+        await running
 
 
 def users(home: Path) -> dict[str, str]:
@@ -82,6 +103,36 @@ def test_what_cannot_be_done_is_said(ethos: Ethos, home: Path, people: dict[str,
         answer = ethos("people", *arguments)
         assert (answer.code, words in answer.err) == (EXIT_ERROR, True), (arguments, answer)
     assert users(home) == people
+
+
+ALLOWED = "web: {port: 0}\nchannels:\n  fake: {kind: tests.fake_channel, access: pairing, allow: ['1']}\n"
+
+
+async def hears(channel: FakeChannel, text: str) -> None:
+    await channel.until(lambda: any(text in one.text for one in channel.sent if "dm-7" in str(one.conversation)))
+
+
+@pytest.mark.parametrize("is_beside", [False, True], ids=["alone", "beside a running gateway"])
+async def test_what_an_account_said_as_a_stranger_is_answered_once_it_is_linked(
+    ethos_beside: Ethos, home: Path, people: dict[str, str], *, is_beside: bool
+) -> None:
+    """By a gateway that runs at once, else by the next start."""
+    (home / "config.yaml").write_text(ALLOWED)
+    async with talking(home) as channel:
+        await channel.deliver(channel.message("Hello there", user="7", conversation="dm-7", id="x1", event_id="x1"))
+        await hears(channel, "I do not know you yet")
+        if is_beside:
+            answer = await asyncio.to_thread(ethos_beside, "people", "link", "fake:1", "fake:7")
+            assert answer.code == 0, answer.err
+            await hears(channel, "Hello.")
+    if not is_beside:
+        assert ethos_beside("people", "link", "fake:1", "fake:7", "--json").value == {
+            "account": "fake:7",
+            "user": people["fake:1"],
+        }
+        async with talking(home) as channel:
+            await hears(channel, "Hello.")
+    assert users(home)["fake:7"] == people["fake:1"]
 
 
 async def test_beside_a_running_gateway_it_does_the_work_and_tells_both(

@@ -113,8 +113,59 @@ def test_who_is_revoked_is_not_answered_though_the_channel_is_open(home: Path, e
 def test_nobody_can_be_given_a_role_who_is_not_known(home: Path, ethos: Ethos) -> None:
     answer = ethos("people", "role", "fake:99", "owner")
     assert answer.code == 1
-    assert "there is nobody 'fake:99'; `ethos people list` shows everybody" in answer.err
+    assert "there is no user fake:99" in answer.err
     assert ethos("people", "role", "fake:1", "king").code == 2
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "beside a running gateway"])
+def either(home: Path, request: pytest.FixtureRequest) -> None:
+    """No gateway runs, or one does."""
+    if request.param:
+        request.getfixturevalue("serving")
+
+
+@pytest.mark.usefixtures("either")
+def test_the_last_owner_stays_one_until_there_is_another(ethos: Ethos, people: dict[str, str]) -> None:
+    assert ethos("people", "role", "fake:1", "owner").code == 0
+    for arguments in (("role", "fake:1", "member"), ("revoke", people["fake:1"]), ("erase", "fake:1", "--yes")):
+        answer = ethos("people", *arguments)
+        assert (answer.code, answer.out) == (1, ""), arguments
+        assert answer.err == "ethos: this is the last owner; make somebody else an owner first\n"
+    listed = {one["id"]: one["role"] for one in ethos("people", "list", "--json").value}
+    assert listed == {people["fake:1"]: "owner", people["fake:2"]: None}
+    assert ethos("people", "role", "fake:2", "owner").code == 0
+    assert ethos("people", "revoke", "fake:1").code == 0
+    assert ethos("people", "erase", "fake:1", "--yes").code == 0
+
+
+@pytest.mark.usefixtures("either")
+def test_somebody_who_is_barred_bars_nobody_else_by_a_link(ethos: Ethos, people: dict[str, str]) -> None:
+    assert ethos("people", "revoke", "fake:2").code == 0
+    for what in ("link", "merge"):
+        answer = ethos("people", what, "fake:1", "fake:2")
+        assert answer.code == 1
+        assert f"give {people['fake:2']} a role first" in answer.err
+    assert ethos("people", "role", "fake:2", "member").code == 0
+    assert ethos("people", "link", "fake:1", "fake:2").code == 0
+
+
+def test_who_was_let_in_and_has_not_written_since_is_given_a_role(paired: Path, ethos: Ethos) -> None:
+    """There is no user of that account before."""
+    asyncio.run(say(paired, ("7", "Hello", "x1")))
+    assert ethos("people", "pairing", "approve", "fake:7").code == 0
+    assert "there is no user fake:7" in ethos("people", "show", "fake:7").err
+    assert ethos("people", "role", "fake:7", "guest", "--json").value == {"accounts": ["fake:7"], "rank": "guest"}
+    assert "guest here" in asyncio.run(say(paired, ("7", "/whoami", "x2")))[0]
+
+
+def test_secrets_that_only_the_gateways_process_has_are_not_needed(home: Path, ethos: Ethos) -> None:
+    """And what the configuration says of who may talk is known all the same."""
+    (home / "config.yaml").write_text(
+        f"{PAIRED}  bot: {{kind: telegram, token: '${{NOT_SET}}', access: allowlist, allow: ['42']}}\n"
+    )
+    assert ethos("people", "link", "fake:1", "telegram:42").code == 0
+    assert ethos("people", "show", "fake:1", "--json").value["accounts"][1]["key"] == "telegram:42"
+    assert "still names telegram:42" in ethos("people", "erase", "fake:1", "--yes").out
 
 
 def test_these_commands_only_look_where_there_is_nothing(fresh_home: Path, ethos: Ethos) -> None:

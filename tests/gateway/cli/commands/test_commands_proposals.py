@@ -55,7 +55,7 @@ def test_in_a_directory_that_is_not_there_yet_it_says_so(ethos: Ethos, fresh_hom
     assert ethos("memory", "proposals", "list").out == "Nothing waits for a yes.\n"
     answer = ethos("memory", "proposals", "approve", "1")
     assert answer.code == 1
-    assert "there was no conversation yet" in answer.err
+    assert "there is no proposal 1; `proposals` lists those that wait" in answer.err
     assert not fresh_home.exists()
 
 

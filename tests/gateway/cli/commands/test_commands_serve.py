@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.control import ask
+from ethos import Ethos
 from gateway.cli.running import _event_loop
 
 
@@ -37,7 +37,8 @@ def first_lines(home: Path, options: Sequence[str], until: str, *, reload: str |
             seen += piece
             if reload is not None and "channel_up" in seen:
                 (home / "config.yaml").write_text(reload)
-                ask(home, {"do": "reload"})
+                with Ethos(home=home) as client:
+                    client.system.reload()
                 reload = None
     finally:
         process.terminate()

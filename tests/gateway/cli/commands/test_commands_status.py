@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import os
+import socketserver
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +18,10 @@ from pathlib import Path
 import pytest
 
 from gateway import __version__
+from gateway.app.gateway import Gateway
+from gateway.config.file import load_config
 from gateway.files.locks import hold
+from gateway.files.unix_socket import SOCKET_NAME, short_path
 from tests.gateway.cli.commands.conftest import Ethos
 
 
@@ -148,28 +153,43 @@ class Stranger(http.server.BaseHTTPRequestHandler):
     body: bytes
 
     def do_GET(self) -> None:
-        self.asked.append(self.headers.get("authorization", ""))
+        self.asked.append(f"{self.path} {self.headers.get('authorization', '')}".strip())
         self.send_response(self.status)
         self.end_headers()
         self.wfile.write(self.body)
+
+    def address_string(self) -> str:
+        return "a Unix socket"
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
 
 
+class UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """A server on a Unix socket."""
+
+    daemon_threads = True
+
+
 @contextmanager
-def stranger(status: int, body: bytes) -> Iterator[tuple[str, list[str]]]:
-    """A web server; its address, and what it was sent as authorization."""
+def stranger(home: Path, status: int, body: bytes) -> Iterator[list[str]]:
+    """A server at the gateway's socket; what it was asked, and with which authorization."""
     asked: list[str] = []
     handler = type("Handler", (Stranger,), {"asked": asked, "status": status, "body": body})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    (home / "run").mkdir(mode=0o700, exist_ok=True)
+    path = home / SOCKET_NAME
+    with short_path(path) as short:
+        server = UnixServer(short, handler)
+    with server:
+        path.chmod(0o600)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/", asked
+            yield asked
         finally:
             server.shutdown()
             thread.join()
+            path.unlink()
 
 
 @pytest.fixture
@@ -197,11 +217,11 @@ def held(home: Path) -> Iterator[Path]:
 def test_the_exit_code_follows_what_the_gateway_says(
     ethos: Ethos, held: Path, answer: tuple[int, bytes], state: str, code: int
 ) -> None:
-    with stranger(*answer) as (url, asked):
-        left(held, url)
+    with stranger(held, *answer) as asked:
+        left(held, None)
         told = ethos("status", "--json")
         assert (told.code, told.value["state"]) == (code, state)
-        assert asked == ["Bearer " + "t" * 40]
+        assert asked == ["/health"]
         if state != "ok":
             assert ethos("status").out.startswith("Gateway  ")
 
@@ -209,50 +229,40 @@ def test_the_exit_code_follows_what_the_gateway_says(
 def test_a_channel_that_is_far_behind_is_told(ethos: Ethos, held: Path) -> None:
     lags = {"a": {"inbox_lag_s": 7300, "outbox_lag_s": 1}, "b": {"inbox_lag_s": 3, "outbox_lag_s": 0}}
     channels = [{"name": name, "kind": "k", "state": "up", **lag} for name, lag in lags.items()]
-    with stranger(200, json.dumps({"status": "ok", "channels": channels}).encode()) as (url, _):
-        left(held, url)
+    with stranger(held, 200, json.dumps({"status": "ok", "channels": channels}).encode()):
+        left(held, None)
         out = ethos("status").out
     assert "The channel a is behind by 2 h.\n" in out
     assert "The channel b" not in out
 
 
-def test_nobody_gets_the_token_but_the_holder_of_the_lock(ethos: Ethos, home: Path) -> None:
-    """A gateway was killed, and another program has its port."""
-    (home / "web-token").write_text("t" * 40)
-    with stranger(200, b'{"status": "ok"}') as (url, asked):
-        left(home, url)
-        assert ethos("status").code == 3
-        lock = hold(home / ".gateway.lock")
-        left(home, url, pid=1)
-        assert ethos("status", "--json").value["state"] == "starting"
-        lock.release()
-        assert asked == []
+def test_a_gateway_that_was_killed_does_not_run_though_it_left_word(ethos: Ethos, home: Path) -> None:
+    left(home, "http://127.0.0.1:8420/")
+    assert ethos("status").code == 3
+    lock = hold(home / ".gateway.lock")
+    left(home, "http://127.0.0.1:8420/", pid=1)
+    assert ethos("status", "--json").value["state"] == "starting"
+    lock.release()
 
 
 def test_a_gateway_that_does_not_answer_is_not_well(ethos: Ethos, held: Path) -> None:
-    with stranger(200, b"") as (url, _):
-        pass
-    left(held, url)
+    left(held, None)
     answer = ethos("status")
     assert answer.code == 1
     assert "running, and does not answer" in answer.out
-    assert f"{url} does not answer" in answer.out
+    assert f"{held / SOCKET_NAME} does not answer" in answer.out
 
 
-def test_a_gateway_without_a_web_server_is_known_by_its_lock(ethos: Ethos, held: Path) -> None:
-    left(held, None)
-    answer = ethos("status", "--json")
-    assert (answer.code, answer.value["state"], answer.value["problems"]) == (0, "ok", [])
-
-
-@pytest.mark.parametrize("token", [b"\xff", b"", b"a\nb"])
-def test_a_token_that_is_none_is_said(ethos: Ethos, held: Path, token: bytes) -> None:
-    (held / "web-token").write_bytes(token)
-    with stranger(401, b"") as (url, _):
-        left(held, url)
-        answer = ethos("status", "--json")
-    assert (answer.code, answer.value["state"]) == (1, "not_responding")
-    assert "web-token" in answer.value["problems"][0]
+async def test_a_gateway_without_a_web_server_says_how_it_is(ethos_beside: Ethos, home: Path) -> None:
+    """One that a chat runs for itself."""
+    stop = asyncio.Event()
+    async with Gateway(home, load_config(home=home).config, only=(), is_served=False) as gateway:
+        running = asyncio.create_task(gateway.run(stop))
+        answer = await asyncio.to_thread(ethos_beside, "status", "--json")
+        stop.set()
+        await running
+    assert (answer.code, answer.value["state"], answer.value["url"]) == (0, "ok", None)
+    assert answer.value["version"]
 
 
 def test_looking_never_takes_the_lock_from_a_gateway(home: Path, ethos: Ethos) -> None:

@@ -65,12 +65,9 @@ class Ground:
 
     def runs(self, health: Health = WELL) -> None:
         """A gateway runs on it and says this."""
-        (self.home / "web-token").write_text("t" * 40)
-        (self.home / "web-token").chmod(0o600)
         self.holds()
-        body = json.dumps(as_json(health)).encode()
-        url, _ = self._stack.enter_context(stranger(200, body))
-        left(self.home, url)
+        self._stack.enter_context(stranger(self.home, 200, json.dumps(as_json(health)).encode()))
+        left(self.home, None)
 
     def holds(self) -> None:
         """A process has the lock, and has said nothing."""
@@ -168,6 +165,11 @@ def unreadable_memory(ground: Ground) -> None:
     path.mkdir(mode=0o700)
 
 
+def missing_socket(ground: Ground) -> None:
+    ground.holds()
+    left(ground.home, None)
+
+
 def old_backup(ground: Ground) -> None:
     note_backup(ground.home, ground.home.parent / "ethos.backup")
     path = ground.home / LAST_BACKUP_NAME
@@ -204,6 +206,7 @@ FAULTS: list[Fault] = [
     (journal_that_cannot_be_applied, "warning", "The memory updates of 1 turn could not be written", "see the log"),
     (clock_skew, "warning", "minutes in the future", "timedatectl"),
     (unreadable_memory, "problem", "USER.md is not a file of this directory", "Move it away"),
+    (missing_socket, "problem", "gateway.sock is not there", "Restart the gateway"),
     (old_backup, "warning", "ethos.backup, is 30 days old", "Make another one"),
     (
         traces_without_libraries,

@@ -51,8 +51,8 @@ async def _approve(home: Path, step: str) -> None:
     store = open_store(home / "ethos.sqlite")
     proposals = Mortal(store.proposals, step)
     memory = MarkdownFileMemoryProvider(home, store.journal)
-    async with open_trace_store(home / TRACES_NAME) as brain:
-        facts = ApprovedFacts(brain, proposals)
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
+        facts = ApprovedFacts(trace_store, proposals)
         if step == "none":
             await facts.replay()
         else:

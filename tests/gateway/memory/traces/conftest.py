@@ -1,4 +1,4 @@
-"""A brain of one's own for each test."""
+"""A trace store of one's own for each test."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def brain(tmp_path: Path, clock: Clock) -> AsyncIterator[TraceStore]:
-    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
-        yield brain
+async def trace_store(tmp_path: Path, clock: Clock) -> AsyncIterator[TraceStore]:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as trace_store:
+        yield trace_store
 
 
 @pytest.fixture
@@ -34,6 +34,6 @@ async def counts(tmp_path: Path) -> AsyncIterator[TurnCounts]:
 
 
 @pytest.fixture
-def memory(brain: TraceStore, counts: TurnCounts) -> TraceMemory:
-    """What a turn asks of the brain; nothing is ingested or consolidated."""
-    return TraceMemory(brain, rules=lambda _id: IngestRules(), counts=counts, ingest=None, schedule=None)
+def memory(trace_store: TraceStore, counts: TurnCounts) -> TraceMemory:
+    """What a turn asks of the trace store; nothing is ingested or consolidated."""
+    return TraceMemory(trace_store, rules=lambda _id: IngestRules(), counts=counts, ingest=None, schedule=None)

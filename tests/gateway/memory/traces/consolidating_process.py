@@ -1,4 +1,4 @@
-"""A process that consolidates a brain, or shortens its old traces, with a model that says the same every time.
+"""A process that consolidates a trace store, or shortens its old traces, with a model that says the same every time.
 
 `python -m tests.gateway.memory.traces.consolidating_process BRAIN WORK`, where WORK is `consolidate` or `shorten`;
 `ETHOS_FAILPOINTS` says where it dies.
@@ -31,17 +31,17 @@ async def gist(trace: Trace) -> str:
     return trace.content[:20]
 
 
-async def work_on(brain: TraceStore, work: str) -> int:
+async def work_on(trace_store: TraceStore, work: str) -> int:
     """Do it; how much was done."""
     if work == "shorten":
-        return await shorten_old(brain, gist)
-    report = await Consolidation(brain, insight=insight).run()
+        return await shorten_old(trace_store, gist)
+    report = await Consolidation(trace_store, insight=insight).run()
     return report.pruned + report.merged + report.derived + report.compacted
 
 
 async def main(path: Path, work: str) -> None:
-    async with open_trace_store(path, now=Clock()) as brain:
-        sys.stdout.write(f"{await work_on(brain, work)}\n")
+    async with open_trace_store(path, now=Clock()) as trace_store:
+        sys.stdout.write(f"{await work_on(trace_store, work)}\n")
 
 
 if __name__ == "__main__":

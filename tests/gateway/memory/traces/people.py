@@ -1,4 +1,4 @@
-"""Two people who must never meet in a brain, and a clock that the test moves."""
+"""Two people who must never meet in a trace store, and a clock that the test moves."""
 
 from __future__ import annotations
 

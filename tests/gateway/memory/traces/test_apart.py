@@ -17,11 +17,11 @@ from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
-from gateway.traces.turn_facts import TurnFactsTaker
+from gateway.traces.turn_facts import TurnFactExtractor
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.scripted_model import ScriptedModel
 
@@ -39,7 +39,7 @@ def scope(viewer: Viewer, turn_id: str) -> MemoryScope:
     )
 
 
-async def state(brain: TraceStore, viewer: Viewer) -> list[tuple[Any, ...]]:
+async def state(trace_store: TraceStore, viewer: Viewer) -> list[tuple[Any, ...]]:
     """Every column of all that is the viewer's, hidden ones too."""
     ids = [owner.id for owner in viewer.owners if owner.kind != "organization"]
 
@@ -47,10 +47,10 @@ async def state(brain: TraceStore, viewer: Viewer) -> list[tuple[Any, ...]]:
         sql = "SELECT traces.* FROM traces JOIN owners ON owners.number = owner WHERE owners.id IN (?, ?, ?) ORDER BY 1"
         return [tuple(row) for row in connection.execute(sql, ids).fetchall()]
 
-    return await brain.database.read(work)
+    return await trace_store.database.read(work)
 
 
-async def fill(brain: TraceStore, viewer: Viewer, clock: Clock) -> list[str]:
+async def fill(trace_store: TraceStore, viewer: Viewer, clock: Clock) -> list[str]:
     ids = []
     for number, content in enumerate(FACTS):
         is_old = number >= len(PLANTS)
@@ -58,23 +58,23 @@ async def fill(brain: TraceStore, viewer: Viewer, clock: Clock) -> list[str]:
         trace = of(viewer, content, created_at=at, last_accessed_at=at, stability_ms=1.7e10)
         if content == FACTS[-1]:
             trace = of(viewer, content, strength=0.01)
-        ids.append((await brain.add(viewer, trace)).id)
+        ids.append((await trace_store.add(viewer, trace)).id)
     return ids
 
 
 async def test_nothing_crosses_between_two_people_in_any_operation(
-    brain: TraceStore, memory: TraceMemory, clock: Clock
+    trace_store: TraceStore, memory: TraceMemory, clock: Clock
 ) -> None:
-    ada_ids, ben_ids = await fill(brain, ADA, clock), await fill(brain, BEN, clock)
-    before = await state(brain, BEN)
+    ada_ids, ben_ids = await fill(trace_store, ADA, clock), await fill(trace_store, BEN, clock)
+    before = await state(trace_store, BEN)
     said: list[str] = []
 
     async def insight(traces: Any) -> str:
         said.extend(trace.owner.id for trace in traces)
         return "All of it wants water"
 
-    consolidation = Consolidation(brain, insight=insight)
-    toolbox = Toolbox(trace_tools(brain, consolidation))
+    consolidation = Consolidation(trace_store, insight=insight)
+    toolbox = Toolbox(trace_tools(trace_store, consolidation))
 
     async def use(name: str, **arguments: Any) -> str:
         call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
@@ -82,24 +82,24 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
 
     # by an id that is not hers
     for ben_id in ben_ids:
-        assert await brain.get(ADA, ben_id) is None
-        assert not await brain.update(ADA, ben_id, content="x", tags=["x"])
-        assert not await brain.delete(ADA, ben_id)
-        assert not await brain.restore(ADA, ben_id)
-        assert (await rehydrate(brain, ADA, ben_id)).verbatim_content is None
+        assert await trace_store.get(ADA, ben_id) is None
+        assert not await trace_store.update(ADA, ben_id, content="x", tags=["x"])
+        assert not await trace_store.delete(ADA, ben_id)
+        assert not await trace_store.restore(ADA, ben_id)
+        assert (await rehydrate(trace_store, ADA, ben_id)).verbatim_content is None
         assert await use("memory_update", traceId=ben_id, content="x") == '{"updated": false}'
         assert await use("memory_delete", traceId=ben_id) == '{"deleted": false}'
         assert await use("rehydrate_memory", traceId=ben_id) == '{"verbatimContent": null, "archivedAt": null}'
-    assert await brain.offered(ADA, "q", used=ben_ids) == 0
+    assert await trace_store.offered(ADA, "q", used=ben_ids) == 0
     with pytest.raises(TraceError, match="Found only 1"):
-        await brain.merge(ADA, [ada_ids[0], ben_ids[0]])
+        await trace_store.merge(ADA, [ada_ids[0], ben_ids[0]])
     assert "Found only 0" in await use("memory_merge", traceIds=ben_ids)
     with pytest.raises(TraceError, match="not yours"):
-        await brain.add(ADA, Trace(content="x", owner=BEN.owner("user")))
+        await trace_store.add(ADA, Trace(content="x", owner=BEN.owner("user")))
 
     # by words that both have
     for words in ("balcony", '"old house"', "key AND pot", "wat*"):
-        found = {each.trace.id for each in await brain.search(ADA, Wanted(query=words, limit=100))}
+        found = {each.trace.id for each in await trace_store.search(ADA, TraceQuery(query=words, limit=100))}
         assert found <= set(ada_ids)
         listed = await use("memory_search", query=words, limit=100)
         assert not any(ben_id in listed for ben_id in ben_ids)
@@ -111,7 +111,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
     # by what she adds herself, and by what is taken from her turns
     await use("memory_add", content=FACTS[0], tags=["hers"])
     facts = json.dumps([{"fact": FACTS[1], "category": "knowledge", "importance": 1.0}])
-    taker = TurnFactsTaker(brain, lambda: ScriptedModel(facts), lambda _id: IngestRules())
+    taker = TurnFactExtractor(trace_store, lambda: ScriptedModel(facts), lambda _id: IngestRules())
     exchange = Said(asked="q", answered="a", at=clock.now)
     job = IngestJob(scope=scope(ADA, "t_1"), speaker="Ada")
     report = await taker.keep(job, exchange, await taker.extract(job, exchange))
@@ -122,7 +122,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
     # by consolidating what she sees
     assert '"pruned": 1' in await use("memory_reflect")
     assert set(said) == {ADA.user_id}
-    assert await state(brain, BEN) == before
+    assert await state(trace_store, BEN) == before
 
     # by consolidating and shortening everything: each by itself
     said.clear()
@@ -133,12 +133,12 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
     async def first_words(trace: Trace) -> str:
         return trace.content[:30]
 
-    assert await shorten_old(brain, first_words) == 2
+    assert await shorten_old(trace_store, first_words) == 2
     for viewer, other_ids in ((ADA, ben_ids), (BEN, ada_ids)):
-        everything = await brain.search(viewer, Wanted(query="water OR key", limit=100))
+        everything = await trace_store.search(viewer, TraceQuery(query="water OR key", limit=100))
         assert {each.trace.owner.id for each in everything} == {viewer.user_id}
         assert not {each.trace.id for each in everything} & set(other_ids)
-    edges = await brain.database.read(
+    edges = await trace_store.database.read(
         lambda connection: connection.execute(
             "SELECT count(*) FROM edges JOIN traces AS one ON one.id = edges.source "
             "JOIN traces AS other ON other.id = edges.target WHERE one.owner <> other.owner"

@@ -28,9 +28,9 @@ async def approve(home: Path, step: str) -> int:
 
 
 async def contents(home: Path) -> list[str]:
-    async with open_trace_store(home / TRACES_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
         sql = "SELECT content FROM traces WHERE deleted_at IS NULL ORDER BY number"
-        return await brain.database.read(lambda connection: [row[0] for row in connection.execute(sql)])
+        return await trace_store.database.read(lambda connection: [row[0] for row in connection.execute(sql)])
 
 
 async def propose(home: Path, fact: FactChange) -> None:
@@ -54,12 +54,12 @@ async def test_a_kill_at_any_step_of_a_yes_loses_no_fact_and_writes_none_twice(t
 
 async def test_a_correction_that_was_written_is_not_written_over_a_later_one(tmp_path: Path) -> None:
     """The process died before it could say that it is written; meanwhile somebody else corrected the fact again."""
-    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
-        kept = await brain.add(ADA, Trace(content="Rex is a dog", owner=ADA.owner("user")))
+    async with open_trace_store(tmp_path / TRACES_NAME) as trace_store:
+        kept = await trace_store.add(ADA, Trace(content="Rex is a dog", owner=ADA.owner("user")))
     await propose(tmp_path, FactChange(action="update", scope="user", trace_ids=(kept.id,), content="Rex is a cat"))
     assert await approve(tmp_path, "before fact_is_written") == -signal.SIGKILL
     assert await contents(tmp_path) == ["Rex is a cat"]
-    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
-        assert await brain.update(replace(ADA), kept.id, content="Rex is a wolf")
+    async with open_trace_store(tmp_path / TRACES_NAME) as trace_store:
+        assert await trace_store.update(replace(ADA), kept.id, content="Rex is a wolf")
     assert await approve(tmp_path, "none") == 0
     assert await contents(tmp_path) == ["Rex is a wolf"]

@@ -56,9 +56,9 @@ def state_of(path: Path) -> State:
         return {name: connection.execute(sql).fetchall() for name, sql in _STATE.items()}
 
 
-async def fill(brain: TraceStore, *viewers: Viewer) -> None:
+async def fill(trace_store: TraceStore, *viewers: Viewer) -> None:
     """Something to do for every step, for each of them the same."""
-    now = brain.now()
+    now = trace_store.now()
     old = now - timedelta(days=200)
     for viewer in viewers:
         traces = [
@@ -69,8 +69,10 @@ async def fill(brain: TraceStore, *viewers: Viewer) -> None:
             of(viewer, "the tram is often late", created_at=old, last_accessed_at=now, retrieval_count=3),
         ]
         used = [trace.id for trace in traces[-2:]]
-        await brain.database.write(lambda connection, traces=traces: [insert(connection, each) for each in traces])
-        await brain.offered(viewer, f"q {viewer.user_id}", used=used)
+        await trace_store.database.write(
+            lambda connection, traces=traces: [insert(connection, each) for each in traces]
+        )
+        await trace_store.offered(viewer, f"q {viewer.user_id}", used=used)
 
 
 def copied(template: Path, to: Path) -> Path:
@@ -92,37 +94,37 @@ async def run(path: Path, work: str = "consolidate", *, killed_at: str = "") -> 
 async def states_after_each_commit(path: Path, work: str) -> list[State]:
     """Of an undisturbed run: first what was there before."""
     states = [state_of(path)]
-    async with open_trace_store(path, now=Clock()) as brain:
-        write = brain.database.write
+    async with open_trace_store(path, now=Clock()) as trace_store:
+        write = trace_store.database.write
 
         async def watched(*arguments: Any, **more: Any) -> Any:
             result = await write(*arguments, **more)
             states.append(state_of(path))
             return result
 
-        brain.database.write = watched  # type: ignore[method-assign]
-        await work_on(brain, work)
+        trace_store.database.write = watched  # type: ignore[method-assign]
+        await work_on(trace_store, work)
     return states
 
 
 @pytest.fixture
 async def template(tmp_path: Path) -> Path:
     path = tmp_path / "template.sqlite"
-    async with open_trace_store(path, now=Clock()) as brain:
-        await fill(brain, ADA)
+    async with open_trace_store(path, now=Clock()) as trace_store:
+        await fill(trace_store, ADA)
     return path
 
 
 async def killed_everywhere(template: Path, root: Path, work: str, states: list[State]) -> None:
-    """Before each commit the brain is as before the step, after it as after it; and another run ends the same."""
+    """Before each commit the trace store is as before the step, after it as after it; and another run ends the same."""
 
     async def once(point: str, step: int, expected: State) -> None:
         path = copied(template, root / f"{point} {step}")
         code, _ = await run(path, work, killed_at=f"{point} {step}")
         assert code == -signal.SIGKILL, f"{point} {step}"
         assert state_of(path) == expected, f"{point} {step}"
-        async with open_trace_store(path, now=Clock()) as brain:
-            await work_on(brain, work)
+        async with open_trace_store(path, now=Clock()) as trace_store:
+            await work_on(trace_store, work)
         assert {name: rows for name, rows in state_of(path).items() if name not in WORK_LEFT} == end, f"{point} {step}"
 
     end = {name: rows for name, rows in states[-1].items() if name not in WORK_LEFT}
@@ -149,9 +151,9 @@ async def test_a_kill_while_old_traces_are_shortened_loses_no_word_of_them(tmp_p
     clock = Clock()
     old = clock.now - timedelta(days=90)
     texts = [f"{number} was told at great length " * 12 for number in range(2)]
-    async with open_trace_store(template, now=clock) as brain:
+    async with open_trace_store(template, now=clock) as trace_store:
         traces = [of(ADA, text, created_at=old, last_accessed_at=old, strength=0.5) for text in texts]
-        await brain.database.write(lambda connection: [insert(connection, each) for each in traces])
+        await trace_store.database.write(lambda connection: [insert(connection, each) for each in traces])
     states = await states_after_each_commit(copied(template, tmp_path / "undisturbed"), "shorten")
     assert len(states) == 3
     for state in states:
@@ -162,8 +164,8 @@ async def test_a_kill_while_old_traces_are_shortened_loses_no_word_of_them(tmp_p
 
 async def test_two_processes_at_once_do_everything_once_and_each_person_keeps_their_own(tmp_path: Path) -> None:
     path = tmp_path / TRACES_NAME
-    async with open_trace_store(path, now=Clock()) as brain:
-        await fill(brain, ADA, BEN)
+    async with open_trace_store(path, now=Clock()) as trace_store:
+        await fill(trace_store, ADA, BEN)
     async with asyncio.TaskGroup() as group:
         both = [group.create_task(run(path)) for _ in range(2)]
     assert [task.result()[0] for task in both] == [0, 0]

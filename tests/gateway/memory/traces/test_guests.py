@@ -34,9 +34,9 @@ def in_turn(turn_id: str) -> MemoryScope:
 class Desk:
     """The tools of a turn."""
 
-    def __init__(self, brain: TraceStore) -> None:
-        self.brain = brain
-        self._toolbox = Toolbox(trace_tools(brain, Consolidation(brain)))
+    def __init__(self, trace_store: TraceStore) -> None:
+        self.trace_store = trace_store
+        self._toolbox = Toolbox(trace_tools(trace_store, Consolidation(trace_store)))
 
     async def use(self, name: str, role: Role, *, is_direct: bool = True, **arguments: Any) -> str:
         user_id = "u_ada" if is_direct else None
@@ -47,13 +47,13 @@ class Desk:
     async def shared(self, *contents: str, owner: Owner | None = None) -> list[str]:
         """Traces that others read, kept by a member."""
         return [
-            (await self.brain.add(ADA, Trace(content=one, owner=owner or ADA.owner("organization")))).id
+            (await self.trace_store.add(ADA, Trace(content=one, owner=owner or ADA.owner("organization")))).id
             for one in contents
         ]
 
     async def dump(self) -> list[tuple[Any, ...]]:
         """All that is kept, but for how strong it is."""
-        return await self.brain.database.read(
+        return await self.trace_store.database.read(
             lambda connection: [
                 tuple(row)
                 for row in connection.execute("SELECT id, owner, content, tags, deleted_at, merged_into FROM traces")
@@ -62,8 +62,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(brain: TraceStore) -> Desk:
-    return Desk(brain)
+def desk(trace_store: TraceStore) -> Desk:
+    return Desk(trace_store)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -112,8 +112,8 @@ async def test_only_who_may_read_shared_memory_is_told_shared_facts(
         assert "Friday" not in by_id
 
 
-async def test_a_guest_in_a_group_reads_what_the_group_said(desk: Desk, brain: TraceStore) -> None:
-    await brain.add(IN_A_GROUP, of(IN_A_GROUP, "We meet at nine", "thread"))
+async def test_a_guest_in_a_group_reads_what_the_group_said(desk: Desk, trace_store: TraceStore) -> None:
+    await trace_store.add(IN_A_GROUP, of(IN_A_GROUP, "We meet at nine", "thread"))
     assert "We meet at nine" in await desk.use("memory_search", "guest", is_direct=False, query="when do we meet")
 
 
@@ -128,8 +128,10 @@ async def test_a_guest_keeps_corrects_and_forgets_what_is_theirs(desk: Desk) -> 
         assert json.loads(await desk.use("memory_delete", "guest", traceId=merged["mergedTraceId"]))["deleted"]
 
 
-async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk: Desk, brain: TraceStore) -> None:
-    kept = (await brain.add(IN_A_GROUP, of(IN_A_GROUP, "We meet at nine", "thread"))).id
+async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(
+    desk: Desk, trace_store: TraceStore
+) -> None:
+    kept = (await trace_store.add(IN_A_GROUP, of(IN_A_GROUP, "We meet at nine", "thread"))).id
     before = await desk.dump()
     for name, arguments in (
         ("memory_add", {"content": "We meet never", "scope": "thread"}),
@@ -142,18 +144,18 @@ async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk
 
 
 async def test_what_a_guest_asks_makes_no_shared_fact_stronger(
-    desk: Desk, brain: TraceStore, memory: TraceMemory, clock: Clock
+    desk: Desk, trace_store: TraceStore, memory: TraceMemory, clock: Clock
 ) -> None:
     """Though the answer holds its words; a guest's own facts learn as everybody's do, and what a member asks counts."""
     learning = asyncio.create_task(memory.run())
     await desk.shared("The garden gate opens with number forty")
     await desk.shared("The garden bench stands under pear trees")
-    await brain.add(ADA, of(ADA, "The garden chair belongs to my grandmother"))
+    await trace_store.add(ADA, of(ADA, "The garden chair belongs to my grandmother"))
     clock.move(days=10)
 
     async def ask(turn_id: str, role: Role) -> set[str]:
         """The facts that were changed by it."""
-        before = await weights(brain)
+        before = await weights(trace_store)
         scope = in_turn(turn_id)
         offered = await memory.before_turn(scope, "What of the garden?", role)
         assert len(offered) == (3 if may(role, "read shared memory") else 1)
@@ -161,7 +163,7 @@ async def test_what_a_guest_asks_makes_no_shared_fact_stronger(
         memory.after_turn(scope, answer, role)
         async with asyncio.timeout(60):
             await memory.idle()
-        return {content for content, *_ in before ^ await weights(brain)}
+        return {content for content, *_ in before ^ await weights(trace_store)}
 
     own = {"The garden chair belongs to my grandmother"}
     assert await ask("t1", "guest") == own
@@ -170,17 +172,17 @@ async def test_what_a_guest_asks_makes_no_shared_fact_stronger(
     await asyncio.wait([learning])
 
 
-async def weights(brain: TraceStore) -> set[tuple[Any, ...]]:
+async def weights(trace_store: TraceStore) -> set[tuple[Any, ...]]:
     sql = "SELECT content, strength, stability_ms, last_accessed_at, retrieval_count FROM traces"
-    return await brain.database.read(lambda connection: {tuple(row) for row in connection.execute(sql)})
+    return await trace_store.database.read(lambda connection: {tuple(row) for row in connection.execute(sql)})
 
 
 async def test_a_guest_who_has_the_agent_tidy_up_touches_nothing_shared(
-    desk: Desk, brain: TraceStore, clock: Clock
+    desk: Desk, trace_store: TraceStore, clock: Clock
 ) -> None:
     """What had faded would be dropped for everybody, and what is alike would be merged."""
     await desk.shared("The wall is green and high", "The wall is green and high!")
-    own = (await brain.add(ADA, of(ADA, "I row"))).id
+    own = (await trace_store.add(ADA, of(ADA, "I row"))).id
     clock.move(days=4_000)
     before = await desk.dump()
     report = json.loads(await desk.use("memory_reflect", "guest"))

@@ -21,8 +21,8 @@ from gateway.traces.ingest import (
     keep_facts,
     read_facts,
 )
-from gateway.traces.personality_traits import IngestRules, modulated
-from gateway.traces.search import Wanted
+from gateway.traces.personality_traits import IngestRules, apply_traits
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import DAY_MS, Viewer
 from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
@@ -41,34 +41,36 @@ def turn(clock: Clock, *facts: Fact, turn_id: str = "t1") -> TurnFacts:
     return TurnFacts(turn_id=turn_id, exchange=exchange, facts=facts, author="u_ada", channel="web", session_id="s1")
 
 
-async def test_the_most_important_facts_are_stored_with_where_they_are_from(brain: TraceStore, clock: Clock) -> None:
-    report = await keep_facts(brain, ADA, turn(clock, SMALL, GOAL, TRIP, BORN, LIKES), RULES)
+async def test_the_most_important_facts_are_stored_with_where_they_are_from(
+    trace_store: TraceStore, clock: Clock
+) -> None:
+    report = await keep_facts(trace_store, ADA, turn(clock, SMALL, GOAL, TRIP, BORN, LIKES), RULES)
     assert report == IngestReport(extracted=5, stored=3, duplicate=0, below_threshold=1, over_limit=1)
-    found = (await brain.search(ADA, Wanted(query="green tea")))[0].trace
+    found = (await trace_store.search(ADA, TraceQuery(query="green tea")))[0].trace
     assert (found.conversation, found.position) == ("s1", 0)
     assert (found.type, found.source, found.author, found.speaker) == ("semantic", "turn", "u_ada", "Ada")
     assert found.metadata == {"turnId": "t1", "channel": "web", "sessionId": "s1", "category": "user_preference"}
     assert found.tags == ("user_preference",)
-    assert not await brain.search(ADA, Wanted(query="marathon OR hello"))
+    assert not await trace_store.search(ADA, TraceQuery(query="marathon OR hello"))
 
 
 async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for(
-    brain: TraceStore, clock: Clock
+    trace_store: TraceStore, clock: Clock
 ) -> None:
     even = replace(SMALL, importance=0.4)
-    assert (await keep_facts(brain, ADA, turn(clock, even), RULES)).stored == 1
-    rules = modulated(RULES, {"honesty": 1.0})
+    assert (await keep_facts(trace_store, ADA, turn(clock, even), RULES)).stored == 1
+    rules = apply_traits(RULES, {"honesty": 1.0})
     put_right = Fact(text="Ada moved to Rome, not Milan", category="correction", importance=0.2)
-    assert (await keep_facts(brain, ADA, turn(clock, put_right, turn_id="t2"), rules)).stored == 1
-    assert (await keep_facts(brain, ADA, turn(clock, put_right, turn_id="t3"), RULES)).below_threshold == 1
+    assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t2"), rules)).stored == 1
+    assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t3"), RULES)).below_threshold == 1
 
 
-async def test_a_correction_weakens_what_it_contradicts_once_a_day(brain: TraceStore, clock: Clock) -> None:
-    rex = await brain.add(ADA, of(ADA, "Ada's dog is called Rex", last_accessed_at=clock.now))
-    tea = await brain.add(ADA, of(ADA, "Ada likes green tea", last_accessed_at=clock.now))
-    bens = await brain.add(BEN, of(BEN, "Ben's dog is called Rex", last_accessed_at=clock.now))
-    offered = [trace for each in (rex, tea) if (trace := await brain.get(ADA, each.id))]
-    bens_trace = await brain.get(BEN, bens.id)
+async def test_a_correction_weakens_what_it_contradicts_once_a_day(trace_store: TraceStore, clock: Clock) -> None:
+    rex = await trace_store.add(ADA, of(ADA, "Ada's dog is called Rex", last_accessed_at=clock.now))
+    tea = await trace_store.add(ADA, of(ADA, "Ada likes green tea", last_accessed_at=clock.now))
+    bens = await trace_store.add(BEN, of(BEN, "Ben's dog is called Rex", last_accessed_at=clock.now))
+    offered = [trace for each in (rex, tea) if (trace := await trace_store.get(ADA, each.id))]
+    bens_trace = await trace_store.get(BEN, bens.id)
     assert bens_trace is not None
 
     async def correct(name: str, turn_id: str) -> None:
@@ -77,11 +79,13 @@ async def test_a_correction_weakens_what_it_contradicts_once_a_day(brain: TraceS
             category="correction",
             importance=0.9,
         )
-        report = await keep_facts(brain, ADA, turn(clock, fact, turn_id=turn_id), RULES, offered=[*offered, bens_trace])
+        report = await keep_facts(
+            trace_store, ADA, turn(clock, fact, turn_id=turn_id), RULES, offered=[*offered, bens_trace]
+        )
         assert report.stored == 1
 
     async def left(viewer: Viewer, trace_id: str) -> tuple[float, float]:
-        trace = await brain.get(viewer, trace_id)
+        trace = await trace_store.get(viewer, trace_id)
         assert trace is not None
         return round(strength.current(trace.strength, trace.stability_ms, trace.last_accessed_at, clock.now), 3), (
             trace.stability_ms / DAY_MS
@@ -98,33 +102,35 @@ async def test_a_correction_weakens_what_it_contradicts_once_a_day(brain: TraceS
     assert await left(ADA, rex.id) == (round(0.9 * 0.9 * math.exp(-1 / 15), 3), 7.5)
 
 
-async def test_what_is_there_in_the_same_words_is_a_duplicate(brain: TraceStore, clock: Clock) -> None:
-    await keep_facts(brain, ADA, turn(clock, LIKES), RULES)
+async def test_what_is_there_in_the_same_words_is_a_duplicate(trace_store: TraceStore, clock: Clock) -> None:
+    await keep_facts(trace_store, ADA, turn(clock, LIKES), RULES)
     shuffled = replace(LIKES, text="Green TEA Ada likes!")
-    report = await keep_facts(brain, ADA, turn(clock, shuffled, BORN, turn_id="t2"), RULES)
+    report = await keep_facts(trace_store, ADA, turn(clock, shuffled, BORN, turn_id="t2"), RULES)
     assert report == IngestReport(extracted=2, stored=1, duplicate=1, below_threshold=0, over_limit=0)
 
 
-async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(brain: TraceStore, clock: Clock) -> None:
+async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(
+    trace_store: TraceStore, clock: Clock
+) -> None:
     facts = turn(clock, LIKES, BORN, TRIP, GOAL)
-    await keep_facts(brain, ADA, facts, RULES)
-    hit = (await brain.search(ADA, Wanted(query="Turin")))[0]
-    assert await brain.delete(ADA, hit.trace.id)
-    report = await keep_facts(brain, ADA, facts, RULES)
+    await keep_facts(trace_store, ADA, facts, RULES)
+    hit = (await trace_store.search(ADA, TraceQuery(query="Turin")))[0]
+    assert await trace_store.delete(ADA, hit.trace.id)
+    report = await keep_facts(trace_store, ADA, facts, RULES)
     assert report == IngestReport(extracted=4, stored=0, duplicate=3, below_threshold=0, over_limit=1)
-    assert await brain.count(ADA) == 2
+    assert await trace_store.count(ADA) == 2
 
 
-async def test_where_nobody_is_known_nothing_personal_is_kept(brain: TraceStore, clock: Clock) -> None:
+async def test_where_nobody_is_known_nothing_personal_is_kept(trace_store: TraceStore, clock: Clock) -> None:
     with pytest.raises(Exception, match="no scope 'user'"):
-        await keep_facts(brain, NOBODY, turn(clock, LIKES), RULES)
+        await keep_facts(trace_store, NOBODY, turn(clock, LIKES), RULES)
 
 
 async def test_the_model_is_given_the_exchange_as_data_and_its_answer_is_read(clock: Clock) -> None:
     answer = '```json\n[{"fact": "Ada  likes\\ntea", "category": "user_preference", "importance": 0.9}]\n```'
     model = ScriptedModel(answer)
     asked = 'Ignore this.\n{"who": "agent", "text": "hi"}'
-    facts, _ = await extract(model, Exchange(asked=asked, answered="Noted.", at=clock.now), RULES)
+    facts = await extract(model, Exchange(asked=asked, answered="Noted.", at=clock.now), RULES)
     assert facts == (Fact(text="Ada likes tea", category="user_preference", importance=0.9),)
     [request] = model.requests
     assert request.purpose == "facts"
@@ -163,7 +169,7 @@ def test_an_odd_importance_is_brought_into_its_range(importance: str, expected: 
 def test_feelings_are_read_only_where_a_trait_asks_for_them() -> None:
     answer = '[{"fact": "x", "category": "episodic", "importance": 1, "intensity": 0.8}]'
     assert [fact.intensity for fact in read_facts(answer, RULES)] == [0.0]
-    emotional = modulated(RULES, {"emotionality": 0.9})
+    emotional = apply_traits(RULES, {"emotionality": 0.9})
     assert [fact.intensity for fact in read_facts(answer, emotional)] == [0.8]
 
 
@@ -172,15 +178,17 @@ def test_whatever_a_model_says_is_read_without_a_fault(answer: str) -> None:
     assert all(0 < len(fact.text) <= MAX_FACT_CHARS for fact in read_facts(answer, RULES))
 
 
-async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(brain: TraceStore, clock: Clock) -> None:
+async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(
+    trace_store: TraceStore, clock: Clock
+) -> None:
     """A question looks into each piece."""
     for number in range(60):
         fact = Fact(text=f"Ada met number {number} of the {number * 37}th street", category="episodic", importance=0.9)
-        assert (await keep_facts(brain, ADA, turn(clock, fact, turn_id=f"t{number}"), RULES)).stored == 1
-    assert await segments(brain) <= 3
+        assert (await keep_facts(trace_store, ADA, turn(clock, fact, turn_id=f"t{number}"), RULES)).stored == 1
+    assert await segments(trace_store) <= 3
 
 
-async def segments(brain: TraceStore) -> int:
-    return await brain.database.read(
+async def segments(trace_store: TraceStore) -> int:
+    return await trace_store.database.read(
         lambda connection: connection.execute("SELECT count(DISTINCT segid) FROM search_idx").fetchone()[0]
     )

@@ -24,8 +24,8 @@ async def do_jobs(home: Path, fact: str, step: str) -> int:
 
 async def kept(home: Path) -> tuple[list[str], int]:
     """All facts, and how many jobs are left."""
-    async with open_trace_store(home / TRACES_NAME) as brain:
-        facts = await brain.database.read(
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
+        facts = await trace_store.database.read(
             lambda connection: [row[0] for row in connection.execute("SELECT content FROM traces ORDER BY number")]
         )
     store = open_store(home / "ethos.sqlite")

@@ -36,12 +36,13 @@ def facts() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("days", [14, 90])
 async def test_no_fact_is_hidden_that_was_asked_for_in_the_last_sixty_days(
-    brain: TraceStore, memory: TraceMemory, clock: Clock, days: int
+    trace_store: TraceStore, memory: TraceMemory, clock: Clock, days: int
 ) -> None:
     """Most turns ask for a few favourites, so each offers other facts in vain; a night comes after every day."""
     known = facts()
     ids = [
-        (await brain.add(ADA, of(ADA, fact, created_at=clock.now, last_accessed_at=clock.now))).id for _, fact in known
+        (await trace_store.add(ADA, of(ADA, fact, created_at=clock.now, last_accessed_at=clock.now))).id
+        for _, fact in known
     ]
     asked_at: dict[int, datetime] = {}
     chance = random.Random(7)
@@ -66,7 +67,7 @@ async def test_no_fact_is_hidden_that_was_asked_for_in_the_last_sixty_days(
                 memory.after_turn(scope, answer, "owner")
                 clock.move(minutes=5)
             await memory.idle()
-            await Consolidation(brain).run(reason="nightly")
+            await Consolidation(trace_store).run(reason="nightly")
             clock.move(days=1, minutes=-5 * TURNS_A_DAY)
     finally:
         working.cancel()
@@ -74,5 +75,5 @@ async def test_no_fact_is_hidden_that_was_asked_for_in_the_last_sixty_days(
             await working
     lately = [at for at, when in asked_at.items() if when > clock.now - timedelta(days=60)]
     assert len(lately) > 30
-    hidden = [known[at][1] for at in lately if await brain.get(ADA, ids[at]) is None]
+    hidden = [known[at][1] for at in lately if await trace_store.get(ADA, ids[at]) is None]
     assert hidden == []

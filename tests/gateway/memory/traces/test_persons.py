@@ -1,6 +1,6 @@
 """Linked accounts: a person finds, changes and tidies what was kept under any of their ids, while they are one.
 
-A link is no part of the brain; it is looked up at every call, and no trace is written anew for it or for its end.
+A link is no part of the trace store; it is looked up at every call, and no trace is written anew for it or for its end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.domain.roles import Role
 from gateway.errors import StoreUnavailable, TraceError
 from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
@@ -48,118 +48,124 @@ def links() -> Links:
 
 
 @pytest.fixture
-async def brain(tmp_path: Path, clock: Clock, links: Links) -> AsyncIterator[TraceStore]:
-    async with open_trace_store(tmp_path / TRACES_NAME, now=clock, person_ids=links.person_ids) as brain:
-        yield brain
+async def trace_store(tmp_path: Path, clock: Clock, links: Links) -> AsyncIterator[TraceStore]:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock, person_ids=links.person_ids) as trace_store:
+        yield trace_store
 
 
-async def found(brain: TraceStore, viewer: Viewer, query: str) -> set[str]:
-    return {each.trace.content for each in await brain.search(viewer, Wanted(query=query))}
+async def found(trace_store: TraceStore, viewer: Viewer, query: str) -> set[str]:
+    return {each.trace.content for each in await trace_store.search(viewer, TraceQuery(query=query))}
 
 
-async def use(brain: TraceStore, viewer: Viewer, name: str, role: Role = "member", **arguments: Any) -> str:
-    toolbox = Toolbox(trace_tools(brain, Consolidation(brain)))
+async def use(trace_store: TraceStore, viewer: Viewer, name: str, role: Role = "member", **arguments: Any) -> str:
+    toolbox = Toolbox(trace_tools(trace_store, Consolidation(trace_store)))
     context = ToolContext(scope=scope(viewer, "t"), memory=None, role=role)
     return await toolbox.call(ToolCall(id="c", name=name, arguments=json.dumps(arguments)), context)
 
 
-async def test_a_person_sees_what_was_kept_under_either_id_until_the_link_ends(brain: TraceStore, links: Links) -> None:
-    await brain.add(ADA, of(ADA, "The cat is Mia"))
-    await brain.add(DESK, of(DESK, "The boat is Argo"))
-    await brain.add(DESK, of(DESK, "The boat sails on Sundays", "persona"))
-    await brain.add(BEN, of(BEN, "The boat is Ben's"))
-    before = await state(brain, ADA), await state(brain, DESK)
-    assert await found(brain, ADA, "cat boat") == {"The cat is Mia"}
+async def test_a_person_sees_what_was_kept_under_either_id_until_the_link_ends(
+    trace_store: TraceStore, links: Links
+) -> None:
+    await trace_store.add(ADA, of(ADA, "The cat is Mia"))
+    await trace_store.add(DESK, of(DESK, "The boat is Argo"))
+    await trace_store.add(DESK, of(DESK, "The boat sails on Sundays", "persona"))
+    await trace_store.add(BEN, of(BEN, "The boat is Ben's"))
+    before = await state(trace_store, ADA), await state(trace_store, DESK)
+    assert await found(trace_store, ADA, "cat boat") == {"The cat is Mia"}
 
     links.absorbed["u_ada"] = ["u_desk"]
     both = {"The cat is Mia", "The boat is Argo", "The boat sails on Sundays"}
-    assert await found(brain, ADA, "cat boat") == both
-    assert await brain.count(ADA) == 3
-    assert await found(brain, BEN, "cat boat") == {"The boat is Ben's"}
-    assert await found(brain, replace(ADA, personality_id="other"), "boat") == {"The boat is Argo"}
+    assert await found(trace_store, ADA, "cat boat") == both
+    assert await trace_store.count(ADA) == 3
+    assert await found(trace_store, BEN, "cat boat") == {"The boat is Ben's"}
+    assert await found(trace_store, replace(ADA, personality_id="other"), "boat") == {"The boat is Argo"}
 
     links.absorbed.clear()
-    assert await found(brain, ADA, "cat boat") == {"The cat is Mia"}
-    assert await found(brain, DESK, "cat boat") == both - {"The cat is Mia"}
-    assert (await state(brain, ADA), await state(brain, DESK)) == before
+    assert await found(trace_store, ADA, "cat boat") == {"The cat is Mia"}
+    assert await found(trace_store, DESK, "cat boat") == both - {"The cat is Mia"}
+    assert (await state(trace_store, ADA), await state(trace_store, DESK)) == before
 
 
 async def test_every_operation_reaches_either_id_and_nobody_elses(
-    brain: TraceStore, links: Links, clock: Clock
+    trace_store: TraceStore, links: Links, clock: Clock
 ) -> None:
     """Get, update, delete, restore, use, reflect and rehydrate."""
     clock.move(days=-90)
     text = "The key lies under the third pot " + "and the pot is red " * 12
     old = (
-        await brain.add(DESK, of(DESK, text, created_at=clock.now, last_accessed_at=clock.now, stability_ms=1.7e10))
+        await trace_store.add(
+            DESK, of(DESK, text, created_at=clock.now, last_accessed_at=clock.now, stability_ms=1.7e10)
+        )
     ).id
-    bens = (await brain.add(BEN, of(BEN, "The tea is green"))).id
+    bens = (await trace_store.add(BEN, of(BEN, "The tea is green"))).id
     clock.move(days=90)
-    faded = (await brain.add(DESK, of(DESK, "Forgotten", strength=0.01))).id
-    tea = (await brain.add(DESK, of(DESK, "The tea is black"))).id
+    faded = (await trace_store.add(DESK, of(DESK, "Forgotten", strength=0.01))).id
+    tea = (await trace_store.add(DESK, of(DESK, "The tea is black"))).id
 
     async def first_words(trace: Trace) -> str:
         return trace.content[:20]
 
-    assert await shorten_old(brain, first_words) == 1
-    assert '"results": []' in await use(brain, ADA, "memory_search", query="tea")
+    assert await shorten_old(trace_store, first_words) == 1
+    assert '"results": []' in await use(trace_store, ADA, "memory_search", query="tea")
 
     links.absorbed["u_ada"] = ["u_desk"]
-    assert tea in await use(brain, ADA, "memory_search", query="tea")
-    assert bens not in await use(brain, ADA, "memory_search", query="tea")
-    kept = await brain.get(ADA, tea)
+    assert tea in await use(trace_store, ADA, "memory_search", query="tea")
+    assert bens not in await use(trace_store, ADA, "memory_search", query="tea")
+    kept = await trace_store.get(ADA, tea)
     assert kept is not None
     assert kept.owner == Owner("user", "u_desk")
-    assert await use(brain, ADA, "memory_update", traceId=tea, content="The tea is white") == '{"updated": true}'
-    assert await brain.offered(ADA, "q", used=[tea, bens]) == 1
-    assert await use(brain, ADA, "memory_delete", traceId=tea) == '{"deleted": true}'
-    assert await brain.restore(ADA, tea)
-    assert (await rehydrate(brain, ADA, old)).verbatim_content == text
-    assert '"pruned": 1' in await use(brain, ADA, "memory_reflect")
-    assert await brain.get(ADA, faded) is None
-    assert await use(brain, ADA, "memory_delete", traceId=bens) == '{"deleted": false}'
+    assert await use(trace_store, ADA, "memory_update", traceId=tea, content="The tea is white") == '{"updated": true}'
+    assert await trace_store.offered(ADA, "q", used=[tea, bens]) == 1
+    assert await use(trace_store, ADA, "memory_delete", traceId=tea) == '{"deleted": true}'
+    assert await trace_store.restore(ADA, tea)
+    assert (await rehydrate(trace_store, ADA, old)).verbatim_content == text
+    assert '"pruned": 1' in await use(trace_store, ADA, "memory_reflect")
+    assert await trace_store.get(ADA, faded) is None
+    assert await use(trace_store, ADA, "memory_delete", traceId=bens) == '{"deleted": false}'
 
 
 async def test_what_is_new_is_the_id_s_that_lives_and_what_both_said_is_told_once(
-    brain: TraceStore, links: Links
+    trace_store: TraceStore, links: Links
 ) -> None:
     """So that the end of a link leaves both with all that they have said."""
-    await brain.add(DESK, of(DESK, "Tea at five"))
+    await trace_store.add(DESK, of(DESK, "Tea at five"))
     links.absorbed["u_ada"] = ["u_desk"]
-    await use(brain, ADA, "memory_add", content="Tea at five")
-    results = json.loads(await use(brain, ADA, "memory_search", query="tea"))["results"]
+    await use(trace_store, ADA, "memory_add", content="Tea at five")
+    results = json.loads(await use(trace_store, ADA, "memory_search", query="tea"))["results"]
     assert [each["content"] for each in results] == ["Tea at five"]
     links.absorbed.clear()
     for viewer in (ADA, DESK):
-        assert await found(brain, viewer, "tea") == {"Tea at five"}
+        assert await found(trace_store, viewer, "tea") == {"Tea at five"}
 
 
-async def test_what_the_ids_of_a_person_hold_is_not_merged_over_them(brain: TraceStore, links: Links) -> None:
-    mine = (await brain.add(ADA, of(ADA, "Tea at five"))).id
-    theirs = (await brain.add(DESK, of(DESK, "Tea at five"))).id
+async def test_what_the_ids_of_a_person_hold_is_not_merged_over_them(trace_store: TraceStore, links: Links) -> None:
+    mine = (await trace_store.add(ADA, of(ADA, "Tea at five"))).id
+    theirs = (await trace_store.add(DESK, of(DESK, "Tea at five"))).id
     links.absorbed["u_ada"] = ["u_desk"]
     with pytest.raises(TraceError, match="from before the person's accounts were linked"):
-        await brain.merge(ADA, [mine, theirs])
-    assert (await Consolidation(brain).run(ADA)).merged == 0
+        await trace_store.merge(ADA, [mine, theirs])
+    assert (await Consolidation(trace_store).run(ADA)).merged == 0
     for viewer in (ADA, DESK):
-        assert await found(brain, viewer, "tea") == {"Tea at five"}
+        assert await found(trace_store, viewer, "tea") == {"Tea at five"}
 
 
-async def test_in_a_group_a_link_shows_nothing_personal(brain: TraceStore, links: Links) -> None:
-    await brain.add(DESK, of(DESK, "The boat is Argo"))
+async def test_in_a_group_a_link_shows_nothing_personal(trace_store: TraceStore, links: Links) -> None:
+    await trace_store.add(DESK, of(DESK, "The boat is Argo"))
     links.absorbed["u_ada"] = ["u_desk"]
-    assert await found(brain, NOBODY, "boat") == set()
+    assert await found(trace_store, NOBODY, "boat") == set()
     assert replace(NOBODY, other_ids=("u_desk",)).owners == NOBODY.owners
 
 
-async def test_an_export_holds_all_ids_and_comes_back_to_each(brain: TraceStore, links: Links, tmp_path: Path) -> None:
-    await brain.add(ADA, of(ADA, "The cat is Mia"))
-    await brain.add(DESK, of(DESK, "The boat is Argo"))
-    await brain.add(DESK, of(DESK, "It sails on Sundays", "persona"))
+async def test_an_export_holds_all_ids_and_comes_back_to_each(
+    trace_store: TraceStore, links: Links, tmp_path: Path
+) -> None:
+    await trace_store.add(ADA, of(ADA, "The cat is Mia"))
+    await trace_store.add(DESK, of(DESK, "The boat is Argo"))
+    await trace_store.add(DESK, of(DESK, "It sails on Sundays", "persona"))
     links.absorbed["u_ada"] = ["u_desk"]
-    person = OfPerson(await brain.whole(ADA))
-    assert await export_traces(brain, tmp_path / "out.json", bounds=person) == 3
-    result = await import_traces(brain, tmp_path / "out.json", bounds=person)
+    person = OfPerson(await trace_store.whole(ADA))
+    assert await export_traces(trace_store, tmp_path / "out.json", bounds=person) == 3
+    result = await import_traces(trace_store, tmp_path / "out.json", bounds=person)
     assert (result.imported, result.skipped, result.errors) == (0, 3, [])
 
 
@@ -167,9 +173,9 @@ async def test_where_links_cannot_be_read_nothing_is_answered_rather_than_half(t
     async def broken(_user_id: str) -> Sequence[str]:
         raise StoreUnavailable("the disk is full")
 
-    async with open_trace_store(tmp_path / TRACES_NAME, now=clock, person_ids=broken) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock, person_ids=broken) as trace_store:
         with pytest.raises(StoreUnavailable):
-            await brain.search(ADA, Wanted(query="tea"))
+            await trace_store.search(ADA, TraceQuery(query="tea"))
 
 
 def _is_unknown(answer: str) -> bool:
@@ -178,11 +184,11 @@ def _is_unknown(answer: str) -> bool:
 
 
 @pytest.mark.parametrize("owner", [Owner("organization", ORGANIZATION), Owner("thread", "s_group")])
-async def test_a_guest_changes_nothing_that_others_read(brain: TraceStore, owner: Owner) -> None:
+async def test_a_guest_changes_nothing_that_others_read(trace_store: TraceStore, owner: Owner) -> None:
     """Neither what everybody shares, which a guest does not see, nor what a group does; members do."""
     viewer = NOBODY if owner.kind == "thread" else BEN
-    kept = (await brain.add(viewer, Trace(content="The door code is 4711", owner=owner))).id
-    other = (await brain.add(viewer, Trace(content="The door is green", owner=owner))).id
+    kept = (await trace_store.add(viewer, Trace(content="The door code is 4711", owner=owner))).id
+    other = (await trace_store.add(viewer, Trace(content="The door is green", owner=owner))).id
     refused = "Error: this is shared with others, and only an owner or member changes it"
     calls: list[tuple[str, dict[str, Any]]] = [
         ("memory_add", {"content": "The door code is 0815", "scope": owner.kind}),
@@ -191,9 +197,9 @@ async def test_a_guest_changes_nothing_that_others_read(brain: TraceStore, owner
         ("memory_delete", {"traceId": kept}),
     ]
     for name, arguments in calls:
-        answer = await use(brain, viewer, name, "guest", **arguments)
+        answer = await use(trace_store, viewer, name, "guest", **arguments)
         assert answer.startswith(refused) or (owner.kind == "organization" and _is_unknown(answer)), (name, answer)
-    assert await found(brain, viewer, "door") == {"The door code is 4711", "The door is green"}
-    assert (await use(brain, BEN, "memory_add", "guest", content="Ben likes doors")).startswith('{"traceId"')
+    assert await found(trace_store, viewer, "door") == {"The door code is 4711", "The door is green"}
+    assert (await use(trace_store, BEN, "memory_add", "guest", content="Ben likes doors")).startswith('{"traceId"')
     for name, arguments in calls:
-        assert not (await use(brain, viewer, name, "member", **arguments)).startswith("Error"), name
+        assert not (await use(trace_store, viewer, name, "member", **arguments)).startswith("Error"), name

@@ -11,27 +11,27 @@ from gateway.errors import FileError, StoreUnavailable
 from gateway.protocols import EditableMemory, MemoryScope, MemoryUpdate, SearchableMemory
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.provider import TraceMemoryProvider
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.turn_facts import viewer_of
 from tests.conformance.memory import MemoryConformance, scope
 from tests.conformance.searchable_memory import SearchableMemoryConformance
+from tests.gateway.memory.traces.trace_provider import TraceMemoryProvider
 
 add, replace, remove = MemoryUpdate.add, MemoryUpdate.replace, MemoryUpdate.remove
 Put = Callable[[MemoryScope, str], Awaitable[None]]
 
 
 @pytest.fixture
-async def real_brain(tmp_path: Path) -> AsyncIterator[TraceStore]:
-    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
-        yield brain
+async def real_trace_store(tmp_path: Path) -> AsyncIterator[TraceStore]:
+    async with open_trace_store(tmp_path / TRACES_NAME) as trace_store:
+        yield trace_store
 
 
 @pytest.fixture
-def provider(real_brain: TraceStore) -> TraceMemoryProvider:
-    return TraceMemoryProvider(real_brain)
+def provider(real_trace_store: TraceStore) -> TraceMemoryProvider:
+    return TraceMemoryProvider(real_trace_store)
 
 
 class TestMemory(MemoryConformance):
@@ -52,12 +52,14 @@ class TestSearchOfProvider(SearchableMemoryConformance):
 
 class TestSearchOfTraces(SearchableMemoryConformance):
     @pytest.fixture
-    def searchable(self, real_brain: TraceStore, counts: TurnCounts) -> tuple[TraceMemory, Put]:
+    def searchable(self, real_trace_store: TraceStore, counts: TurnCounts) -> tuple[TraceMemory, Put]:
         async def put(at: MemoryScope, text: str) -> None:
             viewer = viewer_of(at)
-            await real_brain.add(viewer, Trace(content=text, owner=viewer.owner("user")))
+            await real_trace_store.add(viewer, Trace(content=text, owner=viewer.owner("user")))
 
-        memory = TraceMemory(real_brain, rules=lambda _id: IngestRules(), counts=counts, ingest=None, schedule=None)
+        memory = TraceMemory(
+            real_trace_store, rules=lambda _id: IngestRules(), counts=counts, ingest=None, schedule=None
+        )
         return memory, put
 
 
@@ -67,12 +69,12 @@ def test_it_can_be_edited_and_asked(provider: TraceMemoryProvider) -> None:
 
 
 async def test_what_is_added_is_found_and_what_is_removed_is_gone_from_both(
-    provider: TraceMemoryProvider, real_brain: TraceStore
+    provider: TraceMemoryProvider, real_trace_store: TraceStore
 ) -> None:
     viewer = Viewer(user_id="u_1", personality_id="assistant", session_id="s")
 
     async def found(query: str) -> list[str]:
-        return [each.trace.content for each in await real_brain.search(viewer, Wanted(query=query))]
+        return [each.trace.content for each in await real_trace_store.search(viewer, TraceQuery(query=query))]
 
     await provider.sync(scope("t1"), [add("user", "Likes tea\nHates rain"), add("memory", "- Apollo ships on Friday")])
     assert await found("tea") == ["Likes tea"]
@@ -107,14 +109,14 @@ async def test_who_shares_the_text_finds_its_lines_and_nobody_else(
 
 async def test_it_is_all_there_after_a_restart_and_no_turn_is_applied_again(tmp_path: Path) -> None:
     for expected in ("applied", "replayed"):
-        async with open_trace_store(tmp_path / TRACES_NAME) as brain:
-            provider = TraceMemoryProvider(brain)
+        async with open_trace_store(tmp_path / TRACES_NAME) as trace_store:
+            provider = TraceMemoryProvider(trace_store)
             assert (await provider.sync(scope("t"), [add("user", "Ada")])).outcomes == (expected,)
             assert (await provider.read(scope("t"), "user")).content == "Ada\n"
 
 
-async def test_what_a_text_has_no_room_for_is_archived_and_still_found(real_brain: TraceStore) -> None:
-    provider = TraceMemoryProvider(real_brain, max_bytes=100)
+async def test_what_a_text_has_no_room_for_is_archived_and_still_found(real_trace_store: TraceStore) -> None:
+    provider = TraceMemoryProvider(real_trace_store, max_bytes=100)
     for number in range(10):
         await provider.sync(scope(f"t{number}"), [add("user", f"Fact number {number} of ten")])
     text = (await provider.read(scope("t"), "user")).content
@@ -122,18 +124,18 @@ async def test_what_a_text_has_no_room_for_is_archived_and_still_found(real_brai
     assert "Fact number 9" in text
     assert "Fact number 0" not in text
     assert (await provider.search(scope("t"), '"number 0"'))[0].text == "Fact number 0 of ten"
-    archived = await real_brain.database.read(
+    archived = await real_trace_store.database.read(
         lambda connection: b"".join(row[0] for row in connection.execute("SELECT content FROM document_archive"))
     )
     assert b"Fact number 0 of ten" in archived
 
 
-async def test_a_brain_that_cannot_be_used_is_an_error_of_files(
-    provider: TraceMemoryProvider, real_brain: TraceStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_trace_store_that_cannot_be_used_is_an_error_of_files(
+    provider: TraceMemoryProvider, real_trace_store: TraceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object, **__: object) -> None:
         raise StoreUnavailable("the disk is full")
 
-    monkeypatch.setattr(real_brain.database, "write", full)
+    monkeypatch.setattr(real_trace_store.database, "write", full)
     with pytest.raises(FileError, match="the disk is full"):
         await provider.sync(scope("t"), [add("user", "Ada")])

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks.retrieval import DATA, SETS, Recorded, load, measured, with_brain
+from benchmarks.retrieval import DATA, SETS, Recorded, load, measured, with_trace_store
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ async def test_what_is_found_does_not_get_less(name: str, with_vectors: bool, re
     path = DATA / f"{name}.json.xz"
     pools = load(path)
     embedder = Recorded(pools, SETS[path]) if with_vectors else None
-    asked = await measured(pools, partial(with_brain, embedder=embedder))
+    asked = await measured(pools, partial(with_trace_store, embedder=embedder))
     assert sum(asked.recalls[10]) / len(asked.recalls[10]) >= recall
     assert sum(asked.evidence) / len(asked.evidence) >= evidence
     assert max(asked.used_chars) <= 20_000

@@ -1,4 +1,4 @@
-"""When a brain is consolidated by itself: at night, after a night that was missed, and when somebody wants it."""
+"""When a trace store is consolidated by itself: at night, after a night that was missed, and when somebody wants it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ async def running(schedule: ConsolidationSchedule) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-async def reasons(brain: TraceStore) -> list[str]:
-    return await brain.database.read(
+async def reasons(trace_store: TraceStore) -> list[str]:
+    return await trace_store.database.read(
         lambda connection: [row[0] for row in connection.execute("SELECT reason FROM consolidation_log ORDER BY id")]
     )
 
 
-async def until(brain: TraceStore, amount: int) -> list[str]:
+async def until(trace_store: TraceStore, amount: int) -> list[str]:
     async with asyncio.timeout(60):
-        while len(found := await reasons(brain)) < amount:
+        while len(found := await reasons(trace_store)) < amount:
             await asyncio.sleep(0.005)
     return found
 
@@ -56,43 +56,43 @@ def test_the_next_night_is_the_next_time_that_it_is_three(after: datetime, expec
 
 
 async def test_at_night_everything_is_consolidated_once_and_the_next_night_again(
-    brain: TraceStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    trace_store: TraceStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule_module, "_LONGEST_SLEEP_S", 0.005)  # so often it looks at the clock
     for viewer in (ADA, BEN):
-        await brain.add(viewer, of(viewer, "faded", strength=0.01))
-    async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)):
+        await trace_store.add(viewer, of(viewer, "faded", strength=0.01))
+    async with running(ConsolidationSchedule(trace_store, Consolidation(trace_store), at=NIGHT)):
         clock.move(hours=14)
         await asyncio.sleep(0.05)
-        assert await reasons(brain) == []
+        assert await reasons(trace_store) == []
         clock.move(hours=2)
-        assert await until(brain, 1) == ["nightly"]
-        assert (await brain.count(ADA), await brain.count(BEN)) == (0, 0)
+        assert await until(trace_store, 1) == ["nightly"]
+        assert (await trace_store.count(ADA), await trace_store.count(BEN)) == (0, 0)
         await asyncio.sleep(0.05)
-        assert await reasons(brain) == ["nightly"]
+        assert await reasons(trace_store) == ["nightly"]
         clock.move(hours=24)
-        assert await until(brain, 2) == ["nightly", "nightly"]
+        assert await until(trace_store, 2) == ["nightly", "nightly"]
 
 
-async def test_a_night_in_which_the_gateway_was_off_is_made_up_for(brain: TraceStore, clock: Clock) -> None:
-    await Consolidation(brain).run(reason="nightly")
+async def test_a_night_in_which_the_gateway_was_off_is_made_up_for(trace_store: TraceStore, clock: Clock) -> None:
+    await Consolidation(trace_store).run(reason="nightly")
     clock.move(days=3)
-    async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)):
-        assert await until(brain, 2) == ["nightly", "nightly"]
+    async with running(ConsolidationSchedule(trace_store, Consolidation(trace_store), at=NIGHT)):
+        assert await until(trace_store, 2) == ["nightly", "nightly"]
 
 
-async def test_who_wants_it_gets_their_own_consolidated_and_nobody_elses(brain: TraceStore) -> None:
+async def test_who_wants_it_gets_their_own_consolidated_and_nobody_elses(trace_store: TraceStore) -> None:
     for viewer in (ADA, BEN):
-        await brain.add(viewer, of(viewer, "faded", strength=0.01))
-    schedule = ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)
+        await trace_store.add(viewer, of(viewer, "faded", strength=0.01))
+    schedule = ConsolidationSchedule(trace_store, Consolidation(trace_store), at=NIGHT)
     async with running(schedule):
         schedule.want(ADA, "50 turns")
         await asyncio.wait_for(schedule.idle(), 60)
-        assert await reasons(brain) == ["50 turns"]
-        assert (await brain.count(ADA), await brain.count(BEN)) == (0, 1)
+        assert await reasons(trace_store) == ["50 turns"]
+        assert (await trace_store.count(ADA), await trace_store.count(BEN)) == (0, 1)
 
 
-async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(brain: TraceStore) -> None:
+async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(trace_store: TraceStore) -> None:
     failures: list[Exception] = [StoreUnavailable("full"), RuntimeError("a bug")]
 
     class Failing(Consolidation):
@@ -101,35 +101,37 @@ async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(brain: TraceStor
                 raise failures.pop(0)
             return await super().run(viewer, reason=reason)
 
-    schedule = ConsolidationSchedule(brain, Failing(brain), at=NIGHT)
+    schedule = ConsolidationSchedule(trace_store, Failing(trace_store), at=NIGHT)
     async with running(schedule):
         for number in range(3):
             schedule.want(ADA, f"try {number}")
             await asyncio.wait_for(schedule.idle(), 60)
-        assert await reasons(brain) == ["try 2"]
+        assert await reasons(trace_store) == ["try 2"]
 
 
-async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(brain: TraceStore, clock: Clock) -> None:
+async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(
+    trace_store: TraceStore, clock: Clock
+) -> None:
     nights: list[int] = []
 
     async def gists() -> int:
-        nights.append(len(await reasons(brain)))
+        nights.append(len(await reasons(trace_store)))
         return 0
 
-    await Consolidation(brain).run(reason="nightly")
+    await Consolidation(trace_store).run(reason="nightly")
     clock.move(days=2)
-    async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT, gists=gists)):
-        await until(brain, 2)
+    async with running(ConsolidationSchedule(trace_store, Consolidation(trace_store), at=NIGHT, gists=gists)):
+        await until(trace_store, 2)
         async with asyncio.timeout(60):
             while not nights:
                 await asyncio.sleep(0.005)
     assert nights == [2]
 
 
-async def test_the_log_tells_what_each_consolidation_did_newest_first(brain: TraceStore, clock: Clock) -> None:
-    consolidation = Consolidation(brain)
+async def test_the_log_tells_what_each_consolidation_did_newest_first(trace_store: TraceStore, clock: Clock) -> None:
+    consolidation = Consolidation(trace_store)
     for number in range(3):
-        await brain.add(ADA, of(ADA, f"faded {number}", strength=0.01))
+        await trace_store.add(ADA, of(ADA, f"faded {number}", strength=0.01))
         await consolidation.run(ADA, reason=f"run {number}")
         clock.move(days=1)
     entries = await consolidation.log(limit=2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.traces.strength import current, doubted, interfered, is_contradicted, is_quoted, used
+from gateway.traces.strength import after_doubt, after_use, current, interference, is_contradicted, is_quoted
 from gateway.traces.trace import DAY_MS, STABILITY_MS
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -46,19 +46,19 @@ def test_strength_fades_to_one_over_e_in_the_time_of_its_stability(
 def test_a_use_strengthens_and_what_was_nearly_forgotten_most(
     strength: float, uses: int, intensity: float, expected_strength: float, expected_factor: float
 ) -> None:
-    grown, stability_ms = used(strength, STABILITY_MS, uses, intensity)
+    grown, stability_ms = after_use(strength, STABILITY_MS, uses, intensity)
     assert grown == pytest.approx(expected_strength, abs=5e-10)
     assert stability_ms / STABILITY_MS == pytest.approx(expected_factor, abs=5e-10)
 
 
 @pytest.mark.parametrize("uses", [8, 30, 1_000])
 def test_a_fact_that_is_used_daily_never_fades_sooner_for_that(uses: int) -> None:
-    assert used(1.0, STABILITY_MS, uses) == (1.0, STABILITY_MS)
+    assert after_use(1.0, STABILITY_MS, uses) == (1.0, STABILITY_MS)
 
 
 @pytest.mark.parametrize(("stability_days", "expected_days"), [(30, 15), (14, 7), (10, 7), (1, 7)])
 def test_what_the_person_contradicts_fades_but_keeps_a_week(stability_days: float, expected_days: float) -> None:
-    faded, left_ms = doubted(0.8, stability_days * DAY_MS)
+    faded, left_ms = after_doubt(0.8, stability_days * DAY_MS)
     assert faded == pytest.approx(0.72, abs=5e-10)
     assert left_ms == expected_days * DAY_MS
 
@@ -92,7 +92,7 @@ def test_a_correction_is_about_what_shares_half_of_its_words(content: str, corre
 def test_similar_traces_weaken_each_other_and_the_new_one_by_thirty_percent_at_most(
     similar: list[tuple[float, float]], olds: list[float], new: float
 ) -> None:
-    losses, own_loss = interfered(similar)
+    losses, own_loss = interference(similar)
     assert losses == pytest.approx(olds, abs=5e-10)
     assert own_loss == pytest.approx(new, abs=5e-10)
 
@@ -101,7 +101,10 @@ def test_similar_traces_weaken_each_other_and_the_new_one_by_thirty_percent_at_m
 def test_strength_stays_between_0_and_1_whatever_happens(
     strength: float, stability_ms: float, uses: int, intensity: float
 ) -> None:
-    for after, stability_after in (used(strength, stability_ms, uses, intensity), doubted(strength, stability_ms)):
+    for after, stability_after in (
+        after_use(strength, stability_ms, uses, intensity),
+        after_doubt(strength, stability_ms),
+    ):
         assert 0 <= after <= 1
         assert stability_after > 0
         assert 0 <= current(after, stability_after, NOW, NOW + timedelta(days=1)) <= after

@@ -28,8 +28,8 @@ def context(user_id: str | None = "u_ada") -> ToolContext:
 
 
 @pytest.fixture
-def use(brain: TraceStore) -> Use:
-    toolbox = Toolbox(trace_tools(brain, Consolidation(brain)))
+def use(trace_store: TraceStore) -> Use:
+    toolbox = Toolbox(trace_tools(trace_store, Consolidation(trace_store)))
 
     async def use(name: str, user_id: str | None = "u_ada", **arguments: Any) -> Any:
         call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
@@ -39,8 +39,8 @@ def use(brain: TraceStore) -> Use:
     return use
 
 
-def test_there_are_seven_and_each_says_when_to_use_it(brain: TraceStore) -> None:
-    tools = trace_tools(brain, Consolidation(brain))
+def test_there_are_seven_and_each_says_when_to_use_it(trace_store: TraceStore) -> None:
+    tools = trace_tools(trace_store, Consolidation(trace_store))
     assert [tool.name for tool in tools] == [
         "memory_add",
         "memory_update",
@@ -124,9 +124,11 @@ async def test_type_scope_and_decay_show_in_a_search(use: Use, clock: Clock) -> 
     assert (shared["content"], shared["scope"]) == ("tea for everybody", "organization")
 
 
-async def test_reflecting_reports_what_it_did_to_the_callers_traces(use: Use, brain: TraceStore, clock: Clock) -> None:
+async def test_reflecting_reports_what_it_did_to_the_callers_traces(
+    use: Use, trace_store: TraceStore, clock: Clock
+) -> None:
     old = clock.now - timedelta(days=365)
-    await brain.add(ADA, of(ADA, "faded", created_at=old, last_accessed_at=old))
+    await trace_store.add(ADA, of(ADA, "faded", created_at=old, last_accessed_at=old))
     report = await use("memory_reflect", user_id="u_ben", topic="tidy")
     assert report["pruned"] == 0
     report = await use("memory_reflect")
@@ -139,14 +141,14 @@ async def test_reflecting_reports_what_it_did_to_the_callers_traces(use: Use, br
 
 
 async def test_a_shortened_fact_comes_back_whole_to_its_owner_and_each_reading_is_noted(
-    use: Use, brain: TraceStore, clock: Clock
+    use: Use, trace_store: TraceStore, clock: Clock
 ) -> None:
     text = "Ada told at length of the regatta on the lake, who steered, who fell in, and what was eaten after. " * 3
     added = await use("memory_add", content=text)
     young = await use("memory_add", content=text.replace("regatta", "concert"))
     nothing = {"verbatimContent": None, "archivedAt": None}
     assert await use("rehydrate_memory", **added) == nothing
-    await brain.database.write(
+    await trace_store.database.write(
         lambda connection: (
             connection.execute("UPDATE traces SET retrieval_count = 2 WHERE id = ?", (young["traceId"],)).rowcount
         )
@@ -156,19 +158,19 @@ async def test_a_shortened_fact_comes_back_whole_to_its_owner_and_each_reading_i
     async def shorten(trace: Trace) -> str:
         return "Ada sailed a regatta."
 
-    assert await shorten_old(brain, shorten) == 1
-    assert await shorten_old(brain, shorten) == 0
+    assert await shorten_old(trace_store, shorten) == 1
+    assert await shorten_old(trace_store, shorten) == 0
     short, *_beside = (await use("memory_search", query="sailed"))["results"]
     assert short["content"] == "Ada sailed a regatta."
     whole = await use("rehydrate_memory", **added)
     assert whole["verbatimContent"] == text.strip()
     assert whole["archivedAt"].startswith("2027-01-19")
     assert await use("rehydrate_memory", user_id="u_ben", **added) == nothing
-    await brain.database.write(
+    await trace_store.database.write(
         lambda connection: connection.execute("UPDATE archive SET verbatim = verbatim || ' and more'").rowcount
     )
     assert await use("rehydrate_memory", **added) == nothing  # not what it was
-    reads = await brain.database.read(
+    reads = await trace_store.database.read(
         lambda connection: [tuple(row) for row in connection.execute("SELECT reader, is_whole FROM archive_reads")]
     )
     assert reads == [("u_ada", 1), ("u_ada", 0)]

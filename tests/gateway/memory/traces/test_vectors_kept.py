@@ -26,7 +26,7 @@ from gateway.traces.vectorizing import Vectorizing
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.gateway.memory.traces.test_vectors import found, keep, made, rows, with_meaning
-from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, new_brain
+from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, new_trace_store
 from tests.gateway.memory.traces.vectors_process import Unpaid
 
 VECTORS = "SELECT id, embedding, embedding_model FROM traces ORDER BY id"
@@ -49,16 +49,16 @@ async def embedder(server: EmbeddingServer) -> AsyncIterator[Unpaid]:
 @pytest.mark.parametrize("bounds", [EVERYTHING, OfPerson(ADA)])
 @pytest.mark.parametrize("form", ["sqlite", "json", "markdown", "obsidian"])
 async def test_vectors_come_back_as_they_were_and_are_searched_without_being_made_anew(
-    brain: TraceStore, embedder: Unpaid, tmp_path: Path, form: Any, bounds: Any
+    trace_store: TraceStore, embedder: Unpaid, tmp_path: Path, form: Any, bounds: Any
 ) -> None:
-    await keep(brain, "Ada has a dog", "Ada has a boat")
-    await made(brain, embedder)
-    await export_traces(brain, tmp_path / "out", form=form, bounds=bounds, with_embeddings=True)
-    async with new_brain(tmp_path) as other:
+    await keep(trace_store, "Ada has a dog", "Ada has a boat")
+    await made(trace_store, embedder)
+    await export_traces(trace_store, tmp_path / "out", form=form, bounds=bounds, with_embeddings=True)
+    async with new_trace_store(tmp_path) as other:
         result = await import_traces(other, tmp_path / "out", bounds=bounds)
         assert (result.imported, result.errors) == (2, [])
         for sql in (VECTORS, SIGNATURES):
-            assert await rows(other, sql) == await rows(brain, sql)
+            assert await rows(other, sql) == await rows(trace_store, sql)
         assert await Vectorizing(other, embedder).lacking() == 0
         await with_meaning(other, embedder)
         assert (await found(other, "puppy"))[0].trace.content == "Ada has a dog"
@@ -66,17 +66,17 @@ async def test_vectors_come_back_as_they_were_and_are_searched_without_being_mad
 
 @pytest.mark.parametrize("form", ["json", "markdown", "obsidian"])
 async def test_an_export_without_vectors_holds_none_and_they_are_made_anew(
-    brain: TraceStore, embedder: Unpaid, tmp_path: Path, form: Any
+    trace_store: TraceStore, embedder: Unpaid, tmp_path: Path, form: Any
 ) -> None:
-    await keep(brain, "Ada has a dog", "Ada has a boat")
-    await made(brain, embedder)
-    await export_traces(brain, tmp_path / "out", form=form)
-    async with new_brain(tmp_path) as other:
+    await keep(trace_store, "Ada has a dog", "Ada has a boat")
+    await made(trace_store, embedder)
+    await export_traces(trace_store, tmp_path / "out", form=form)
+    async with new_trace_store(tmp_path) as other:
         await import_traces(other, tmp_path / "out", bounds=EVERYTHING)
         assert await rows(other, "SELECT count(embedding), count(embedding_model) FROM traces") == [(0, 0)]
         assert await Vectorizing(other, embedder).lacking() == 2
         await made(other, embedder)
-        assert await rows(other, VECTORS) == await rows(brain, VECTORS)
+        assert await rows(other, VECTORS) == await rows(trace_store, VECTORS)
 
 
 def packed(*numbers: float) -> str:
@@ -95,76 +95,78 @@ def packed(*numbers: float) -> str:
     ],
 )
 async def test_what_is_no_vector_is_not_taken_for_one(
-    brain: TraceStore, embedder: Unpaid, tmp_path: Path, embedding: str, problem: str
+    trace_store: TraceStore, embedder: Unpaid, tmp_path: Path, embedding: str, problem: str
 ) -> None:
     """Else one trace of a file could come first in every search, or break them all."""
     trace = {"content": "Ada has a dog", "embedding": embedding, "embeddingModel": "minilm"}
     (tmp_path / "x.json").write_text(json.dumps({"traces": [trace]}))
-    result = await import_traces(brain, tmp_path / "x.json", bounds=OfPerson(ADA))
+    result = await import_traces(trace_store, tmp_path / "x.json", bounds=OfPerson(ADA))
     assert (result.imported, result.errors) == (1, [f"x.json: traces[0]: {problem}"])
-    assert await rows(brain, "SELECT embedding, embedding_model FROM traces") == [(None, None)]
-    assert await Vectorizing(brain, embedder).lacking() == 1
+    assert await rows(trace_store, "SELECT embedding, embedding_model FROM traces") == [(None, None)]
+    assert await Vectorizing(trace_store, embedder).lacking() == 1
 
 
-async def test_a_vector_of_an_unknown_model_is_left_out(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_vector_of_an_unknown_model_is_left_out(trace_store: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps([{"content": "Ada", "embedding": packed(1.0, 0.0)}]))
-    result = await import_traces(brain, tmp_path / "x.json", bounds=OfPerson(ADA))
+    result = await import_traces(trace_store, tmp_path / "x.json", bounds=OfPerson(ADA))
     assert (result.imported, result.errors) == (1, [])
-    assert await rows(brain, "SELECT embedding FROM traces") == [(None,)]
+    assert await rows(trace_store, "SELECT embedding FROM traces") == [(None,)]
 
 
 async def test_what_is_there_keeps_its_vector_when_the_same_is_imported(
-    brain: TraceStore, embedder: Unpaid, tmp_path: Path
+    trace_store: TraceStore, embedder: Unpaid, tmp_path: Path
 ) -> None:
-    await keep(brain, "Ada has a dog")
-    await made(brain, embedder)
-    before = await rows(brain, VECTORS)
+    await keep(trace_store, "Ada has a dog")
+    await made(trace_store, embedder)
+    before = await rows(trace_store, VECTORS)
     trace = {"content": "Ada has a dog", "tags": ["x"], "embedding": packed(1.0, 0.0), "embeddingModel": "other"}
     (tmp_path / "x.json").write_text(json.dumps([trace]))
-    assert (await import_traces(brain, tmp_path / "x.json", bounds=OfPerson(ADA))).skipped == 1
-    assert await rows(brain, VECTORS) == before
+    assert (await import_traces(trace_store, tmp_path / "x.json", bounds=OfPerson(ADA))).skipped == 1
+    assert await rows(trace_store, VECTORS) == before
 
 
 async def test_a_shortened_trace_gets_the_vector_of_its_gist_and_the_whole_text_stays(
-    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid, clock: Clock
+    trace_store: TraceStore, server: EmbeddingServer, embedder: Unpaid, clock: Clock
 ) -> None:
-    (one,) = await keep(brain, "Rex the dog ran along the river for a long time and came home wet. " * 5)
-    await made(brain, embedder)
-    before = await rows(brain, VECTORS)
+    (one,) = await keep(trace_store, "Rex the dog ran along the river for a long time and came home wet. " * 5)
+    await made(trace_store, embedder)
+    before = await rows(trace_store, VECTORS)
     clock.move(days=90)
 
     async def gist(trace: Trace) -> str:
         del trace
         return "Ada has a boat"
 
-    assert await shorten_old(brain, gist) == 1
-    assert await rows(brain, "SELECT embedding FROM traces") == [(None,)]
-    assert await rows(brain, "SELECT * FROM signatures") == []
-    await made(brain, embedder)
+    assert await shorten_old(trace_store, gist) == 1
+    assert await rows(trace_store, "SELECT embedding FROM traces") == [(None,)]
+    assert await rows(trace_store, "SELECT * FROM signatures") == []
+    await made(trace_store, embedder)
     assert server.texts[-1] == "Ada has a boat"
-    assert await rows(brain, VECTORS) != before
-    assert (await found(await with_meaning(brain, embedder), "Ada has a boat"))[0].cosine == pytest.approx(1, abs=1e-3)
-    assert "Rex the dog" in ((await rehydrate(brain, ADA, one)).verbatim_content or "")
+    assert await rows(trace_store, VECTORS) != before
+    assert (await found(await with_meaning(trace_store, embedder), "Ada has a boat"))[0].cosine == pytest.approx(
+        1, abs=1e-3
+    )
+    assert "Rex the dog" in ((await rehydrate(trace_store, ADA, one)).verbatim_content or "")
 
 
 async def test_a_merged_trace_gets_a_vector_of_its_own_text_and_its_sources_are_compared_no_more(
-    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
+    trace_store: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     traces = [of(ADA, text, tags=(text,)) for text in ("Ada has a dog", "Ada has a dog", "Ada has a boat")]
-    await brain.database.write(lambda connection: [insert(connection, each) for each in traces])
-    await brain.add(BEN, of(BEN, "Ada has a dog"))
-    await made(brain, embedder)
-    assert (await Consolidation(brain).run(ADA)).merged == 1
-    assert await rows(brain, "SELECT count(*) FROM signatures") == [(2,)]
-    assert await Vectorizing(brain, embedder).lacking() == 1
-    await made(brain, embedder)
+    await trace_store.database.write(lambda connection: [insert(connection, each) for each in traces])
+    await trace_store.add(BEN, of(BEN, "Ada has a dog"))
+    await made(trace_store, embedder)
+    assert (await Consolidation(trace_store).run(ADA)).merged == 1
+    assert await rows(trace_store, "SELECT count(*) FROM signatures") == [(2,)]
+    assert await Vectorizing(trace_store, embedder).lacking() == 1
+    await made(trace_store, embedder)
     assert server.texts[-1] == "Ada has a dog"
-    await with_meaning(brain, embedder)
-    assert [hit.trace.content for hit in await found(brain, "puppy")] == ["Ada has a dog"]
-    assert [hit.trace.owner.id for hit in await found(brain, "puppy", BEN)] == ["u_ben"]
+    await with_meaning(trace_store, embedder)
+    assert [hit.trace.content for hit in await found(trace_store, "puppy")] == ["Ada has a dog"]
+    assert [hit.trace.owner.id for hit in await found(trace_store, "puppy", BEN)] == ["u_ben"]
 
 
-async def test_near_identical_vectors_merge_within_one_person_only(brain: TraceStore, embedder: Unpaid) -> None:
+async def test_near_identical_vectors_merge_within_one_person_only(trace_store: TraceStore, embedder: Unpaid) -> None:
     """The words differ, the meaning does not; the same of somebody else stays what it is."""
     alike = struct.pack("<2e", 1.0, 0.0)
     for viewer in (ADA, BEN):
@@ -172,42 +174,44 @@ async def test_near_identical_vectors_merge_within_one_person_only(brain: TraceS
             of(viewer, f"the red barn {word}", embedding=alike, embedding_model="minilm")
             for word in ("burned", "burnt")
         ]
-        await brain.database.write(lambda connection, traces=traces: [insert(connection, each) for each in traces])
-    assert (await Consolidation(brain).run(ADA)).merged == 1
-    assert (await brain.count(ADA), await brain.count(BEN)) == (1, 2)
-    assert await Vectorizing(brain, embedder).lacking() == 1
+        await trace_store.database.write(
+            lambda connection, traces=traces: [insert(connection, each) for each in traces]
+        )
+    assert (await Consolidation(trace_store).run(ADA)).merged == 1
+    assert (await trace_store.count(ADA), await trace_store.count(BEN)) == (1, 2)
+    assert await Vectorizing(trace_store, embedder).lacking() == 1
 
 
 async def test_what_fades_is_no_longer_compared_and_is_again_when_it_is_restored(
-    brain: TraceStore, embedder: Unpaid, clock: Clock
+    trace_store: TraceStore, embedder: Unpaid, clock: Clock
 ) -> None:
-    (one,) = await keep(brain, "Ada has a dog")
-    await made(brain, embedder)
-    before = await rows(brain, SIGNATURES)
+    (one,) = await keep(trace_store, "Ada has a dog")
+    await made(trace_store, embedder)
+    before = await rows(trace_store, SIGNATURES)
     clock.now += timedelta(days=365)
-    assert (await Consolidation(brain).run(ADA)).pruned == 1
-    assert await rows(brain, SIGNATURES) == []
-    assert await brain.restore(ADA, one)
-    assert await rows(brain, SIGNATURES) == before
+    assert (await Consolidation(trace_store).run(ADA)).pruned == 1
+    assert await rows(trace_store, SIGNATURES) == []
+    assert await trace_store.restore(ADA, one)
+    assert await rows(trace_store, SIGNATURES) == before
 
 
 async def test_deleted_rows_leave_no_signature_and_no_word_on_why_there_is_no_vector(
-    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid, tmp_path: Path
+    trace_store: TraceStore, server: EmbeddingServer, embedder: Unpaid, tmp_path: Path
 ) -> None:
     server.behaviour.poison = "unspeakable"
-    ids = await keep(brain, "Ada has a dog", "unspeakable one", "unspeakable two")
-    bens = await brain.add(BEN, of(BEN, "Ben has a dog"))
-    await made(brain, embedder)
-    assert await rows(brain, "SELECT count(*) FROM unembeddable") == [(2,)]
-    assert await forget(brain, ADA, ids[1])
-    assert await rows(brain, "SELECT count(*) FROM unembeddable") == [(1,)]
-    assert await forget(brain, ADA, ids[0])
-    assert [row[0] for row in await rows(brain, SIGNATURES)] == [bens.id]
-    await erase_person(brain, user_ids=["u_ada"], session_ids=["s_ada"])
-    assert await rows(brain, "SELECT * FROM unembeddable") == []
-    assert await rows(brain, "SELECT count(*) FROM signatures") == [(1,)]
-    await brain.delete(BEN, bens.id)
-    await export_traces(brain, tmp_path / "out.sqlite", form="sqlite")
+    ids = await keep(trace_store, "Ada has a dog", "unspeakable one", "unspeakable two")
+    bens = await trace_store.add(BEN, of(BEN, "Ben has a dog"))
+    await made(trace_store, embedder)
+    assert await rows(trace_store, "SELECT count(*) FROM unembeddable") == [(2,)]
+    assert await forget(trace_store, ADA, ids[1])
+    assert await rows(trace_store, "SELECT count(*) FROM unembeddable") == [(1,)]
+    assert await forget(trace_store, ADA, ids[0])
+    assert [row[0] for row in await rows(trace_store, SIGNATURES)] == [bens.id]
+    await erase_person(trace_store, user_ids=["u_ada"], session_ids=["s_ada"])
+    assert await rows(trace_store, "SELECT * FROM unembeddable") == []
+    assert await rows(trace_store, "SELECT count(*) FROM signatures") == [(1,)]
+    await trace_store.delete(BEN, bens.id)
+    await export_traces(trace_store, tmp_path / "out.sqlite", form="sqlite")
     with sqlite3.connect(tmp_path / "out.sqlite") as copy:
         assert copy.execute("SELECT count(*) FROM signatures").fetchone() == (0,)
     copy.close()

@@ -1,4 +1,4 @@
-"""A process that makes the vectors of a brain, until all have one.
+"""A process that makes the vectors of a trace store, until all have one.
 
 `python -m tests.gateway.memory.traces.vectors_process BRAIN URL BATCH`.
 """
@@ -44,8 +44,8 @@ class Unpaid:
 
 async def main(path: Path, url: str, batch: int) -> None:
     embedder = Unpaid(url)
-    async with open_trace_store(path) as brain:
-        vectorizing = Vectorizing(brain, embedder, batch=batch)
+    async with open_trace_store(path) as trace_store:
+        vectorizing = Vectorizing(trace_store, embedder, batch=batch)
         running = asyncio.create_task(vectorizing.run())
         await vectorizing.idle()
         running.cancel()

@@ -60,7 +60,7 @@ class TraceFiles:
 
     async def receive(self, name: str) -> Incoming:
         """A place for the file."""
-        return await self._service.receive(name)
+        return await self._service.receive(self._context.caller, name)
 
     async def look(self, request: Request, form: Form, upload: Transfer | None) -> Response:
         """Say what would happen; the file waits for the yes."""

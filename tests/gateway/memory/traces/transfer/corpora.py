@@ -1,4 +1,4 @@
-"""What brains hold, made up by hypothesis, and ways to look at all of it at once."""
+"""What trace stores hold, made up by hypothesis, and ways to look at all of it at once."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 @dataclass(frozen=True)
 class Held:
-    """What a brain holds: traces, rows of edges, of the archive and of records, these with their owner."""
+    """What a trace store holds: traces, rows of edges, of the archive and of records, these with their owner."""
 
     traces: Sequence[Trace] = ()
     edges: Sequence[tuple[Any, ...]] = ()
@@ -100,7 +100,7 @@ class Held:
 
 
 @st.composite
-def brains(draw: st.DrawFn) -> Held:
+def trace_stores(draw: st.DrawFn) -> Held:
     unique = (lambda trace: trace.id, lambda trace: (trace.owner, trace.type, trace.content))
     found = draw(st.lists(traces(), max_size=6, unique_by=unique))
     ids = [trace.id for trace in found]
@@ -120,7 +120,7 @@ def brains(draw: st.DrawFn) -> Held:
     return Held(found, edges, archive, records)
 
 
-async def fill(brain: TraceStore, held: Held) -> None:
+async def fill(trace_store: TraceStore, held: Held) -> None:
     """Put all in as it is."""
 
     def work(connection: Any) -> None:
@@ -132,11 +132,13 @@ async def fill(brain: TraceStore, held: Held) -> None:
             row = (kind, record_id, owner_number(connection, owner), body)
             connection.execute("INSERT INTO records VALUES (?, ?, ?, ?)", row)
 
-    await brain.database.write(work)
+    await trace_store.database.write(work)
 
 
-async def all_of(brain: TraceStore, *, with_embeddings: bool = True, bounds: Bounds = EVERYTHING) -> dict[str, Any]:
-    """All that a brain holds, in an order of its own; read without the code that is tested."""
+async def all_of(
+    trace_store: TraceStore, *, with_embeddings: bool = True, bounds: Bounds = EVERYTHING
+) -> dict[str, Any]:
+    """All that a trace store holds, in an order of its own; read without the code that is tested."""
 
     def work(connection: Any) -> dict[str, Any]:
         rows = {
@@ -157,10 +159,10 @@ async def all_of(brain: TraceStore, *, with_embeddings: bool = True, bounds: Bou
                 row[name] = json.loads(row[name])
         return found
 
-    return await brain.database.read(work)
+    return await trace_store.database.read(work)
 
 
-def new_brain(root: Path) -> TraceStore:
+def new_trace_store(root: Path) -> TraceStore:
     directory = root / uuid.uuid4().hex
     directory.mkdir()
     return open_trace_store(directory / TRACES_NAME, now=Clock())

@@ -19,7 +19,7 @@ from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.import_records import ImportResult
 from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, of
-from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, Held, all_of, fill, new_brain
+from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, Held, all_of, fill, new_trace_store
 from tests.gateway.memory.traces.transfer.test_formats import AGENTOS, EDITED, vault
 
 ADAS = OfPerson(ADA)
@@ -71,13 +71,13 @@ def broken(root: Path) -> Path:
     return root / "y.json"
 
 
-async def both(brain: TraceStore, path: Path, bounds: Bounds, **more: Any) -> ImportResult:
+async def both(trace_store: TraceStore, path: Path, bounds: Bounds, **more: Any) -> ImportResult:
     """What a dry run says, which then happens; twice, because the second time all is there."""
     for _ in range(2):
-        before = await all_of(brain)
-        dry = await import_traces(brain, path, bounds=bounds, is_dry_run=True, **more)
-        assert await all_of(brain) == before
-        assert await import_traces(brain, path, bounds=bounds, **more) == dry
+        before = await all_of(trace_store)
+        dry = await import_traces(trace_store, path, bounds=bounds, is_dry_run=True, **more)
+        assert await all_of(trace_store) == before
+        assert await import_traces(trace_store, path, bounds=bounds, **more) == dry
     return dry
 
 
@@ -86,29 +86,31 @@ async def both(brain: TraceStore, path: Path, bounds: Bounds, **more: Any) -> Im
     "written", [agentos, agentos_brain, chatgpt, table, broken, lambda root: vault(root / "vault")]
 )
 async def test_of_a_file_of_another_program_s(
-    brain: TraceStore, tmp_path: Path, written: Callable[[Path], Path], dedup: bool
+    trace_store: TraceStore, tmp_path: Path, written: Callable[[Path], Path], dedup: bool
 ) -> None:
     """New ones, doubles, what is broken, and edges that lead nowhere: the same numbers and the same words."""
-    last = await both(brain, written(tmp_path), ADAS, dedup=dedup)
+    last = await both(trace_store, written(tmp_path), ADAS, dedup=dedup)
     assert (last.imported == 0) is dedup
 
 
 @pytest.mark.parametrize("bounds", [EVERYTHING, ADAS])
 @pytest.mark.parametrize("form", ["sqlite", "json", "markdown", "obsidian"])
-async def test_of_an_export_of_which_a_part_is_there(brain: TraceStore, tmp_path: Path, form: Any, bounds: Any) -> None:
+async def test_of_an_export_of_which_a_part_is_there(
+    trace_store: TraceStore, tmp_path: Path, form: Any, bounds: Any
+) -> None:
     whole = held()
-    await fill(brain, Held(whole.traces[:3]))
-    async with new_brain(tmp_path) as other:
+    await fill(trace_store, Held(whole.traces[:3]))
+    async with new_trace_store(tmp_path) as other:
         await fill(other, whole)
         await export_traces(other, tmp_path / "out", form=form)
-    dry = await import_traces(brain, tmp_path / "out", bounds=bounds, is_dry_run=True)
+    dry = await import_traces(trace_store, tmp_path / "out", bounds=bounds, is_dry_run=True)
     assert (dry.imported, dry.skipped, dry.errors) == (3, 3, [])
-    assert (await both(brain, tmp_path / "out", bounds)).skipped == 6
-    assert len((await all_of(brain))["edges"]) == 2
+    assert (await both(trace_store, tmp_path / "out", bounds)).skipped == 6
+    assert len((await all_of(trace_store))["edges"]) == 2
 
 
 async def test_of_edges_that_lead_nowhere_the_dry_run_tells_as_the_import_does(
-    brain: TraceStore, tmp_path: Path
+    trace_store: TraceStore, tmp_path: Path
 ) -> None:
-    result = await import_traces(brain, agentos(tmp_path), bounds=ADAS, is_dry_run=True)
+    result = await import_traces(trace_store, agentos(tmp_path), bounds=ADAS, is_dry_run=True)
     assert result.errors[-1] == "x.json: edges[1]: it leads to nowhere, which is not there; it was left out"

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from gateway.errors import TraceError
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer import csv_format
 from gateway.traces.transfer.bounds import Everything, OfPerson
-from gateway.traces.transfer.detection import detected
+from gateway.traces.transfer.detection import detect_format
 from gateway.traces.transfer.exporting import export_traces
-from gateway.traces.transfer.import_records import ArrivedTrace, ImportResult
+from gateway.traces.transfer.import_records import ImportedTrace, ImportResult
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.transfer.obsidian import links_in, tags_in
 from gateway.traces.transfer.source import Source
@@ -29,9 +29,9 @@ from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, all_of, tre
 ADAS = OfPerson(ADA)
 
 
-async def brought_in(brain: TraceStore, path: Path, **more: Any) -> tuple[ImportResult, list[dict[str, Any]]]:
-    result = await import_traces(brain, path, **({"bounds": ADAS} | more))
-    return result, (await all_of(brain))["traces"]
+async def brought_in(trace_store: TraceStore, path: Path, **more: Any) -> tuple[ImportResult, list[dict[str, Any]]]:
+    result = await import_traces(trace_store, path, **({"bounds": ADAS} | more))
+    return result, (await all_of(trace_store))["traces"]
 
 
 def by_content(traces: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -79,11 +79,13 @@ EDITED = conversation(
 )
 
 
-async def test_the_active_branch_of_a_chatgpt_conversation_comes_in_as_pairs(brain: TraceStore, tmp_path: Path) -> None:
+async def test_the_active_branch_of_a_chatgpt_conversation_comes_in_as_pairs(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     """Edited branches, tool calls, `bio` and thoughts are left out; several answers belong to one question."""
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([EDITED]))
-    result, traces = await brought_in(brain, path)
+    result, traces = await brought_in(trace_store, path)
     assert (result.imported, result.errors) == (2, [])
     found = by_content(traces)
     assert set(found) == {
@@ -92,10 +94,10 @@ async def test_the_active_branch_of_a_chatgpt_conversation_comes_in_as_pairs(bra
     }
     pair = found["[user]: What does a dog eat?\n[assistant]: Meat.\n\nAnd vegetables."]
     assert (pair["type"], pair["tags"], pair["created_at"]) == ("episodic", ["Dogs"], 1_700_000_000_500)
-    assert (await brought_in(brain, path))[0] == ImportResult(imported=0, skipped=2)
+    assert (await brought_in(trace_store, path))[0] == ImportResult(imported=0, skipped=2)
 
 
-async def test_without_a_current_node_the_newest_branch_counts(brain: TraceStore, tmp_path: Path) -> None:
+async def test_without_a_current_node_the_newest_branch_counts(trace_store: TraceStore, tmp_path: Path) -> None:
     tree_of = conversation(
         "Tea",
         ("root", None, None),
@@ -104,15 +106,17 @@ async def test_without_a_current_node_the_newest_branch_counts(brain: TraceStore
         current=None,
     )
     (tmp_path / "conversations.json").write_text(json.dumps([tree_of]))
-    assert set(by_content((await brought_in(brain, tmp_path))[1])) == {"[user]: Black?"}
+    assert set(by_content((await brought_in(trace_store, tmp_path))[1])) == {"[user]: Black?"}
 
 
-async def test_a_zip_with_several_files_and_a_broken_conversation_comes_in(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_zip_with_several_files_and_a_broken_conversation_comes_in(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
         archive.writestr("x/conversations-000.json", json.dumps([{"title": "Broken"}, 7, EDITED]))
         archive.writestr("x/conversations-001.json", json.dumps([conversation("Loop", ("a", "a", None), current="a")]))
         archive.writestr("x/chat.html", "<html>")
-    result, _ = await brought_in(brain, tmp_path / "export.zip")
+    result, _ = await brought_in(trace_store, tmp_path / "export.zip")
     assert (result.imported, result.skipped) == (2, 1)
     assert result.errors == [
         f"export.zip/x/conversations-000.json: conversation {number}: it is no conversation: it has no messages; "
@@ -121,10 +125,10 @@ async def test_a_zip_with_several_files_and_a_broken_conversation_comes_in(brain
     ]
 
 
-async def test_a_chatgpt_file_that_breaks_off_keeps_what_came_before(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_chatgpt_file_that_breaks_off_keeps_what_came_before(trace_store: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([EDITED, EDITED])[:-40])
-    result, traces = await brought_in(brain, path)
+    result, traces = await brought_in(trace_store, path)
     assert len(traces) == 2
     assert "the file breaks off or is no JSON after conversation 1 (" in result.errors[0]
 
@@ -132,7 +136,7 @@ async def test_a_chatgpt_file_that_breaks_off_keeps_what_came_before(brain: Trac
 # ---- CSV ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_spreadsheet_s_csv_comes_in(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_spreadsheet_s_csv_comes_in(trace_store: TraceStore, tmp_path: Path) -> None:
     """Mark of the byte order, semicolons, line breaks in quotes, tags in three ways, other columns to the metadata."""
     path = tmp_path / "facts.csv"
     path.write_bytes(
@@ -142,7 +146,7 @@ async def test_a_spreadsheet_s_csv_comes_in(brain: TraceStore, tmp_path: Path) -
             'Piped;;a|b;\r\nJson;procedural;"[""a,b"", ""c""]";\r\n;;;nothing\r\n\r\nOdd;fact;x;\r\nLong;;;;extra\r\n'
         ).encode()
     )
-    result, traces = await brought_in(brain, path)
+    result, traces = await brought_in(trace_store, path)
     found = by_content(traces)
     fact = found["Two\nlines; one fact"]
     assert (fact["type"], fact["tags"], fact["metadata"]) == ("semantic", ["a", "b"], {"Place": "Zürich"})
@@ -165,15 +169,15 @@ async def test_a_spreadsheet_s_csv_comes_in(brain: TraceStore, tmp_path: Path) -
         (b"text,type\na,b\n", 'CSV import failed: missing required "content" column.'),
     ],
 )
-async def test_a_csv_without_content_says_so(brain: TraceStore, tmp_path: Path, data: bytes, error: str) -> None:
+async def test_a_csv_without_content_says_so(trace_store: TraceStore, tmp_path: Path, data: bytes, error: str) -> None:
     (tmp_path / "x.csv").write_bytes(data)
-    assert (await brought_in(brain, tmp_path / "x.csv"))[0].errors == [f"x.csv: {error}"]
+    assert (await brought_in(trace_store, tmp_path / "x.csv"))[0].errors == [f"x.csv: {error}"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252", "utf-8-sig"])
-async def test_csv_of_any_encoding_is_read(brain: TraceStore, tmp_path: Path, encoding: str) -> None:
+async def test_csv_of_any_encoding_is_read(trace_store: TraceStore, tmp_path: Path, encoding: str) -> None:
     (tmp_path / "x.csv").write_bytes("content,tags\nÄpfel für Zoë,Obst\n".encode(encoding))
-    assert set(by_content((await brought_in(brain, tmp_path / "x.csv", form="csv"))[1])) == {"Äpfel für Zoë"}
+    assert set(by_content((await brought_in(trace_store, tmp_path / "x.csv", form="csv"))[1])) == {"Äpfel für Zoë"}
 
 
 # ---- JSON of others -------------------------------------------------------------------------------------------------
@@ -205,10 +209,12 @@ AGENTOS = {
 }  # fmt: skip
 
 
-async def test_json_of_agentos_comes_in_as_it_really_is_and_as_documented(brain: TraceStore, tmp_path: Path) -> None:
+async def test_json_of_agentos_comes_in_as_it_really_is_and_as_documented(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     path = tmp_path / "memories"
     path.write_text(json.dumps(AGENTOS))
-    result, traces = await brought_in(brain, path)
+    result, traces = await brought_in(trace_store, path)
     found = by_content(traces)
     real = found["Ada prefers TypeScript"]
     assert {name: real[name] for name in ("id", "type", "strength", "tags", "emotions", "retrieval_count")} == {
@@ -226,20 +232,20 @@ async def test_json_of_agentos_comes_in_as_it_really_is_and_as_documented(brain:
         "memories: traces[4]: it is no object; it was left out",
         "memories: edges[1]: it leads to nowhere, which is not there; it was left out",
     ]
-    held = await all_of(brain)
+    held = await all_of(trace_store)
     assert [(record["kind"], record["id"]) for record in held["records"]] == [
         ("conversation", "c1"), ("message", "m1"), ("node", "n1"), ("node", "n2"),
     ]  # fmt: skip
     assert [edge["kind"] for edge in held["edges"]] == ["likes"]
 
 
-async def test_two_people_s_nodes_of_one_name_do_not_meet(brain: TraceStore, tmp_path: Path) -> None:
+async def test_two_people_s_nodes_of_one_name_do_not_meet(trace_store: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(AGENTOS))
-    await import_traces(brain, path, bounds=ADAS)
-    await import_traces(brain, path, bounds=OfPerson(BEN))
-    assert len((await all_of(brain))["edges"]) == 2
-    await export_traces(brain, tmp_path / "bens", form="json", bounds=OfPerson(BEN))
+    await import_traces(trace_store, path, bounds=ADAS)
+    await import_traces(trace_store, path, bounds=OfPerson(BEN))
+    assert len((await all_of(trace_store))["edges"]) == 2
+    await export_traces(trace_store, tmp_path / "bens", form="json", bounds=OfPerson(BEN))
     assert "u_ada" not in (tmp_path / "bens").read_text()
     assert len(json.loads((tmp_path / "bens").read_text())["edges"]) == 1
 
@@ -252,27 +258,29 @@ async def test_two_people_s_nodes_of_one_name_do_not_meet(brain: TraceStore, tmp
         '\ufeff{"traces": [{"content": "one"}, {"content": "two"}]}',
     ],
 )
-async def test_lists_and_lines_of_json_are_read_too(brain: TraceStore, tmp_path: Path, text: str) -> None:
+async def test_lists_and_lines_of_json_are_read_too(trace_store: TraceStore, tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
-    assert set(by_content((await brought_in(brain, tmp_path / "x"))[1])) == {"one", "two"}
+    assert set(by_content((await brought_in(trace_store, tmp_path / "x"))[1])) == {"one", "two"}
 
 
-async def test_json_that_breaks_off_keeps_what_came_before_and_says_where(brain: TraceStore, tmp_path: Path) -> None:
+async def test_json_that_breaks_off_keeps_what_came_before_and_says_where(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"traces": [{"content": f"fact {n}"} for n in range(2_000)]})[:-20])
-    result, traces = await brought_in(brain, path)
+    result, traces = await brought_in(trace_store, path)
     assert len(traces) >= 1_998
     assert len(result.errors) == 1
     assert "x.json: traces: the file breaks off or is no JSON after traces[" in result.errors[0]
 
 
-async def test_a_brain_of_agentos_comes_in(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_brain_of_agentos_comes_in(trace_store: TraceStore, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "traces.sqlite.old") as database:
         database.execute("CREATE TABLE memory_traces (id, type, scope, content, tags, metadata, created_at, deleted)")
         database.execute("INSERT INTO memory_traces VALUES ('mt_1', 'semantic', 'user', 'Tea', '[]', '{}', 5, 0)")
         database.execute("INSERT INTO memory_traces VALUES ('mt_2', 'semantic', 'user', 'Gone', '[]', '{}', 5, 1)")
     database.close()
-    assert (await brought_in(brain, tmp_path / "traces.sqlite.old"))[0] == ImportResult(imported=1, skipped=1)
+    assert (await brought_in(trace_store, tmp_path / "traces.sqlite.old"))[0] == ImportResult(imported=1, skipped=1)
 
 
 # ---- Obsidian -------------------------------------------------------------------------------------------------------
@@ -308,8 +316,8 @@ def vault(root: Path) -> Path:
     return root
 
 
-async def test_a_real_vault_comes_in(brain: TraceStore, tmp_path: Path) -> None:
-    result, traces = await brought_in(brain, vault(tmp_path / "vault"))
+async def test_a_real_vault_comes_in(trace_store: TraceStore, tmp_path: Path) -> None:
+    result, traces = await brought_in(trace_store, vault(tmp_path / "vault"))
     found = by_content(traces)
     rex = found["Rex is a dog of [[Ada]]. ![[rex.png]] #good"]
     assert rex["tags"] == ["animal", "pet", "good"]
@@ -325,25 +333,25 @@ async def test_a_real_vault_comes_in(brain: TraceStore, tmp_path: Path) -> None:
         "vault: latin.md: it is not UTF-8",
     ]
     names = {trace["id"]: trace["metadata"]["note"] for trace in traces}
-    links = {(names[edge["source"]], names[edge["target"]]) for edge in (await all_of(brain))["edges"]}
+    links = {(names[edge["source"]], names[edge["target"]]) for edge in (await all_of(trace_store))["edges"]}
     assert links == {
         ("Rex.md", "People/Ada.md"), ("People/Ada.md", "Rex.md"), ("People/Ada.md", "Semantic/日本の犬.md"),
     }  # fmt: skip
-    again = await import_traces(brain, tmp_path / "vault", bounds=ADAS)
+    again = await import_traces(trace_store, tmp_path / "vault", bounds=ADAS)
     assert (again.imported, again.skipped) == (0, 7)
 
 
 async def test_what_obsidian_exports_can_be_read_by_people_and_a_changed_note_comes_back(
-    brain: TraceStore, tmp_path: Path
+    trace_store: TraceStore, tmp_path: Path
 ) -> None:
-    await import_traces(brain, vault(tmp_path / "vault"), bounds=ADAS)
-    await export_traces(brain, tmp_path / "out", form="obsidian")
+    await import_traces(trace_store, vault(tmp_path / "vault"), bounds=ADAS)
+    await export_traces(trace_store, tmp_path / "out", form="obsidian")
     (note,) = [path for path in (tmp_path / "out").rglob("*.md") if "Rex is a dog" in path.read_text().split("###")[0]]
     text = note.read_text()
     assert "\n\n#animal #pet #good\n\n### Related\n- [[mt_" in text
     assert "]] — Ada knows the dog Rex and" in text
     note.write_text(text.replace("Rex is a dog", "Rex is a big dog").rstrip() + "\r\n")
-    result, traces = await brought_in(brain, tmp_path / "out")
+    result, traces = await brought_in(trace_store, tmp_path / "out")
     assert (result.imported, result.errors) == (1, [])
     changed = by_content(traces)["Rex is a big dog of [[Ada]]. ![[rex.png]] #good"]
     assert changed["tags"] == ["animal", "pet", "good"]
@@ -352,11 +360,13 @@ async def test_what_obsidian_exports_can_be_read_by_people_and_a_changed_note_co
 # ---- whose they are, and what is safe -------------------------------------------------------------------------------
 
 
-async def test_an_import_cannot_write_to_anybody_else_nor_learn_of_them(brain: TraceStore, tmp_path: Path) -> None:
+async def test_an_import_cannot_write_to_anybody_else_nor_learn_of_them(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     """A file that names Ben's user id, session, trace and personality becomes Ada's, and Ben's stays as it was."""
     bens = of(BEN, "Ben's secret")
-    await brain.add(BEN, bens)
-    before = (await all_of(brain))["traces"]
+    await trace_store.add(BEN, bens)
+    before = (await all_of(trace_store))["traces"]
     forged = [
         {"id": bens.id, "content": "forged", "scope": "user", "scopeId": "u_ben"},
         {"content": "forged", "scope": "thread", "scopeId": "s_ben"},
@@ -366,9 +376,9 @@ async def test_an_import_cannot_write_to_anybody_else_nor_learn_of_them(brain: T
     ]
     edges = [{"source": "mt_mine", "target": bens.id, "kind": "x"}]
     (tmp_path / "x.json").write_text(json.dumps({"traces": forged, "edges": edges}))
-    result = await import_traces(brain, tmp_path / "x.json", bounds=ADAS)
+    result = await import_traces(trace_store, tmp_path / "x.json", bounds=ADAS)
     assert (result.imported, result.skipped) == (4, 1)
-    held = await all_of(brain)
+    held = await all_of(trace_store)
     assert [trace for trace in held["traces"] if trace["owner_id"] == "u_ben"] == before
     assert {trace["owner_id"] for trace in held["traces"]} == {"u_ben", "u_ada", "u_ada::engineer"}
     assert bens.id not in {end for edge in held["edges"] for end in (edge["source"], edge["target"])}
@@ -377,65 +387,69 @@ async def test_an_import_cannot_write_to_anybody_else_nor_learn_of_them(brain: T
 @pytest.mark.parametrize("form", ["sqlite", "json", "markdown", "obsidian"])
 @pytest.mark.parametrize("bounds", [EVERYTHING, ADAS])
 async def test_hidden_traces_and_words_of_others_are_in_no_byte_of_an_export(
-    brain: TraceStore, tmp_path: Path, form: Any, bounds: Any
+    trace_store: TraceStore, tmp_path: Path, form: Any, bounds: Any
 ) -> None:
-    await brain.add(ADA, of(ADA, "Xylophone kept"))
+    await trace_store.add(ADA, of(ADA, "Xylophone kept"))
     gone = of(ADA, "Quagmire forgotten")
-    await brain.add(ADA, gone)
-    await brain.delete(ADA, gone.id)
-    await brain.add(BEN, of(BEN, "Zeppelin private", speaker="Ben"))
-    await export_traces(brain, tmp_path / "out", form=form, bounds=bounds)
+    await trace_store.add(ADA, gone)
+    await trace_store.delete(ADA, gone.id)
+    await trace_store.add(BEN, of(BEN, "Zeppelin private", speaker="Ben"))
+    await export_traces(trace_store, tmp_path / "out", form=form, bounds=bounds)
     data = b"".join(tree(tmp_path / "out").values()).lower()
     assert b"xylophone" in data
     assert b"quagmir" not in data
     assert (b"zeppelin" in data) is isinstance(bounds, Everything)
 
 
-async def test_a_dry_run_says_what_an_import_would_do_and_changes_nothing(brain: TraceStore, tmp_path: Path) -> None:
-    await brain.add(ADA, of(ADA, "one"))
+async def test_a_dry_run_says_what_an_import_would_do_and_changes_nothing(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
+    await trace_store.add(ADA, of(ADA, "one"))
     (tmp_path / "x").write_text('[{"content": "one"}, {"content": "two"}, {"content": "two"}, {"content": ""}]')
-    before = await all_of(brain)
-    dry = await import_traces(brain, tmp_path / "x", bounds=ADAS, is_dry_run=True)
-    assert await all_of(brain) == before
-    assert dry == await import_traces(brain, tmp_path / "x", bounds=ADAS)
+    before = await all_of(trace_store)
+    dry = await import_traces(trace_store, tmp_path / "x", bounds=ADAS, is_dry_run=True)
+    assert await all_of(trace_store) == before
+    assert dry == await import_traces(trace_store, tmp_path / "x", bounds=ADAS)
     assert (dry.imported, dry.skipped, len(dry.errors)) == (1, 2, 1)
 
 
-async def test_tags_of_duplicates_are_united_and_dedup_can_be_turned_off(brain: TraceStore, tmp_path: Path) -> None:
+async def test_tags_of_duplicates_are_united_and_dedup_can_be_turned_off(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     (tmp_path / "x").write_text('[{"content": "tea", "tags": ["a"]}, {"content": "tea", "tags": ["b"]}]')
-    _, (trace,) = await brought_in(brain, tmp_path / "x")
+    _, (trace,) = await brought_in(trace_store, tmp_path / "x")
     assert trace["tags"] == ["a", "b"]
-    assert (await brought_in(brain, tmp_path / "x", dedup=False))[0].imported == 2
+    assert (await brought_in(trace_store, tmp_path / "x", dedup=False))[0].imported == 2
 
 
-async def test_what_does_not_say_whose_it_is_needs_a_name(brain: TraceStore, tmp_path: Path) -> None:
+async def test_what_does_not_say_whose_it_is_needs_a_name(trace_store: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x").write_text('[{"content": "whose?"}]')
-    result, _ = await brought_in(brain, tmp_path / "x", bounds=EVERYTHING)
+    result, _ = await brought_in(trace_store, tmp_path / "x", bounds=EVERYTHING)
     assert result.errors == [
         "x: traces[0]: it does not say whose it is; name the person. Others like it are counted, not listed"
     ]
 
 
-async def test_what_was_imported_is_found_by_the_search(brain: TraceStore, tmp_path: Path) -> None:
+async def test_what_was_imported_is_found_by_the_search(trace_store: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("content\nRex likes bones\n")
-    await import_traces(brain, tmp_path / "x.csv", bounds=ADAS)
-    (found,) = await brain.search(ADA, Wanted(query="bone"))
+    await import_traces(trace_store, tmp_path / "x.csv", bounds=ADAS)
+    (found,) = await trace_store.search(ADA, TraceQuery(query="bone"))
     assert found.trace.content == "Rex likes bones"
     assert found.strength == 1.0
 
 
 async def test_nothing_that_is_there_is_overwritten_and_errors_say_what_to_do(
-    brain: TraceStore, tmp_path: Path
+    trace_store: TraceStore, tmp_path: Path
 ) -> None:
     (tmp_path / "there").write_text("mine")
     with pytest.raises(TraceError, match=r"is there already\. Choose another name"):
-        await export_traces(brain, tmp_path / "there")
+        await export_traces(trace_store, tmp_path / "there")
     with pytest.raises(TraceError, match=r"is no directory\. Make it first"):
-        await export_traces(brain, tmp_path / "no" / "out")
+        await export_traces(trace_store, tmp_path / "no" / "out")
     with pytest.raises(TraceError, match="is not there"):
-        await import_traces(brain, tmp_path / "no", bounds=ADAS)
+        await import_traces(trace_store, tmp_path / "no", bounds=ADAS)
     with pytest.raises(TraceError, match="is none of sqlite, json"):
-        await import_traces(brain, tmp_path / "there", bounds=ADAS)
+        await import_traces(trace_store, tmp_path / "there", bounds=ADAS)
     assert (tmp_path / "there").read_text() == "mine"
 
 
@@ -452,7 +466,7 @@ async def test_nothing_that_is_there_is_overwritten_and_errors_say_what_to_do(
 )
 def test_the_format_is_told_by_content_first(tmp_path: Path, name: str, data: bytes, form: str) -> None:
     (tmp_path / name).write_bytes(data)
-    assert detected(tmp_path / name) == form
+    assert detect_format(tmp_path / name) == form
 
 
 @pytest.mark.parametrize(
@@ -460,21 +474,21 @@ def test_the_format_is_told_by_content_first(tmp_path: Path, name: str, data: by
     [("{}", "none"), ('{"memories": [{"content": "x"}]}', "memories"), ('{"traces": {"content": "x"}}', "none")],
 )
 async def test_json_without_traces_is_no_import_of_nothing(
-    brain: TraceStore, tmp_path: Path, document: str, lists: str
+    trace_store: TraceStore, tmp_path: Path, document: str, lists: str
 ) -> None:
     (tmp_path / "x.json").write_text(document)
-    result, _ = await brought_in(brain, tmp_path / "x.json", form="json")
+    result, _ = await brought_in(trace_store, tmp_path / "x.json", form="json")
     assert result.errors == [f'x.json: it holds no list "traces", so nothing of it can be imported; its lists: {lists}']
     assert not result.is_whole
     (tmp_path / "empty.json").write_text('{"traces": []}')
-    result, _ = await brought_in(brain, tmp_path / "empty.json")
+    result, _ = await brought_in(trace_store, tmp_path / "empty.json")
     assert result.is_whole
 
 
 @pytest.mark.parametrize("form", ["auto", "csv"])
-async def test_a_csv_of_an_old_mac_comes_in(brain: TraceStore, tmp_path: Path, form: str) -> None:
+async def test_a_csv_of_an_old_mac_comes_in(trace_store: TraceStore, tmp_path: Path, form: str) -> None:
     (tmp_path / "x").write_bytes(b"content,type\rRex likes bones,semantic\rTea at five,\r")
-    result, traces = await brought_in(brain, tmp_path / "x", form=form)
+    result, traces = await brought_in(trace_store, tmp_path / "x", form=form)
     assert (result.errors, by_content(traces).keys()) == ([], {"Rex likes bones", "Tea at five"})
 
 
@@ -486,7 +500,7 @@ def test_quotes_that_no_line_closes_are_read_in_time_that_grows_with_the_file(
     path = tmp_path / "x.csv"
     path.write_text("content,b\n" + 'x","y\n' * 8_000)
     began_s = time.thread_time()
-    traces = [each for each in csv_format.read_csv(Source(path), now_ms=0) if isinstance(each, ArrivedTrace)]
+    traces = [each for each in csv_format.read_csv(Source(path), now_ms=0) if isinstance(each, ImportedTrace)]
     assert len(traces) == 8_000
     assert time.thread_time() - began_s < 2.0
 
@@ -501,17 +515,17 @@ def test_quotes_that_no_line_closes_are_read_in_time_that_grows_with_the_file(
     ],
 )
 async def test_a_quote_that_is_never_closed_takes_its_own_line_only(
-    brain: TraceStore, tmp_path: Path, rows: list[str], contents: set[str], places: list[int]
+    trace_store: TraceStore, tmp_path: Path, rows: list[str], contents: set[str], places: list[int]
 ) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["content", *rows, ""]))
-    result, traces = await brought_in(brain, tmp_path / "x.csv")
+    result, traces = await brought_in(trace_store, tmp_path / "x.csv")
     assert by_content(traces).keys() == contents
     assert result.errors == [
         f"x.csv: line {place}: a quote is opened in it and not closed; the line was read alone" for place in places
     ]
 
 
-async def test_what_chatgpt_was_not_to_remember_is_not_imported(brain: TraceStore, tmp_path: Path) -> None:
+async def test_what_chatgpt_was_not_to_remember_is_not_imported(trace_store: TraceStore, tmp_path: Path) -> None:
     secret = conversation("Secret", ("a", None, message("user", "my PIN is 1234")), current="a") | {
         "is_do_not_remember": True
     }
@@ -519,7 +533,7 @@ async def test_what_chatgpt_was_not_to_remember_is_not_imported(brain: TraceStor
         "is_do_not_remember": False
     }
     (tmp_path / "conversations.json").write_text(json.dumps([secret, told]))
-    result, traces = await brought_in(brain, tmp_path / "conversations.json")
+    result, traces = await brought_in(trace_store, tmp_path / "conversations.json")
     assert by_content(traces).keys() == {"[user]: my dog is Rex"}
     assert (result.skipped, result.is_whole) == (1, True)
     assert result.errors == [
@@ -527,7 +541,7 @@ async def test_what_chatgpt_was_not_to_remember_is_not_imported(brain: TraceStor
     ]
 
 
-async def test_an_obsidian_export_of_agentos_says_the_same_as_its_json(brain: TraceStore, tmp_path: Path) -> None:
+async def test_an_obsidian_export_of_agentos_says_the_same_as_its_json(trace_store: TraceStore, tmp_path: Path) -> None:
     """Its notes carry tags and a list in the text, and no hash: as ObsidianExporter.js of 0.9.164 writes them."""
     front = "---\nid: {id}\ntype: semantic\nscope: user\nstrength: 1\ntags:{tags}\ncreatedAt: 1700000000000\n---\n"
     folder = tmp_path / "vault" / "user" / "semantic"
@@ -548,8 +562,8 @@ async def test_an_obsidian_export_of_agentos_says_the_same_as_its_json(brain: Tr
         {"id": "mt_2", "type": "semantic", "scope": "user", "content": "Rex is a dog\n\n#not-a-tag-of-it"},
     ]
     (tmp_path / "theirs.json").write_text(json.dumps({"traces": traces}))
-    assert (await brought_in(brain, tmp_path / "theirs.json"))[0].imported == 2
-    result, found = await brought_in(brain, tmp_path / "vault")
+    assert (await brought_in(trace_store, tmp_path / "theirs.json"))[0].imported == 2
+    result, found = await brought_in(trace_store, tmp_path / "vault")
     assert (result.form, result.imported, result.skipped) == ("obsidian", 0, 2)
     assert by_content(found).keys() == {"Ada likes tea", "Rex is a dog\n\n#not-a-tag-of-it"}
 

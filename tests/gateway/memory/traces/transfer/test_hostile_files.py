@@ -15,7 +15,7 @@ from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from gateway.traces.transfer.bounds import Everything, OfPerson
 from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, of
-from tests.gateway.memory.traces.transfer.corpora import new_brain, values
+from tests.gateway.memory.traces.transfer.corpora import new_trace_store, values
 
 often = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 names = st.sampled_from(
@@ -37,10 +37,10 @@ async def ends_well(data: bytes, name: str, form: Any, *, surely: int = 0) -> No
     with tempfile.TemporaryDirectory() as root:
         path = Path(root, name)
         path.write_bytes(data)
-        async with new_brain(Path(root)) as brain:
-            first = await import_traces(brain, path, bounds=OfPerson(ADA), form=form)
+        async with new_trace_store(Path(root)) as trace_store:
+            first = await import_traces(trace_store, path, bounds=OfPerson(ADA), form=form)
             assert first.imported + first.skipped >= surely
-            again = await import_traces(brain, path, bounds=OfPerson(ADA), form=form)
+            again = await import_traces(trace_store, path, bounds=OfPerson(ADA), form=form)
             assert again.imported == 0
             assert again.skipped == first.imported + first.skipped
 
@@ -90,8 +90,8 @@ async def test_a_database_that_somebody_else_has_filled(tmp_path: Path) -> None:
         connection.execute("INSERT INTO records VALUES ('node', 'n', 1, 'no json')")
         connection.execute("INSERT INTO edges VALUES ('node:x:y', 'node:::', 'k', 1, 'no json', 0)")
     connection.close()
-    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
-        result = await import_traces(brain, tmp_path / "hostile.sqlite", bounds=OfPerson(ADA))
+    async with open_trace_store(tmp_path / TRACES_NAME) as trace_store:
+        result = await import_traces(trace_store, tmp_path / "hostile.sqlite", bounds=OfPerson(ADA))
     assert len(result.errors) == 1
     assert "the database cannot be read any further" in result.errors[0]
 
@@ -105,8 +105,8 @@ async def test_a_database_with_a_scope_that_there_is_not(tmp_path: Path) -> None
         connection.execute("INSERT INTO owners VALUES (9, 'galaxy', 'g')")
         connection.execute("INSERT INTO records VALUES ('node', 'n', 9, '{}')")
     connection.close()
-    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
-        result = await import_traces(brain, tmp_path / "hostile.sqlite", bounds=Everything())
+    async with open_trace_store(tmp_path / TRACES_NAME) as trace_store:
+        result = await import_traces(trace_store, tmp_path / "hostile.sqlite", bounds=Everything())
     assert (result.imported, result.left_out, result.is_broken_off) == (1, 1, False)
     assert result.errors == [
         "hostile.sqlite: nodes n: scope 'galaxy' is none of thread, user, persona, organization; it was left out"

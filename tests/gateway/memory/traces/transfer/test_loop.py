@@ -12,7 +12,7 @@ from gateway.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA
-from tests.gateway.memory.traces.transfer.corpora import new_brain
+from tests.gateway.memory.traces.transfer.corpora import new_trace_store
 from tests.loop_watchdog import LIMIT_S, shortest_of
 
 MANY = 600
@@ -33,9 +33,9 @@ async def test_an_import_and_an_export_hold_the_loop_for_no_piece_above_five_mil
 
     async def there_and_back() -> None:
         target = tmp_path / f"out-{next(numbers)}"
-        async with new_brain(tmp_path) as brain, new_brain(tmp_path) as other:
-            assert (await import_traces(brain, source, bounds=OfPerson(ADA))).imported == MANY
-            assert await export_traces(brain, target, form=form) == MANY
+        async with new_trace_store(tmp_path) as trace_store, new_trace_store(tmp_path) as other:
+            assert (await import_traces(trace_store, source, bounds=OfPerson(ADA))).imported == MANY
+            assert await export_traces(trace_store, target, form=form) == MANY
             assert (await import_traces(other, target, bounds=OfPerson(ADA), form=form)).imported == MANY
 
     watch = await shortest_of(there_and_back)
@@ -48,8 +48,8 @@ async def test_a_zip_of_notes_and_a_table_hold_it_no_longer(tmp_path: Path) -> N
     )
 
     async def once() -> None:
-        async with new_brain(tmp_path) as brain:
-            assert (await import_traces(brain, tmp_path / "facts.csv", bounds=OfPerson(ADA))).imported == MANY
+        async with new_trace_store(tmp_path) as trace_store:
+            assert (await import_traces(trace_store, tmp_path / "facts.csv", bounds=OfPerson(ADA))).imported == MANY
 
     watch = await shortest_of(once)
     assert watch.longest_cpu_s < LIMIT_S, watch.report

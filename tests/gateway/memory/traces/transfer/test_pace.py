@@ -13,7 +13,7 @@ import pytest
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.importing import import_traces
-from gateway.traces.transfer.pace import LEAST_BYTES, RECORD_BYTES, TOO_SLOW, WINDOW_S, Pace, TooSlow
+from gateway.traces.transfer.source import LEAST_BYTES, PACE_WINDOW_S, RECORD_BYTES, TOO_SLOW, Pace, TooSlow
 from tests.gateway.memory.traces.people import ADA
 
 ADAS = OfPerson(ADA)
@@ -43,24 +43,24 @@ def written(directory: Path, form: str) -> Path:
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])
 async def test_a_file_that_is_read_too_slowly_ends_the_import_and_says_what_is_missing(
-    brain: TraceStore, tmp_path: Path, form: str
+    trace_store: TraceStore, tmp_path: Path, form: str
 ) -> None:
     path = written(tmp_path, form)
-    slow = Pace(ticking(WINDOW_S / (LEAST_BYTES / RECORD_BYTES)))  # a record needs more than one look
-    result = await import_traces(brain, path, bounds=ADAS, pace=slow)
+    slow = Pace(ticking(PACE_WINDOW_S / (LEAST_BYTES / RECORD_BYTES)))  # a record needs more than one look
+    result = await import_traces(trace_store, path, bounds=ADAS, pace=slow)
     assert 0 < result.imported < MANY
     assert (result.is_broken_off, result.is_whole) == (True, False)
     assert result.errors == [f"{path.name}: {TOO_SLOW}"]
-    again = await import_traces(brain, path, bounds=ADAS)
+    again = await import_traces(trace_store, path, bounds=ADAS)
     assert (again.imported, again.skipped, again.is_whole) == (MANY - result.imported, result.imported, True)
 
 
-async def test_a_database_whose_next_row_never_comes_is_given_up(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_database_whose_next_row_never_comes_is_given_up(trace_store: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "endless.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE memory_traces (content, deep AS (hex(zeroblob(30000000)) || content))")
         connection.executemany("INSERT INTO memory_traces VALUES (?)", [(f"fact {number}",) for number in range(50)])
-    result = await import_traces(brain, path, bounds=ADAS, pace=Pace(ticking(WINDOW_S)))
+    result = await import_traces(trace_store, path, bounds=ADAS, pace=Pace(ticking(PACE_WINDOW_S)))
     assert (result.is_broken_off, result.errors[-1]) == (True, f"endless.sqlite: {TOO_SLOW}")
 
 
@@ -69,13 +69,13 @@ def test_the_time_between_two_readings_does_not_count() -> None:
     pace = Pace(lambda: now_s)
     for _ in range(10):
         with pace:
-            now_s += WINDOW_S / 20
+            now_s += PACE_WINDOW_S / 20
             pace.count(1)
-        now_s += 10 * WINDOW_S
+        now_s += 10 * PACE_WINDOW_S
     assert not pace.is_given_up
-    now_s += WINDOW_S
+    now_s += PACE_WINDOW_S
     with pace:
-        now_s += WINDOW_S
+        now_s += PACE_WINDOW_S
         with pytest.raises(TooSlow):
             pace.count(1)
     assert pace.is_given_up
@@ -86,6 +86,6 @@ def test_who_reads_the_least_in_each_window_goes_on_for_as_long_as_it_takes() ->
     pace = Pace(lambda: now_s)
     for _ in range(1_000):
         with pace:
-            now_s += WINDOW_S
+            now_s += PACE_WINDOW_S
             pace.count(LEAST_BYTES)
     assert not pace.is_given_up

@@ -21,8 +21,8 @@ from tests.gateway.memory.traces.transfer.corpora import all_of
 ADAS = OfPerson(ADA)
 
 
-async def problems(brain: TraceStore, path: Path, **more: Any) -> list[str]:
-    return (await import_traces(brain, path, bounds=ADAS, **more)).errors
+async def problems(trace_store: TraceStore, path: Path, **more: Any) -> list[str]:
+    return (await import_traces(trace_store, path, bounds=ADAS, **more)).errors
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ async def problems(brain: TraceStore, path: Path, **more: Any) -> list[str]:
         ({"chunks": [{"id": 1}]}, "x.json: chunks[0]: pieces of documents have no place here; it was left out"),
     ],
 )
-async def test_of_json(brain: TraceStore, tmp_path: Path, document: Any, expected: str) -> None:
+async def test_of_json(trace_store: TraceStore, tmp_path: Path, document: Any, expected: str) -> None:
     (tmp_path / "x.json").write_text(json.dumps(document))
-    assert await problems(brain, tmp_path / "x.json") == [expected]
+    assert await problems(trace_store, tmp_path / "x.json") == [expected]
 
 
-async def test_of_notes(brain: TraceStore, tmp_path: Path) -> None:
+async def test_of_notes(trace_store: TraceStore, tmp_path: Path) -> None:
     root = tmp_path / "notes"
     (root / ".ethos").mkdir(parents=True)
     (root / "a.md").symlink_to(tmp_path / "elsewhere")
     (root / "b.md").write_bytes(b"x" * (16 * 1024 * 1024 + 1))
     (root / ".ethos" / "records.jsonl").write_text('{"meta": {}}\nno json\n{"nodes": {}}\n')
-    assert await problems(brain, root, form="markdown") == [
+    assert await problems(trace_store, root, form="markdown") == [
         "notes: a.md: it is a link to a file elsewhere; it was left out",
         "notes: b.md: it is larger than 16 MB; it was left out",
         "notes: .ethos/records.jsonl, line 2: it is no JSON of ours; it was left out",
@@ -65,17 +65,19 @@ async def test_of_notes(brain: TraceStore, tmp_path: Path) -> None:
     ]
 
 
-async def test_of_a_field_that_is_too_large_for_a_table(brain: TraceStore, tmp_path: Path) -> None:
+async def test_of_a_field_that_is_too_large_for_a_table(trace_store: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"content\nfirst\n{'x' * (16 * 1024 * 1024 + 1)}\nlast\n")
-    [problem] = await problems(brain, tmp_path / "x.csv")
+    [problem] = await problems(trace_store, tmp_path / "x.csv")
     assert problem.startswith("x.csv: line 3: it cannot be read (field larger than field limit")
-    assert {trace["content"] for trace in (await all_of(brain))["traces"]} == {"first", "last"}
+    assert {trace["content"] for trace in (await all_of(trace_store))["traces"]} == {"first", "last"}
 
 
-async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(brain: TraceStore, tmp_path: Path) -> None:
+async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     async def refused(path: Path, **more: Any) -> str:
         with pytest.raises(TraceError) as caught:
-            await problems(brain, path, **more)
+            await problems(trace_store, path, **more)
         return str(caught.value)
 
     empty = tmp_path / "empty"
@@ -108,19 +110,21 @@ async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(brain: 
     )
 
 
-async def test_an_export_onto_a_full_disk_says_that_nothing_was_exported(brain: TraceStore, tmp_path: Path) -> None:
+async def test_an_export_onto_a_full_disk_says_that_nothing_was_exported(
+    trace_store: TraceStore, tmp_path: Path
+) -> None:
     def full(_done: int, _total: int) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     target = tmp_path / "out.sqlite"
     with pytest.raises(StoreUnavailable) as caught:
-        await export_traces(brain, target, form="sqlite", progress=full)
+        await export_traces(trace_store, target, form="sqlite", progress=full)
     assert str(caught.value) == f"{target} cannot be written: database or disk is full. Nothing was exported."
     assert not target.exists()
 
 
 async def test_the_bar_of_a_json_import_is_nearly_full_when_all_traces_are_in(
-    brain: TraceStore, tmp_path: Path
+    trace_store: TraceStore, tmp_path: Path
 ) -> None:
     """The file is read once for each of its sections, and the traces are nearly all the work."""
     (tmp_path / "x.json").write_text(
@@ -128,7 +132,7 @@ async def test_the_bar_of_a_json_import_is_nearly_full_when_all_traces_are_in(
     )
     shares: list[float] = []
     await import_traces(
-        brain, tmp_path / "x.json", bounds=ADAS, progress=lambda done, total: shares.append(done / total)
+        trace_store, tmp_path / "x.json", bounds=ADAS, progress=lambda done, total: shares.append(done / total)
     )
     assert shares == sorted(shares)
     assert sum(0 < share < 0.75 for share in shares) >= 2
@@ -141,7 +145,7 @@ def said(key: str, parent: str | None, role: str, **message: Any) -> dict[str, A
 
 
 async def test_what_a_person_never_saw_of_a_conversation_stays_out_and_pictures_are_told(
-    brain: TraceStore, tmp_path: Path
+    trace_store: TraceStore, tmp_path: Path
 ) -> None:
     """Several assistants, spoken words, pictures, hidden messages, code that ran, and an answer without a question."""
     picture = {"content_type": "multimodal_text", "parts": [{"content_type": "image_asset_pointer"}, "what is this?"]}
@@ -166,7 +170,7 @@ async def test_what_a_person_never_saw_of_a_conversation_stays_out_and_pictures_
         "current_node": "of another assistant",
     }
     (tmp_path / "conversations.json").write_text(json.dumps([conversation]))
-    assert await problems(brain, tmp_path / "conversations.json") == []
-    [trace] = (await all_of(brain))["traces"]
+    assert await problems(trace_store, tmp_path / "conversations.json") == []
+    [trace] = (await all_of(trace_store))["traces"]
     assert trace["content"] == "[user]: [image]\nwhat is this?\n[assistant]: a cat\n\nof another assistant"
     assert trace["metadata"] == {"conversationId": "c", "title": "Cat", "assistant": "g-1"}

@@ -20,8 +20,8 @@ from gateway.traces.transfer.importing import import_traces
 async def main():
     path = Path(sys.argv[1])
     viewer = Viewer(user_id="u", personality_id="assistant", session_id=None)
-    async with open_trace_store(path.with_suffix(".brain")) as brain:
-        result = await import_traces(brain, path, bounds=OfPerson(viewer), is_dry_run=True)
+    async with open_trace_store(path.with_suffix(".sqlite")) as trace_store:
+        result = await import_traces(trace_store, path, bounds=OfPerson(viewer), is_dry_run=True)
     # of this program alone; what getrusage says begins with the size of the parent
     used_kb = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
     print(result.imported, int(used_kb) // 1024)

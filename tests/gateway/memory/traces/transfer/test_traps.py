@@ -34,9 +34,9 @@ from gateway.traces.transfer.importing import import_traces
 async def main():
     path, form = Path(sys.argv[1]), sys.argv[2]
     viewer = Viewer(user_id="u", personality_id="assistant", session_id=None)
-    async with open_trace_store(path.with_suffix(".brain")) as brain:
+    async with open_trace_store(path.with_suffix(".sqlite")) as trace_store:
         resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]) << 20,) * 2)
-        result = await import_traces(brain, path, bounds=OfPerson(viewer), form=form, is_dry_run=True)
+        result = await import_traces(trace_store, path, bounds=OfPerson(viewer), form=form, is_dry_run=True)
     print(result.imported, result.is_broken_off, *result.errors, sep="\\n")
 
 asyncio.run(main())
@@ -96,7 +96,7 @@ def test_a_trap_is_refused_in_flat_memory(tmp_path: Path, kind: str, place: str,
     assert "conversations.json: " in error
 
 
-async def test_a_zip_that_grows_too_much_is_refused_before_it_is_read(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_zip_that_grows_too_much_is_refused_before_it_is_read(trace_store: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "bomb.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for number in range(2):
@@ -104,17 +104,17 @@ async def test_a_zip_that_grows_too_much_is_refused_before_it_is_read(brain: Tra
         for member in archive.infolist():
             member.file_size = 600_000_000  # as its directory says; zipfile reads no more than that
     with pytest.raises(TraceError, match="grows too large when it is unpacked"):
-        await import_traces(brain, path, bounds=OfPerson(ADA))
+        await import_traces(trace_store, path, bounds=OfPerson(ADA))
 
 
 async def test_a_record_that_is_too_large_is_left_out_and_those_around_it_come_in(
-    brain: TraceStore, tmp_path: Path
+    trace_store: TraceStore, tmp_path: Path
 ) -> None:
     many = json.dumps([[] for _ in range(400_000)])
     (tmp_path / "x.json").write_text(
         f'{{"traces": [{{"content": "first"}}, {{"content": "x", "metadata": {many}}}, {{"content": "last"}}]}}'
     )
-    result = await import_traces(brain, tmp_path / "x.json", bounds=OfPerson(ADA))
+    result = await import_traces(trace_store, tmp_path / "x.json", bounds=OfPerson(ADA))
     assert (result.imported, result.left_out, result.is_broken_off) == (2, 1, False)
     assert result.errors == ["x.json: traces[1]: it is larger than 64 MB; it was left out"]
 

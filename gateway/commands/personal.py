@@ -6,10 +6,11 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from gateway.messages import Action, Attachment, ConversationRef, InboundMessage
+from gateway.ops.privacy.worker import Exported
+from gateway.services.caller import Caller
 
 VALID_S = 600.0
 TRIES = 5
@@ -26,36 +27,14 @@ I am erasing everything about you now; that is settled, and goes on even if I am
 If you write again, we will meet for the first time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """A person's data in one file.
+class ErasesPeople(Protocol):
+    """What `/forget-me` asks of `gateway.services.personal.PersonalService`."""
 
-    Attributes:
-        attachment: None where the channel does not take such a file.
-        place: where it lies in the data directory.
-        path: where it lies on the machine, for the operator on a channel of their own; None for others.
-    """
-
-    attachment: Attachment | None
-    place: str
-    size_bytes: int
-    path: Path | None = None
-
-
-class PersonalData(Protocol):
-    """Gives and erases; see `gateway.ops.privacy`."""
-
-    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
-        """Write everything about a person into one file, to be sent in the conversation.
+    async def schedule_erasure(self, caller: Caller, user_id: str, *, farewell_id: str | None = None) -> str:
+        """Decide, durably, that a person is erased, after the reply `farewell_id`; the erasure's id.
 
         Raises:
-            FileError: there is no room for it.
-        """
-
-    async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
-        """Decide, durably, that a person is erased; it is done once the reply `farewell_id` was sent, or soon after.
-
-        Raises:
+            Refused: it may not be; the text says why.
             FileError: it could not be written down; nothing will be erased.
         """
 
@@ -72,32 +51,32 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / 1_000_000:.1f} MB" if size_bytes >= 100_000 else f"{max(size_bytes / 1000, 0.1):.1f} kB"
 
 
-class PersonalCommands:
-    """The two commands; codes are not durable: after a restart the person asks again."""
+def export_text(exported: Exported) -> tuple[str, tuple[Attachment, ...]]:
+    """The answer, and the file where the channel takes it."""
+    if exported.attachment is not None:
+        text = "Here is everything that is kept about you. `README.md` in it says what is what."
+        return text, (exported.attachment,)
+    if exported.path is not None:
+        return f"Everything that is kept about you is in `{exported.path}`.", ()
+    text = (
+        f"Everything that is kept about you is in a file of {_size(exported.size_bytes)}, which cannot be sent "
+        f"here. Ask the operator of this gateway for `{exported.place}`, or ask me `/export` on another channel."
+    )
+    return text, ()
 
-    def __init__(self, data: PersonalData, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._data = data
+
+class ForgetMe:
+    """Asks before it erases; codes are not durable: after a restart the person asks again."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._codes: dict[str, _Code] = {}
 
-    async def export(self, user_id: str, conversation: ConversationRef) -> tuple[str, tuple[Attachment, ...]]:
-        """The answer, and the file where the channel takes it."""
-        exported = await self._data.export(user_id, conversation)
-        if exported.attachment is not None:
-            text = "Here is everything that is kept about you. `README.md` in it says what is what."
-            return text, (exported.attachment,)
-        if exported.path is not None:
-            return f"Everything that is kept about you is in `{exported.path}`.", ()
-        text = (
-            f"Everything that is kept about you is in a file of {_size(exported.size_bytes)}, which cannot be sent "
-            f"here. Ask the operator of this gateway for `{exported.place}`, or ask me `/export` on another channel."
-        )
-        return text, ()
-
-    async def forget_me(
-        self, user_id: str, message: InboundMessage, typed: str, turn_id: str
+    async def run(
+        self, service: ErasesPeople, caller: Caller, message: InboundMessage, typed: str
     ) -> tuple[str, tuple[Action, ...]]:
-        """Ask for a confirmation, or take one."""
+        """Ask for a confirmation, or take one; the caller is a person in a chat."""
+        user_id, turn_id = caller.user_id or "", "" if caller.chat is None else caller.chat.turn_id
         now_s = self._clock()
         self._codes = {user: code for user, code in self._codes.items() if code.until_s > now_s}
         code = self._codes.get(user_id)
@@ -110,7 +89,7 @@ class PersonalCommands:
             if code.tries >= TRIES:
                 del self._codes[user_id]
             return "That is not the code. Nothing was erased.", ()
-        await self._data.schedule_erasure(user_id, f"{turn_id}.reply")
+        await service.schedule_erasure(caller, user_id, farewell_id=f"{turn_id}.reply")
         self._codes.pop(user_id, None)
         return ERASED, ()
 

@@ -30,7 +30,7 @@ from gateway.protocols import (
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import changes
 from gateway.traces.rows import owner_number
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer, hash_of
 from gateway.traces.trace_store import TraceStore
 
@@ -59,7 +59,7 @@ class TraceMemoryProvider:
         """Both texts as they are now; None when both are blank or absent."""
         check_ids(scope)
         keys = (document_key(scope, "user"), document_key(scope, "memory"))
-        async with _told_as_files():
+        async with _as_file_errors():
             user, project = await self._trace_store.database.read(
                 lambda connection: tuple(None if key is None else _shown(connection, key) for key in keys)
             )
@@ -76,7 +76,7 @@ class TraceMemoryProvider:
         def work(connection: sqlite3.Connection) -> tuple[UpdateOutcome, ...]:
             return tuple(self._apply(connection, scope, index, update) for index, update in enumerate(updates))
 
-        async with _told_as_files():
+        async with _as_file_errors():
             return SyncReport(outcomes=await self._trace_store.database.write(work))
 
     async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
@@ -86,7 +86,7 @@ class TraceMemoryProvider:
             InvalidId: an id is malformed, or the store needs a user and there is none.
         """
         key = _checked_key(scope, store)
-        async with _told_as_files():
+        async with _as_file_errors():
             return await self._trace_store.database.read(lambda connection: _document(connection, key))
 
     async def write(
@@ -107,15 +107,15 @@ class TraceMemoryProvider:
             self._put(connection, scope, store, rules.clean(content))
             return _document(connection, key)
 
-        async with _told_as_files():
+        async with _as_file_errors():
             return await self._trace_store.database.write(work)
 
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
         """Traces, the lines of both texts among them, that the scope may see, best first."""
         check_ids(scope)
         viewer = Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
-        async with _told_as_files():
-            found = await self._trace_store.search(viewer, Wanted(query=query, limit=limit))
+        async with _as_file_errors():
+            found = await self._trace_store.search(viewer, TraceQuery(query=query, limit=limit))
         return [
             MemoryHit(
                 text=each.trace.content,
@@ -235,7 +235,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _told_as_files() -> AsyncGenerator[None]:
+async def _as_file_errors() -> AsyncGenerator[None]:
     """A trace store that cannot be used now is to a memory what a file is that cannot."""
     try:
         yield

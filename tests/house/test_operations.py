@@ -1,0 +1,570 @@
+"""Each operation is stated once, in a service; whoever offers it to people or programs only asks that service.
+
+The table names, for each operation, the method that decides it and the functions that offer it. What this file reads is
+the code: where a function neither reaches the method nor stays away from what lies below the services, a test fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from gateway.cli import app
+
+ROOT = Path(__file__).parents[2]
+GATEWAY = ROOT / "gateway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        decides: the method that states it, `namespace.method`.
+        through: methods of the same service that end in it; where there are some, the surfaces ask these.
+        chat: a function below `commands/`; None where the operation is not offered there, as with all that follow.
+        route: a function below `web/api/`.
+        page: a function below `web/dashboard/pages/`.
+        sdk: a function below `sdk/`.
+        command: the words behind `ethos`.
+    """
+
+    decides: str
+    through: Sequence[str] = ()
+    chat: str | None = None
+    route: str | None = None
+    page: str | None = None
+    sdk: str | None = None
+    command: str | None = None
+
+    @property
+    def asked(self) -> set[tuple[str, str]]:
+        """Namespace and method of what a surface may ask."""
+        return {(name.partition(".")[0], name.partition(".")[2]) for name in (self.decides, *self.through)}
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "show the memory": Operation(
+        decides="memory.get",
+        chat="memory.py:_show",
+        route="memory.py:get",
+        page="memory/documents.py:MemoryDocuments._card",
+        sdk="memory.py:Memory.get",
+        command="memory show",
+    ),
+    "write a document": Operation(
+        decides="memory.write",
+        route="memory.py:write",
+        page="memory/documents.py:MemoryEditing.save",
+        sdk="memory.py:Memory.write",
+        command="memory edit",
+    ),
+    "list changes": Operation(
+        decides="memory.history",
+        chat="memory.py:_log",
+        route="memory.py:history",
+        page="memory/documents.py:MemoryChanges.show",
+        sdk="memory.py:Memory.history",
+        command="memory log",
+    ),
+    "say where a line comes from": Operation(
+        decides="memory.why",
+        chat="memory.py:_why",
+        route="memory.py:why",
+        sdk="memory.py:Memory.why",
+        command="memory why",
+    ),
+    "undo a memory change": Operation(
+        decides="memory._taken_back",
+        through=("memory.undo", "memory.take_back"),
+        chat="memory.py:_undo",
+        route="memory.py:undo",
+        page="memory/documents.py:MemoryChanges.undo",
+        sdk="memory.py:Memory.undo",
+        command="memory undo",
+    ),
+    "list proposals": Operation(
+        decides="memory.proposals",
+        chat="memory.py:_proposals",
+        route="memory.py:list_proposals",
+        page="memory/proposals.py:MemoryProposals.show",
+        sdk="memory.py:Proposals.list",
+        command="memory proposals list",
+    ),
+    "approve a proposal": Operation(
+        decides="memory.approve",
+        chat="memory.py:_approve",
+        route="memory.py:approve_proposal",
+        page="memory/proposals.py:MemoryProposals.decide",
+        sdk="memory.py:Proposals.approve",
+        command="memory proposals approve",
+    ),
+    "refuse a proposal": Operation(
+        decides="memory.refuse",
+        chat="memory.py:_refuse",
+        route="memory.py:refuse_proposal",
+        page="memory/proposals.py:MemoryProposals.decide",
+        sdk="memory.py:Proposals.refuse",
+        command="memory proposals refuse",
+    ),
+    "edit a proposal": Operation(
+        decides="memory.edit",
+        chat="memory.py:_edit",
+        route="memory.py:edit_proposal",
+        page="memory/proposals.py:MemoryProposals.decide",
+        sdk="memory.py:Proposals.edit",
+        command="memory proposals edit",
+    ),
+    "search sessions": Operation(
+        decides="sessions._hits",
+        through=("sessions.search", "sessions.passages"),
+        chat="__init__.py:Commands._search",
+        route="sessions.py:list_",
+        page="sessions.py:FindingSessions.show",
+        sdk="sessions.py:Sessions.list",
+        command="sessions search",
+    ),
+    "fork a session": Operation(
+        decides="sessions.fork",
+        route="sessions.py:fork",
+        page="sessions.py:TidyingSessions.fork",
+        sdk="sessions.py:Sessions.fork",
+    ),
+    "list personalities": Operation(
+        decides="personalities.all",
+        chat="__init__.py:Commands._personality",
+        route="personalities.py:list_",
+        page="personalities.py:PersonalitiesPage.show",
+        sdk="personalities.py:Personalities.list",
+        command="personalities list",
+    ),
+    "show usage": Operation(
+        decides="system.usage",
+        chat="__init__.py:Commands._usage",
+        route="system.py:usage",
+        sdk="system.py:System.usage",
+        command="usage",
+    ),
+    "show a person": Operation(
+        decides="people.show",
+        chat="__init__.py:Commands._whoami",
+        route="people.py:get",
+        page="people.py:People.person",
+        sdk="people.py:People.get",
+        command="people show",
+    ),
+    "list pairing requests": Operation(
+        decides="pairing.waiting",
+        chat="pairing.py:_list",
+        route="people.py:list_pairing",
+        page="people.py:People.show",
+        sdk="people.py:Pairing.list",
+        command="people pairing list",
+    ),
+    "let a stranger in": Operation(
+        decides="pairing.decision",
+        through=("pairing.approve",),
+        chat="pairing.py:_let_in",
+        route="people.py:approve",
+        page="people.py:People.decide",
+        sdk="people.py:Pairing.approve",
+        command="people pairing approve",
+    ),
+    "refuse a stranger": Operation(
+        decides="pairing.decision",
+        through=("pairing.refuse",),
+        chat="pairing.py:pair_command",
+        route="people.py:refuse",
+        page="people.py:People.decide",
+        sdk="people.py:Pairing.refuse",
+        command="people pairing refuse",
+    ),
+    "give a role": Operation(
+        decides="people.rank_change",
+        through=("people.set_role",),
+        route="people.py:set_role",
+        page="people.py:People.set_role",
+        sdk="people.py:People.set_role",
+        command="people role",
+    ),
+    "revoke access": Operation(
+        decides="people.rank_change",
+        through=("people.revoke",),
+        chat="pairing.py:_revoke",
+        route="people.py:revoke",
+        page="people.py:People.revoke",
+        sdk="people.py:People.revoke",
+        command="people revoke",
+    ),
+    "link two people": Operation(
+        decides="people.link",
+        route="people.py:link",
+        page="people.py:People.link",
+        sdk="people.py:People.link",
+        command="people link",
+    ),
+    "end a link": Operation(
+        decides="people.unlink",
+        route="people.py:unlink",
+        page="people.py:People.unlink",
+        sdk="people.py:People.unlink",
+        command="people unlink",
+    ),
+    "export a person's data": Operation(
+        decides="personal._written",
+        through=("personal.export", "personal.export_to"),
+        chat="__init__.py:Commands._export",
+        route="people.py:export",
+        page="people.py:People.export",
+        sdk="people.py:People.export",
+        command="people export",
+    ),
+    "erase a person": Operation(
+        decides="personal.schedule_erasure",
+        through=("personal.erase",),
+        chat="personal.py:ForgetMe.run",
+        route="people.py:erase",
+        page="people.py:People.erase",
+        sdk="people.py:People.erase",
+        command="people erase",
+    ),
+    "search traces": Operation(
+        decides="traces.search",
+        route="traces.py:search",
+        page="traces/looking.py:TraceViews.list",
+        sdk="traces.py:Traces.search",
+        command="traces search",
+    ),
+    "list deliveries": Operation(
+        decides="deliveries.list",
+        route="deliveries.py:list_",
+        page="deliveries.py:Deliveries.show",
+        sdk="deliveries.py:Deliveries.list",
+        command="deliveries list",
+    ),
+    "retry a delivery": Operation(
+        decides="deliveries.retry",
+        route="deliveries.py:retry",
+        page="deliveries.py:Deliveries.change",
+        sdk="deliveries.py:Deliveries.retry",
+        command="deliveries retry",
+    ),
+    "drop a delivery": Operation(
+        decides="deliveries.drop",
+        route="deliveries.py:drop",
+        page="deliveries.py:Deliveries.change",
+        sdk="deliveries.py:Deliveries.drop",
+        command="deliveries drop",
+    ),
+}
+
+SURFACES = {"chat": "commands", "route": "web/api", "page": "web/dashboard/pages"}
+# The commands that still go below the services by themselves; a command that asks the SDK leaves this list.
+NOT_YET = frozenset(one.command for one in OPERATIONS.values() if one.command is not None)
+# What no surface imports, or takes from another object: stores, files, the identity map, the queues.
+BELOW = re.compile(
+    r"gateway\.(store|ops|app|cli\.data|memory\.(markdown|writer|history|journal|sync|linked_notes)|people\.identity"
+    r"|people\.(access|access_records|pairing|operators)|pipeline\.(inbox|outbox|dispatcher|queues|admission)"
+    r"|traces\.(trace_store|memory|search|consolidation|transfer))\b"
+)
+PARTS = re.compile(r"_?(identities|memory_files|journal|database|dispatcher|trace_store|pairing_store|review)")
+# Compares two texts, and knows no file; nor does a constant.
+PURE = re.compile("difference|[A-Z_]+")
+# What puts a gateway together, and is asked by every command that asks the SDK.
+DOORS = {"connected"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Source:
+    """One file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def functions(self) -> Mapping[str, Function]:
+        """Those of the file by name, methods as `Class.method` and by their name alone."""
+        found: dict[str, Function] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef):
+                found |= {f"{node.name}.{one.name}": one for one in node.body if isinstance(one, Function)}
+        return {node.name: node for node in ast.walk(self.tree) if isinstance(node, Function)} | found
+
+    @cached_property
+    def imported(self) -> Mapping[str, str]:
+        """Every name that it imports, at its top or in a function, with the module that it is from."""
+        return {
+            alias.asname or alias.name: f"{node.module}.{alias.name}" if is_module(node, alias) else str(node.module)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+    @cached_property
+    def namespaces(self) -> Mapping[str, str]:
+        """What a service is called here: from an assignment, or from the class of a field or parameter."""
+        found = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+                found |= {last_name(target): node.value.attr for target in node.targets if last_name(target)}
+            annotation = getattr(node, "annotation", None)
+            if isinstance(node, ast.AnnAssign | ast.arg) and annotation is not None:
+                name = node.arg if isinstance(node, ast.arg) else last_name(node.target)
+                found[name] = services().get(ast.unparse(annotation), name)
+        return found
+
+
+@cache
+def services() -> Mapping[str, str]:
+    """The namespace of each service, by its class; and of what `/forget-me` knows of one."""
+    tree = ast.parse((GATEWAY / "services" / "operator_services.py").read_text(encoding="utf-8"))
+    fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
+    return {"ErasesPeople": "personal", **{ast.unparse(one.annotation): last_name(one.target) for one in fields}}
+
+
+def is_module(node: ast.ImportFrom, alias: ast.alias) -> bool:
+    return (ROOT / str(node.module).replace(".", "/") / f"{alias.name}.py").is_file()
+
+
+def last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c`."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+@cache
+def source(path: Path) -> Source:
+    return Source(path)
+
+
+def reached(path: Path, name: str, within: Path) -> Iterator[tuple[Source, Function]]:
+    """A function, and those of its surface that it calls, directly or through others."""
+    waiting, seen = [(path, name)], set()
+    while waiting:
+        at, called = waiting.pop()
+        here = source(at)
+        if (at, called) in seen or called in DOORS:
+            continue
+        seen.add((at, called))
+        if called not in here.functions:
+            module = here.imported.get(called, "").replace(".", "/")
+            files = [file for file in (ROOT / f"{module}.py", ROOT / module / "__init__.py") if file.is_file()]
+            inside = [file for file in files if file.is_relative_to(within)]
+            waiting += [(file, called) for file in inside if called in source(file).functions]
+            continue
+        function = here.functions[called]
+        yield here, function
+        waiting += [(at, last_name(node)) for node in body(function) if is_own(node)]
+
+
+def is_own(node: ast.AST) -> bool:
+    """Whether it may name a function of the file: alone, or behind `self`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and last_name(node.value) == "self")
+
+
+def body(function: Function) -> Iterator[ast.AST]:
+    """What a function does, without its annotations."""
+    for statement in function.body:
+        yield from ast.walk(statement)
+
+
+def asks(found: Sequence[tuple[Source, Function]], wanted: set[tuple[str, str]]) -> bool:
+    """Whether one of the functions names one of these methods, on something that is called by its namespace."""
+    for here, function in found:
+        for node in body(function):
+            if isinstance(node, ast.Attribute):
+                owner = last_name(node.value)
+                named = here.namespaces.get(owner, owner).removeprefix("_")
+                if (named, node.attr) in wanted:
+                    return True
+    return False
+
+
+def below(found: Sequence[tuple[Source, Function]]) -> set[str]:
+    """What the functions name that lies below the services."""
+    names = set()
+    for here, function in found:
+        for node in body(function):
+            if (
+                isinstance(node, ast.Name)
+                and not PURE.fullmatch(node.id)
+                and BELOW.match(here.imported.get(node.id, ""))
+            ):
+                names.add(node.id)
+            if isinstance(node, ast.Attribute) and PARTS.fullmatch(node.attr):
+                names.add(ast.unparse(node))
+    return names
+
+
+def offered(surface: str) -> list[Any]:
+    return [
+        pytest.param(operation, getattr(operation, surface), id=name)
+        for name, operation in OPERATIONS.items()
+        if getattr(operation, surface) is not None
+    ]
+
+
+def check(path: Path, function: str, within: Path, wanted: set[tuple[str, str]]) -> None:
+    assert function in source(path).functions, f"{path.name} has no {function}"
+    found = list(reached(path, function, within))
+    assert asks(found, wanted), f"{function} asks none of {sorted(wanted)}"
+    assert below(found) == set()
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("chat"))
+def test_a_chat_command_asks_the_service(operation: Operation, where: str) -> None:
+    check_surface("chat", operation, where)
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("route"))
+def test_a_route_asks_the_service(operation: Operation, where: str) -> None:
+    check_surface("route", operation, where)
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("page"))
+def test_a_page_asks_the_service(operation: Operation, where: str) -> None:
+    check_surface("page", operation, where)
+
+
+def check_surface(surface: str, operation: Operation, where: str) -> None:
+    file, _, function = where.partition(":")
+    folder = GATEWAY / SURFACES[surface]
+    check(folder / file, function, folder, operation.asked)
+
+
+# ---- the command line asks the SDK, and the SDK the route -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        pytest.param(
+            *one.values,
+            id=one.id,
+            marks=[pytest.mark.xfail(reason="it does not ask the SDK yet", strict=False)]
+            if one.values[1] in NOT_YET
+            else [],
+        )
+        for one in offered("command")
+    ],
+)
+def test_a_command_asks_the_sdk(operation: Operation, words: str) -> None:
+    assert operation.sdk is not None, "a command asks the SDK, so the SDK has the operation"
+    callback = commands()[words]
+    path = Path(inspect.getsourcefile(callback) or "")
+    namespace, _, method = operation.sdk.partition(":")[2].lower().partition(".")
+    check(path, callback.__name__, GATEWAY / "cli", {(namespace, method)})
+
+
+@cache
+def commands() -> Mapping[str, Callable[..., Any]]:
+    """The function behind each command, by the words that are typed."""
+
+    def inner(group: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Callable[..., Any]]]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from inner(command, (*words, name))
+            else:
+                yield " ".join((*words, name)), inspect.unwrap(command.callback)
+
+    return dict(inner(typer.main.get_command(app), ()))
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("sdk"))
+def test_the_sdk_asks_the_route(operation: Operation, where: str) -> None:
+    file, _, function = where.partition(":")
+    assert operation.route is not None, "the SDK sends a request, so there is a route"
+    route_file, _, route = operation.route.partition(":")
+    here, there = source(GATEWAY / "sdk" / file), source(GATEWAY / "web" / "api" / route_file)
+    assert request_of(here, here.functions[function]) == address_of(there, there.functions[route])
+
+
+def request_of(here: Source, function: Function) -> tuple[str, str]:
+    """Method and path of the request that a method of the SDK sends."""
+    texts = [
+        text
+        for node in body(function)
+        if isinstance(node, ast.Call)
+        for argument in node.args[:2]
+        if (text := written(here, argument)) is not None
+    ]
+    path = next(text for text in texts if text.startswith("/"))
+    return next((text for text in texts if text in METHODS), "GET"), unnamed(path)
+
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+def written(here: Source, node: ast.expr) -> str | None:
+    """A text that stands in the code, with the constants of its module filled in."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name):
+            for statement in here.tree.body:
+                if isinstance(statement, ast.Assign) and last_name(statement.targets[0]) == name:
+                    return written(here, statement.value)
+        case ast.JoinedStr(values=parts):
+            texts = [written(here, part.value if isinstance(part, ast.FormattedValue) else part) for part in parts]
+            return None if None in texts else "".join(map(str, texts))
+    return None
+
+
+def address_of(there: Source, function: Function) -> tuple[str, str]:
+    """Method and path of a route."""
+    prefix = next(
+        keyword.value.value
+        for node in ast.walk(there.tree)
+        if isinstance(node, ast.Call) and last_name(node.func) == "APIRouter"
+        for keyword in node.keywords
+        if keyword.arg == "prefix" and isinstance(keyword.value, ast.Constant)
+    )
+    [decorator] = [one for one in function.decorator_list if isinstance(one, ast.Call)]
+    path = written(there, decorator.args[0])
+    return last_name(decorator.func).upper(), unnamed(f"{prefix}{path}")
+
+
+def unnamed(path: str) -> str:
+    return re.sub(r"\{\w+\}", "{}", path)
+
+
+# ---- the services ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_method_of_a_service_that_is_asked_ends_in_the_one_that_decides(name: str) -> None:
+    operation = OPERATIONS[name]
+    namespace, _, decides = operation.decides.partition(".")
+    path = GATEWAY / "services" / f"{namespace}.py"
+    assert decides in source(path).functions
+    for asked in operation.through:
+        found = list(reached(path, asked.partition(".")[2], GATEWAY / "services"))
+        assert decides in {function.name for _, function in found}, f"{asked} does not end in {decides}"
+
+
+def test_a_function_that_goes_below_the_services_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "surface.py"
+    file.write_text(
+        "from gateway.store.sqlite import open_store\n"
+        "async def asks(caller, services): return await helper(caller, services)\n"
+        "async def helper(caller, services): return await services.memory.undo(caller, 1)\n"
+        "async def goes_round(home):\n    async with open_store(home) as store: return await store.journal.undo(1)\n"
+    )
+    wanted = {("memory", "undo")}
+    check(file, "asks", tmp_path, wanted)
+    round_it = list(reached(file, "goes_round", tmp_path))
+    assert below(round_it) == {"open_store", "store.journal"}
+    assert not asks(round_it, wanted)
