@@ -32,6 +32,13 @@ class FakeLog:
         found = [entry for where, entry in self._entries if where == conversation and entry.cursor > after]
         return found[-limit:] if newest else found[:limit]
 
+    async def place_before(self, conversation: ConversationRef, *, newest: int) -> int:
+        """Behind which cursor the newest so many entries are; 0 where there are no more."""
+        if self.error is not None:
+            raise self.error
+        mine = [entry.cursor for where, entry in self._entries if where == conversation]
+        return mine[-newest - 1] if len(mine) > newest else 0
+
     def add_in(self, message: InboundMessage) -> None:
         """Keep a person's message, once."""
         if any(entry.direction == "in" and entry.id == message.id for _, entry in self._entries):

@@ -72,6 +72,7 @@ async def test_personality_and_user_are_chosen_each_by_itself(open_desk: Open) -
 
 async def test_what_the_agent_remembers_shows_without_reload(open_desk: Open) -> None:
     desk = await open_desk()
+    await desk.say("hello")
     page = await desk.open("/memory")
     await expect(page.get_by_role("region", name="USER.md")).to_contain_text("Nothing yet")
     await expect(page.locator("#live")).to_have_text("Live")
@@ -228,7 +229,7 @@ async def test_every_change_says_who_where_which_turn_and_what_and_can_be_taken_
     page = await desk.open("/memory")
     await page.get_by_role("link", name="Changes of USER.md").click()
     newest, oldest = page.locator(".timeline > li").first, page.locator(".timeline > li").last
-    await expect(newest).to_contain_text("Operator, on web")
+    await expect(newest).to_contain_text("Operator, on local")
     await expect(newest).to_contain_text("turn t_")
     await expect(newest.locator("ins")).to_contain_text("Countess")
     await look_over(page)

@@ -26,7 +26,9 @@ def fake(desk: Desk) -> FakeChannel:
 
 
 async def opened(open_desk: Open) -> Desk:
-    return await open_desk(ScriptedModel(*["fine"] * 20), channels=CHANNELS)
+    desk = await open_desk(ScriptedModel(*["fine"] * 20), channels=CHANNELS)
+    await desk.say("hello")
+    return desk
 
 
 async def knocks(desk: Desk, user: str) -> None:

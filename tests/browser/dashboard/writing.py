@@ -20,7 +20,7 @@ async def write(gateway: Gateway, text: str, *, conversation: str = "main", quot
         id=event_id,
         event_id=event_id,
         conversation=named_place(OPERATOR_ACCOUNT, conversation),
-        sender=Sender(channel=CHANNEL, user=OPERATOR_ACCOUNT, display_name="Ada", is_verified=True),
+        sender=Sender(channel=CHANNEL, user=OPERATOR_ACCOUNT, display_name="Operator", is_verified=True),
         text=text,
         sent_at=datetime.now(UTC),
         quotes=(QuotedText(origin="quoted mail", text=quoted),) if quoted else (),
