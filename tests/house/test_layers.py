@@ -171,7 +171,9 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path)]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
     assert "gateway.web.server" in loaded
+    commands = ("", ".memory", ".pairing", ".personal", ".usage")
     door = {f"gateway.services{name}" for name in ("", ".caller", ".chat", ".stream", ".uploads")}
+    door |= {f"gateway.services.commands{name}" for name in commands}
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}
     door |= {"gateway.web.dashboard.page"}
     door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".schema", ".system"))}

@@ -127,13 +127,15 @@ OPERATIONS: Mapping[str, Operation] = {
         command="memory proposals edit",
     ),
     "search sessions": Operation(
-        decides="sessions.search",
+        decides="sessions._hits",
+        through=("sessions.search",),
         route="sessions.py:list_",
         page="sessions.py:FindingSessions.show",
         sdk="sessions.py:Sessions.list",
     ),
     "search messages": Operation(
-        decides="sessions.search_messages",
+        decides="sessions._hits",
+        through=("sessions.passages",),
         chat="__init__.py:Commands._search",
         route="sessions.py:search",
         sdk="sessions.py:Sessions.search",
@@ -232,7 +234,7 @@ OPERATIONS: Mapping[str, Operation] = {
         route="people.py:export",
         page="people.py:People.export",
         sdk="people.py:People.export",
-        asks="people.export_to",
+        asks="people.export_file",
         command="people export",
     ),
     "erase a person": Operation(
