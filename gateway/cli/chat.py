@@ -12,9 +12,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import TextIO
 
-from gateway.cli.chat_link import Attached, ChatLink, ChatRefused, Frame, Lost, NotReached, Refused, Said, TextTooLong
+from gateway.cli.chat_link import (
+    Attached,
+    ChatLink,
+    ChatRefused,
+    Frame,
+    Lost,
+    NotReached,
+    Refused,
+    Said,
+    TextTooLong,
+    sender_to,
+)
 from gateway.cli.chat_text import clean, listed, neutralise
 from gateway.files.chat_state import ChatState
+from gateway.sdk.in_process import App
 from gateway.sdk.models.chat import ChatMessage
 
 EXIT_ANSWERED = 0
@@ -30,6 +42,7 @@ _MAX_TEXT_BYTES = 64 * 1024 * 1024  # more than can be sent, so that what is too
 async def chat(
     home: Path,
     *,
+    app: App | None = None,
     conversation: str = "main",
     words: str | None = None,
     is_interactive: bool = False,
@@ -43,6 +56,7 @@ async def chat(
 
     Args:
         home: the data directory.
+        app: of the gateway, where it runs in this process.
         conversation: its name.
         words: one message to ask; None for what is typed, or comes through the pipe.
         is_interactive: stdin and stdout are a person's terminal.
@@ -58,7 +72,7 @@ async def chat(
     state = ChatState(home, conversation)
     is_talk = is_interactive and words is None
     after = state.load_cursor() if is_talk else None
-    link = ChatLink(home, conversation=conversation, after=after, patience_s=patience_s)
+    link = ChatLink(sender_to(home, app), conversation=conversation, after=after, patience_s=patience_s)
     try:
         if is_talk:
             from gateway.cli.chat_screen import ChatScreen  # 0.1 s that a pipe need not wait

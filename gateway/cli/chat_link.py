@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from gateway.cli.chat_text import clean
 from gateway.errors import EthosError
-from gateway.sdk.address import address_source
+from gateway.sdk.address import API_PATH, Address, address_source
 from gateway.sdk.chat import Chat
 from gateway.sdk.errors import (
     APIConnectionError,
@@ -21,6 +21,7 @@ from gateway.sdk.errors import (
     RequestInProgressError,
     ServiceUnavailableError,
 )
+from gateway.sdk.in_process import App, InProcessTransport
 from gateway.sdk.models.chat import MAX_TEXT_CHARS, ChatMessage, Command, Event, Live, Reset
 from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.styles import Async
@@ -94,8 +95,16 @@ class TextTooLong(EthosError):
         )
 
 
+def sender_to(home: Path, app: App | None) -> RequestSender:
+    """The way to the gateway that runs on a data directory; or to its application, where that is of this process."""
+    if app is None:
+        return RequestSender(AsyncTransport(), address_source(None, None, home), timeout_s=_TIMEOUT_S, max_retries=0)
+    address = Address(url=f"http://localhost{API_PATH}")
+    return RequestSender(InProcessTransport(app), lambda: address, timeout_s=_TIMEOUT_S, max_retries=0)
+
+
 class ChatLink:
-    """One person's end of one conversation, with the gateway that runs on a data directory.
+    """One person's end of one conversation.
 
     Messages are offered one at a time, in order, each with the same key until the gateway has kept or refused it; so
     none is lost when the gateway restarts, and none is doubled.
@@ -105,9 +114,8 @@ class ChatLink:
         unsent: what the gateway has not kept yet, oldest first.
     """
 
-    def __init__(self, home: Path, *, conversation: str, after: int | None = None, patience_s: float = 5.0) -> None:
-        source = address_source(None, None, home)
-        self._sender = RequestSender(AsyncTransport(), source, timeout_s=_TIMEOUT_S, max_retries=0)
+    def __init__(self, sender: RequestSender, *, conversation: str, after: int | None, patience_s: float) -> None:
+        self._sender = sender
         self._chat: Chat[Async] = Chat(self._sender)
         self._conversation = conversation
         self._patience_s = patience_s

@@ -126,7 +126,9 @@ async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], 
         if not is_chat:
             await gateway.run(stop)
             return 0
-        return await _talk_beside(gateway.run, talk(home, is_interactive=True, advice=_see_log(home)), stop)
+        return await _talk_beside(
+            gateway.run, talk(home, app=gateway.web.of_owner, is_interactive=True, advice=_see_log(home)), stop
+        )
 
 
 def _collect_seldom() -> None:
@@ -227,7 +229,9 @@ async def _chat_alone(home: Path, options: dict[str, Any]) -> int:
         stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
         with _open_log(home) as log:  # the terminal belongs to the chat
             _configure_logs(config, log)
-            return await _talk_beside(gateway.run, talk(home, **options, advice=_see_log(home)), stop)
+            return await _talk_beside(
+                gateway.run, talk(home, app=gateway.web.of_owner, **options, advice=_see_log(home)), stop
+            )
 
 
 def _with_log(config: Config, *, level: LogLevel | None, style: LogFormat | None) -> Config:

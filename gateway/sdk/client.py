@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Generic, Self
 
 from gateway.sdk.address import API_PATH, Address, address_source
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
+from gateway.sdk.in_process import App, InProcessTransport
 from gateway.sdk.keys import Keys
 from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
@@ -81,11 +82,11 @@ class AsyncEthos(Client[Async]):
     _transport = AsyncTransport
 
     @classmethod
-    def in_process(cls, app: Any) -> Self:
+    def in_process(cls, app: App) -> Self:
         """A client of an ASGI application in this process, such as a gateway that does not run."""
         client = cls.__new__(cls)
         address = Address(url=f"http://localhost{API_PATH}")
-        client._use(RequestSender(AsyncTransport(app), lambda: address, timeout_s=TIMEOUT_S, max_retries=0))  # noqa: SLF001 (of the same class)
+        client._use(RequestSender(InProcessTransport(app), lambda: address, timeout_s=TIMEOUT_S, max_retries=0))  # noqa: SLF001 (of the same class)
         return client
 
     async def close(self) -> None:

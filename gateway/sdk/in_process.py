@@ -1,76 +1,97 @@
-"""An ASGI application of this process as a transport of httpx: what it answers is read while it is written.
+"""The way to an ASGI application of this process: a gateway that does not run, or one that runs beside the client.
 
-`httpx.ASGITransport` holds the whole answer in memory, and an export may be larger than that.
+It is a `Transport` without a connection, and loads no HTTP client. An answer is read while it is written, so a file of
+any size passes through.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-import httpx
+from gateway.sdk.errors import APIConnectionError, APITimeoutError
+from gateway.sdk.request import Response
+from gateway.sdk.transport import EventSource, HttpRequest, complete_file, read_in_thread
 
 Message = MutableMapping[str, Any]
 App = Callable[[Any, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 
-class InProcessTransport(httpx.AsyncBaseTransport):
-    """Gives every request to the application."""
+class _Event(NamedTuple):
+    """A server-sent event."""
+
+    event: str
+    data: str
+
+
+class InProcessTransport:
+    """Gives every request to the application; see `Transport`."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Ask, and return as soon as the answer begins.
-
-        Raises:
-            httpx.RemoteProtocolError: it ended without an answer.
-        """
-        exchange = _Exchange(self._app, request)
+    async def send(self, request: HttpRequest) -> Response:
+        """Send; see `Transport`."""
         try:
-            start = await exchange.next()
-        except BaseException:
-            await exchange.aclose()
-            raise
-        if start is None:
-            raise httpx.RemoteProtocolError("it ended without an answer; its log says why")
-        return httpx.Response(start["status"], headers=start["headers"], stream=exchange)
+            async with asyncio.timeout(request.timeout_s), aclosing(_Exchange(self._app, request)) as exchange:
+                answer = await exchange.begun()
+                if request.download is None or not 200 <= answer.status < 300:
+                    body = b"".join([piece async for piece in exchange.pieces()])
+                    return Response(status=answer.status, headers=answer.headers, body=body)
+                with complete_file(request.download) as file:
+                    async for piece in exchange.pieces():
+                        await asyncio.to_thread(file.write, piece)
+                return answer
+        except TimeoutError as error:
+            raise APITimeoutError("the gateway takes too long", may_have_arrived=True) from error
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[EventSource]:
+        """Open a stream; see `Transport`."""
+        async with aclosing(_Exchange(self._app, request)) as exchange:
+            answer = await exchange.begun()
+            if answer.status != 200:
+                body = b"".join([piece async for piece in exchange.pieces()])
+                answer = Response(status=answer.status, headers=answer.headers, body=body)
+            yield EventSource(answer, _events(exchange.pieces(), request.timeout_s))
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """There is no connection."""
 
 
-class _Exchange(httpx.AsyncByteStream):
+class _Exchange:
     """One request and its answer, of which one message waits at most."""
 
-    def __init__(self, app: App, request: httpx.Request) -> None:
-        if not isinstance(request.stream, httpx.AsyncByteStream):
-            raise TypeError("the body of the request cannot be read without blocking")
-        self._body = aiter(request.stream)
+    def __init__(self, app: App, request: HttpRequest) -> None:
+        self._body = _body_of(request)
         self._is_whole = False
         self._messages: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)
         self._left = asyncio.Event()
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": request.method,
-            "headers": [(name.lower(), value) for name, value in request.headers.raw],
-            "scheme": request.url.scheme,
-            "path": request.url.path,
-            "raw_path": request.url.raw_path.partition(b"?")[0],
-            "query_string": request.url.query,
-            "server": (request.url.host, request.url.port),
-            "client": None,
-            "root_path": "",
-        }
-        self._answering = asyncio.create_task(self._answer(app, scope), name="request in this process")
+        self._answering = asyncio.create_task(self._answer(app, _scope_of(request)), name="request in this process")
 
-    async def next(self) -> Message | None:
-        """What the application says next; None: it has ended."""
-        return await self._messages.get()
+    async def begun(self) -> Response:
+        """The head of the answer.
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (message := await self.next()) is not None:
+        Raises:
+            APIConnectionError: the application ended without one.
+        """
+        start = await self._messages.get()
+        if start is None:
+            raise APIConnectionError("the gateway gave no answer; its log says why", may_have_arrived=True)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in start["headers"]}
+        return Response(status=start["status"], headers=headers, body=b"")
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """What follows the head."""
+        while (message := await self._messages.get()) is not None:
             yield message.get("body", b"")
 
     async def aclose(self) -> None:
@@ -91,3 +112,50 @@ class _Exchange(httpx.AsyncByteStream):
         body = await anext(self._body, None)
         self._is_whole = body is None
         return {"type": "http.request", "body": body or b"", "more_body": not self._is_whole}
+
+
+async def _body_of(request: HttpRequest) -> AsyncGenerator[bytes, None]:
+    if request.content is not None:
+        yield request.content
+    if request.upload is not None:
+        async for piece in read_in_thread(request.upload):
+            yield piece
+
+
+def _scope_of(request: HttpRequest) -> Message:
+    parts = urlsplit(request.url)
+    headers = {"host": parts.netloc, **{name.lower(): value for name, value in request.headers.items()}}
+    if request.upload is not None:
+        headers["content-length"] = str(request.upload.stat().st_size)
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": request.method,
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        "scheme": parts.scheme,
+        "path": unquote(parts.path),
+        "raw_path": parts.path.encode(),
+        "query_string": parts.query.encode(),
+        "server": (parts.hostname, parts.port),
+        "client": None,
+        "root_path": "",
+    }
+
+
+async def _events(pieces: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[_Event, None]:
+    """The events of a stream (WHATWG HTML, section 9.2), as `gateway.web.api.events` writes them."""
+    rest = b""
+    while True:
+        try:
+            async with asyncio.timeout(silence_s):
+                piece = await anext(pieces, None)
+        except TimeoutError as error:
+            raise APITimeoutError("the gateway sends nothing more", may_have_arrived=True) from error
+        if piece is None:
+            return
+        *frames, rest = (rest + piece).split(b"\n\n")
+        for frame in frames:
+            fields = dict(line.split(": ", 1) for line in frame.decode().split("\n") if ": " in line[1:])
+            if "data" in fields:
+                yield _Event(fields.get("event", "message"), fields["data"])

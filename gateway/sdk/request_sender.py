@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -16,10 +16,7 @@ from gateway.sdk.errors import APIConnectionError, APIError, APIResponseValidati
 from gateway.sdk.models.chat import EVENTS, ChatMessage, Event, Live, Reset
 from gateway.sdk.models.schema import Page, RequestBody
 from gateway.sdk.request import IDEMPOTENCY_KEY, Request, Value
-from gateway.sdk.transport import AsyncTransport, HttpRequest, Transport
-
-if TYPE_CHECKING:
-    from httpx_sse import ServerSentEvent
+from gateway.sdk.transport import HttpRequest, SentEvent, SyncTransport, Transport
 
 
 class Paged(Protocol):
@@ -59,7 +56,7 @@ class RequestSender:
         self._source = source
         self._timeout_s = timeout_s
         self._max_retries = max_retries
-        self.is_async = isinstance(transport, AsyncTransport)
+        self.is_async = not isinstance(transport, SyncTransport)
 
     async def send(self, request: Request[T]) -> T:
         """Send a request, and again where the gateway was not reached or asks to wait.
@@ -230,7 +227,7 @@ class RetryBudget:
         return max(asked_s, delay_s(self._tries, first_s=FIRST_DELAY_S, longest_s=LONGEST_DELAY_S))
 
 
-def _event_of(sent: ServerSentEvent) -> Event | None:
+def _event_of(sent: SentEvent) -> Event | None:
     """An event as its model; None for a sign of life, and for events that only a newer gateway knows."""
     model = EVENTS.get(sent.event)
     if model is None or not sent.data:  # a comment behind an event with an id looks like a message without data

@@ -1,6 +1,6 @@
-"""The two ways to the gateway: one that waits in an event loop, one that blocks.
+"""The two ways to a gateway: one that waits in an event loop, one that blocks; for a third see `in_process.py`.
 
-Only this file knows httpx, and `in_process.py`. Both ways have the same `async` methods. Those of the blocking one
+Only this file knows httpx. Both ways have the same `async` methods. Those of the blocking one
 never wait in the sense of asyncio, so code over them runs to its end in one go, without an event loop: see
 `gateway.sdk.styles.run`.
 """
@@ -50,12 +50,24 @@ class HttpRequest:
     socket: Path | None = None
 
 
+class SentEvent(Protocol):
+    """A server-sent event."""
+
+    @property
+    def event(self) -> str:
+        """Its name."""
+
+    @property
+    def data(self) -> str:
+        """Its lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class EventSource:
     """A stream that was opened; where the status is not 200 there are no events, and `response` says why."""
 
     response: Response
-    events: AsyncIterator[ServerSentEvent]
+    events: AsyncIterator[SentEvent]
 
 
 class Transport(Protocol):
@@ -81,13 +93,7 @@ class Transport(Protocol):
 class AsyncTransport:
     """For programs with an event loop."""
 
-    def __init__(self, app: Any = None) -> None:
-        """Nothing is opened yet.
-
-        Args:
-            app: an ASGI application in this process, which gets every request.
-        """
-        self._app = app
+    def __init__(self) -> None:
         self._clients: dict[Path | bool, httpx.AsyncClient] = {}
         self._kept = ExitStack()
 
@@ -95,13 +101,13 @@ class AsyncTransport:
         """Send; see `Transport`."""
         arguments = dict(_arguments(request))
         if request.upload is not None:
-            arguments["content"] = _read_in_thread(request.upload)
+            arguments["content"] = read_in_thread(request.upload)
         with _translated_errors(request.url):
             async with self._client(request).stream(**arguments) as response:
                 answer = Response(status=response.status_code, headers=response.headers, body=b"")
                 if request.download is None or not response.is_success:
                     return replace(answer, body=await response.aread())
-                with _complete_file(request.download) as file:
+                with complete_file(request.download) as file:
                     async for piece in response.aiter_bytes(PIECE_BYTES):
                         await asyncio.to_thread(file.write, piece)
                 return answer
@@ -134,11 +140,7 @@ class AsyncTransport:
         way = request.socket or _is_loopback(request.url)
         if way not in self._clients:
             transport: httpx.AsyncBaseTransport | None = None
-            if self._app is not None:
-                from gateway.sdk.in_process import InProcessTransport  # noqa: PLC0415 (see above)
-
-                transport = InProcessTransport(self._app)
-            elif request.socket is not None:
+            if request.socket is not None:
                 socket = self._kept.enter_context(short_path(request.socket))
                 transport = httpx.AsyncHTTPTransport(uds=socket, verify=False)
             self._clients[way] = httpx.AsyncClient(transport=transport, trust_env=not way)
@@ -162,7 +164,7 @@ class SyncTransport:
             answer = Response(status=response.status_code, headers=response.headers, body=b"")
             if request.download is None or not response.is_success:
                 return replace(answer, body=response.read())
-            with _complete_file(request.download) as file:
+            with complete_file(request.download) as file:
                 for piece in response.iter_bytes(PIECE_BYTES):
                     file.write(piece)
             return answer
@@ -209,7 +211,8 @@ def _read(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-async def _read_in_thread(path: Path) -> AsyncIterator[bytes]:
+async def read_in_thread(path: Path) -> AsyncIterator[bytes]:
+    """A file piece by piece."""
     file = await asyncio.to_thread(path.open, "rb")
     with file:
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
@@ -217,7 +220,7 @@ async def _read_in_thread(path: Path) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _complete_file(path: Path) -> Iterator[IO[bytes]]:
+def complete_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name only once it is whole."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
