@@ -138,13 +138,13 @@ class Gateway(Composition):
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
         stack.push_async_callback(self.linking.close)
-        self.web = self._web_server(database.parent)
+        self.web = self._web_server()
         stack.push_async_callback(self.web.stop)
 
-    def _web_server(self, directory: Path) -> WebServer:
+    def _web_server(self) -> WebServer:
         api = api_of(self)
         return WebServer(
-            data_dir=directory,
+            data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
             sign_ins=self.store.sign_ins,
@@ -154,6 +154,7 @@ class Gateway(Composition):
             port=self.config.web.port if self._is_served else None,
             allowed_hosts=self.config.web.allowed_hosts,
             dashboard=lambda: sources_of(self, api),
+            token=None if self._is_served else secrets.token_urlsafe(),  # the Unix socket needs none
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------

@@ -69,8 +69,10 @@ class Request(Generic[T]):
     @property
     def target(self) -> str:
         """Path and query, ready to be sent."""
-        path = self.path.format_map({name: quote(str(value), safe="") for name, value in self.path_values.items()})
-        query = urlencode([(name, text) for name, value in self.query.items() for text in _texts(value)])
+        values = {name: quote(str(value), safe="", errors="replace") for name, value in self.path_values.items()}
+        path = self.path.format_map(values)
+        asked = [(name, text) for name, value in self.query.items() for text in _texts(value)]
+        query = urlencode(asked, errors="replace")
         return f"{path}?{query}" if query else path
 
     @property

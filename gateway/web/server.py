@@ -89,6 +89,7 @@ class WebServer:
         adapters: each is mounted at its `http_path`.
         metrics: None: there is no `/metrics`.
         dashboard: finds what its pages read; None: there is no `/dashboard`.
+        token: of the operator; None: that of the data directory, which is made where there is none.
         api: None: there is no `/api/v1`.
     """
 
@@ -105,6 +106,7 @@ class WebServer:
         port: int | None = 8420,
         allowed_hosts: Sequence[str] = (),
         dashboard: Callable[[], Sources] | None = None,
+        token: str | None = None,
     ) -> None:
         """Read or make the token.
 
@@ -113,7 +115,7 @@ class WebServer:
         """
         self._host = host
         self._port = port
-        self._token = load_token(data_dir)
+        self._token = load_token(data_dir) if token is None else token
         self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token))
         self._health = health
         self._metrics = metrics

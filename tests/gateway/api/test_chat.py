@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.config import Config
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
@@ -293,11 +292,6 @@ async def test_a_stream_ends_with_its_key_before_it_tells_anything_more(
         await answered(operator_api, "This is a secret", session)
         async with asyncio.timeout(WAIT_S):
             assert [one async for one in heard] == []
-
-
-def test_no_channel_of_the_configuration_takes_the_apis_name() -> None:
-    with pytest.raises(ValueError, match="the gateway's own channel"):
-        Config(channels={"local": {"kind": "webhook"}})  # type: ignore[dict-item]
 
 
 async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from ethos import AsyncEthos
@@ -27,8 +26,9 @@ from gateway.files import running_gateway as module
 from gateway.files.home import DATABASE_NAME, LOCK_NAME, prepare_home
 from gateway.files.locks import hold
 from gateway.files.unix_socket import SOCKET_NAME, listen
-from gateway.sdk.errors import error_from
+from gateway.sdk.errors import APIConnectionError, APITimeoutError, error_from
 from gateway.sdk.in_process import InProcessTransport
+from gateway.sdk.transport import PIECE_BYTES, HttpRequest
 from gateway.services.caller import Malformed, NotFound, Refused
 from gateway.store.sqlite import open_store
 from gateway.web.api.problems import on_error
@@ -258,7 +258,14 @@ async def test_a_memory_file_of_fifty_megabytes_is_read(home: Path) -> None:
 # ---- answers larger than memory -------------------------------------------------------------------------------------
 
 
-async def test_what_is_answered_in_this_process_is_read_while_it_is_written() -> None:
+def request_for(path: str, **more: Any) -> HttpRequest:
+    return HttpRequest(
+        **{"method": "GET", "url": f"http://localhost{path}", "headers": {}, "content": None, "timeout_s": WAIT_S}
+        | more
+    )
+
+
+async def test_what_is_answered_in_this_process_is_read_while_it_is_written(tmp_path: Path) -> None:
     written, ended = 0, asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -266,23 +273,24 @@ async def test_what_is_answered_in_this_process_is_read_while_it_is_written() ->
         await send({"type": "http.response.start", "status": 200, "headers": []})
         try:
             for _ in range(1_000):
-                await send({"type": "http.response.body", "body": b"x" * 1024, "more_body": True})
+                await send({"type": "http.response.body", "body": b"data: " + b"x" * 1016 + b"\n\n", "more_body": True})
                 written += 1
         finally:
             ended.set()
 
-    async with httpx.AsyncClient(transport=InProcessTransport(app), base_url="http://localhost") as client:
-        async with client.stream("GET", "/") as response:
-            pieces = response.aiter_raw()
-            for read in range(1, 11):
-                await anext(pieces)
-                assert written <= read + 2
-        await asyncio.wait_for(ended.wait(), WAIT_S)
-        assert written < 20, "who leaves ends it"
-        assert len((await client.get("/")).content) == 1_024_000
+    transport = InProcessTransport(app)
+    async with transport.stream(request_for("/")) as source:
+        for read in range(1, 11):
+            assert (await anext(source.events)).data == "x" * 1016
+            assert written <= read + 2
+    await asyncio.wait_for(ended.wait(), WAIT_S)
+    assert written < 20, "who leaves ends it"
+    assert len((await transport.send(request_for("/"))).body) == 1_024_000
+    await transport.send(request_for("/", download=tmp_path / "export"))
+    assert (tmp_path / "export").stat().st_size == 1_024_000
 
 
-async def test_a_body_passes_on_in_pieces_and_a_fault_is_no_endless_wait() -> None:
+async def test_a_body_passes_on_in_pieces_and_a_fault_is_no_endless_wait(tmp_path: Path) -> None:
     taken: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -293,16 +301,20 @@ async def test_a_body_passes_on_in_pieces_and_a_fault_is_no_endless_wait() -> No
         await send({"type": "http.response.start", "status": 201, "headers": [(b"x-path", scope["path"].encode())]})
         await send({"type": "http.response.body", "body": b""})
 
-    async def body() -> AsyncIterator[bytes]:
-        for number in range(3):
-            assert len(taken) == number, "one piece at a time"
-            yield b"y" * 10
+    upload = tmp_path / "import"
+    upload.write_bytes(b"y" * (2 * PIECE_BYTES + 1))
+    transport = InProcessTransport(app)
+    answer = await transport.send(request_for("/%C3%A4", method="POST", upload=upload))
+    assert (answer.status, answer.headers["x-path"]) == (201, "/\xc3\xa4")
+    assert taken == [PIECE_BYTES, PIECE_BYTES, 1], "one piece at a time"
+    with pytest.raises(APIConnectionError):
+        await transport.send(request_for("/fault"))
+    with pytest.raises(APITimeoutError):
+        await InProcessTransport(_silent).send(request_for("/", timeout_s=0.01))
 
-    async with httpx.AsyncClient(transport=InProcessTransport(app), base_url="http://localhost") as client:
-        answer = await client.post("/%C3%A4", content=body())
-        assert (answer.status_code, answer.headers["x-path"], taken) == (201, "/ä", [10, 10, 10])
-        with pytest.raises(httpx.RemoteProtocolError):
-            await client.get("/fault")
+
+async def _silent(scope: Any, receive: Any, send: Any) -> None:
+    await asyncio.Event().wait()
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------

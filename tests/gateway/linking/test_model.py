@@ -88,7 +88,14 @@ class AtOnce:
 
     read = write
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    async def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        return self.connection.execute(sql, values).fetchall()
+
+    async def row(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
+        row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()
+        return row
+
+    def stored(self) -> list[tuple[Any, ...]]:
         """All that is stored of links."""
         return [tuple(row) for select in STORED for row in self.connection.execute(select)]
 
@@ -296,7 +303,9 @@ class World:
         elsewhere = (self.accounts.entries, self.notes.texts, self.notes.kept, sorted(self.notes.united))
         people = [(person.name, person.at, person.answers) for person in self.people.values()]
         running = (sorted(self.history.items()), self.linking.people._absorbed, self.is_recovering, self.begun)
-        return hash(repr((self.database.rows(), self.queued(), elsewhere, people, running, self.now_ms, self.crashes)))
+        return hash(
+            repr((self.database.stored(), self.queued(), elsewhere, people, running, self.now_ms, self.crashes))
+        )
 
     async def check_always(self) -> None:
         links = await self.links.links(ended_too=True)

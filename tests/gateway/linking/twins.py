@@ -95,6 +95,10 @@ class Configured:
     configured: Mapping[str, Channel]
 
     @property
+    def all(self) -> Mapping[str, Channel]:
+        return self.configured
+
+    @property
     def kinds(self) -> Mapping[str, str]:
         return {name: channel.kind for name, channel in self.configured.items()}
 

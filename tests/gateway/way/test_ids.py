@@ -13,6 +13,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +60,10 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
 
 
+# Where a command that only looks puts an empty database, while there is none.
+_EMPTY = f"{os.path.realpath(tempfile.gettempdir())}/ethos-"
+
+
 class Watch:
     """What is touched, as the interpreter tells it.
 
@@ -80,10 +85,12 @@ class Watch:
         for path in paths:
             if not isinstance(path, str | bytes | os.PathLike):
                 continue  # a descriptor, which somebody has opened before
+            if not os.path.isabs(path) and event != "open" and arguments[-1] != -1:
+                continue  # in a directory that somebody has opened before
             real = os.path.realpath(os.fsdecode(path))
             self.seen += is_write
             is_inside = real == self.home or real.startswith(f"{self.home}/")
-            is_nothing = real.startswith("/dev/") or "__pycache__" in real
+            is_nothing = real.startswith(("/dev/", _EMPTY)) or "__pycache__" in real
             if real.startswith(self.outside) or (is_write and not is_inside and not is_nothing):
                 self.touched.append(f"{event} {real}")
 

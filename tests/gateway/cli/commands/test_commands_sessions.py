@@ -124,7 +124,7 @@ def test_users_are_listed_with_the_role_that_was_given_to_them(ethos: Ethos, peo
 
 def test_whoever_runs_the_gateway_is_listed_as_its_owner(ethos: Ethos, home: Path) -> None:
     path = home / "users" / "identity-map.json"
-    path.write_text(path.read_text().replace('"first-contact"', '"operator"', 1))
+    path.write_text(path.read_text().replace('"fake:1"', '"local:operator"', 1))
     assert [user["role"] for user in ethos("people", "list", "--json").value] == ["owner", None]
 
 

@@ -127,7 +127,7 @@ async def test_200_idle_readers_cost_less_than_20_mb(tmp_path: Path) -> None:
     assert gateway.stderr is not None
     try:
         async with asyncio.timeout(60):
-            while b'"channel_up"' not in await gateway.stderr.readline():
+            while b'"serving"' not in await gateway.stderr.readline():
                 pass
             url = json.loads((home / "run" / "gateway.json").read_text())["url"]
             port = int(url.rsplit(":", 1)[1].strip("/"))
