@@ -259,10 +259,8 @@ async def test_a_memory_file_of_fifty_megabytes_is_read(home: Path) -> None:
 
 
 def request_for(path: str, **more: Any) -> HttpRequest:
-    return HttpRequest(
-        **{"method": "GET", "url": f"http://localhost{path}", "headers": {}, "content": None, "timeout_s": WAIT_S}
-        | more
-    )
+    usual = {"method": "GET", "headers": {}, "content": None, "timeout_s": WAIT_S}
+    return HttpRequest(url=f"http://localhost{path}", **usual | more)
 
 
 async def test_what_is_answered_in_this_process_is_read_while_it_is_written(tmp_path: Path) -> None:

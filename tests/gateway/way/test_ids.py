@@ -85,7 +85,7 @@ class Watch:
         for path in paths:
             if not isinstance(path, str | bytes | os.PathLike):
                 continue  # a descriptor, which somebody has opened before
-            if not os.path.isabs(path) and event != "open" and arguments[-1] != -1:
+            if not os.fsdecode(path).startswith("/") and event != "open" and arguments[-1] != -1:
                 continue  # in a directory that somebody has opened before
             real = os.path.realpath(os.fsdecode(path))
             self.seen += is_write

@@ -115,9 +115,10 @@ def ethos_beside(home: Path) -> Ethos:
 
 @pytest.fixture
 def people(home: Path) -> dict[str, str]:
-    """The user ids of those who talked, by their account."""
+    """The user ids of those who talked, by their account, in the order of the list."""
     document = json.loads((home / "users" / "identity-map.json").read_text())
-    return {key: entry["userId"] for key, entry in document["identities"].items()}
+    known = sorted(document["identities"].items(), key=lambda item: (item[1]["firstSeenAt"], item[1]["userId"]))
+    return {key: entry["userId"] for key, entry in known}
 
 
 @pytest.fixture
