@@ -1,4 +1,4 @@
-"""`ethos sessions`: what was said, and where to find it."""
+"""`ethos sessions`: what was said, and where to find it; `transcripts.py` prints it."""
 
 from __future__ import annotations
 

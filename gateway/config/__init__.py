@@ -222,11 +222,11 @@ class LimitsConfig(Section):
     max_message_chars: Annotated[Count, Field(ge=1, le=10_000_000)] = 100_000
     lease_s: Annotated[Seconds, Field(ge=5)] = 60
 
-    def running_turns_of_one(self, channel: str) -> int:
+    def running_turns_of_one_account(self, channel: str) -> int:
         """How many turns of one account of the channel may run at once."""
         return self.running_turns_per_program if channel == LOCAL else self.running_turns_per_user
 
-    def queued_messages_of_one(self, channel: str) -> int:
+    def queued_messages_of_one_account(self, channel: str) -> int:
         """How many messages of one account of the channel may wait."""
         return self.queued_messages_per_program if channel == LOCAL else self.queued_messages_per_user
 

@@ -2,7 +2,8 @@
 
 A change waits when its turn had read words that are not the person's (see `domain/provenance.py`), or when the
 personality has every change reviewed. Prompts are no protection here: a model that obeys whatever it reads gets no
-further than to a proposal.
+further than to a proposal. Another kind of change is another field beside `fact`, and a protocol beside `FactMemory` in
+`review.py`; what is no memory has no place here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ AT_THE_MACHINE = "command-line"
 """Who decided, where it was done on the command line."""
 _TURN = "proposal:"
 MAX_CHOICES = 2
-
 """Proposals that one message has buttons for."""
 
 

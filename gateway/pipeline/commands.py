@@ -1,4 +1,4 @@
-"""What a turn asks of the chat commands, and what they answer; the commands themselves are in `gateway/commands/`."""
+"""What a turn asks of the chat commands, and what they answer; the commands themselves are in `services/commands/`."""
 
 from __future__ import annotations
 

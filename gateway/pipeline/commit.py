@@ -43,7 +43,7 @@ class TurnCommit:
         session: to be stored as it is, and to be the active one of its key.
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
-        proposals: updates that wait for a person's yes.
+        proposals: changes of documents and facts that wait for a person's yes.
         people: who is let in, or asks to be.
         ingest: what the trace memory is still to take from the turn.
         delivered: the ids of replies that are delivered by being committed, because their channel shows the log.

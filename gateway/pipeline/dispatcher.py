@@ -91,7 +91,7 @@ class Dispatcher:
             self._serve,
             workers=limits.running_turns,
             after_fault_s=AFTER_FAULT_S,
-            workers_of=partial(_workers_of_owner, limits.running_turns_of_one),
+            workers_of=partial(_workers_of_account, limits.running_turns_of_one_account),
         )
         self._isolation = CrashIsolation()
         self._running: dict[ConversationRef, TurnControl] = {}
@@ -213,14 +213,14 @@ class Dispatcher:
         if again_s is None:
             self._had_effect.discard((conversation, row.message.event_id))
             self._stopped.pop(conversation, None)
-            return self._after_turn(conversation, row)
+            return self._whether_more(conversation, row)
         if conversation in self._stop_next:  # it came when the message was as good as parked
             await self.retry_now(conversation)
             return AGAIN
         self._not_due.add(conversation)
         return again_s
 
-    def _after_turn(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+    def _whether_more(self, conversation: ConversationRef, row: InboxRow) -> float | None:
         if row.next_sender is not None:
             self._queue.belongs(conversation, _Account(conversation.channel, row.next_sender))
         return AGAIN if row.has_more else IDLE
@@ -369,6 +369,6 @@ def _is_machine_failure(error: Exception) -> bool:
     return isinstance(error, StoreError | FileError | IdentityMapBroken)
 
 
-def _workers_of_owner(of_one: Callable[[str], int], owner: Hashable) -> int:
+def _workers_of_account(of_one: Callable[[str], int], owner: Hashable) -> int:
     """How many turns an owner of work may run: an account, or a conversation without one."""
     return of_one(cast(_Account | ConversationRef, owner).channel)

@@ -1,4 +1,4 @@
-"""What the gateway says of itself: the same facts for `/health`, `/metrics`, `ethos status` and `ethos doctor`."""
+"""What the gateway says of itself, for `/health`, `/metrics`, `ethos status` and `ethos doctor`."""
 
 from __future__ import annotations
 

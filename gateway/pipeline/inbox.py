@@ -86,7 +86,7 @@ class Inbox:
         return added
 
     def _room(self, message: InboundMessage, turn_id: str) -> Room | None:
-        most = self._limits.queued_messages_of_one(message.conversation.channel)
+        most = self._limits.queued_messages_of_one_account(message.conversation.channel)
         if parse_command(message) is not None:
             return Room(messages=most + COMMANDS_BEYOND, notice=None)
         text = (

@@ -80,7 +80,10 @@ class Outbox:
         return frozenset(reply.id for reply in replies if self._shows_log(reply.conversation.channel))
 
     async def announce(self, turn_id: str, reply: OutboundMessage) -> None:
-        """Tell the channel that the log has a new reply. Where the channel is down, its people read the log later."""
+        """Tell the channel that the log has a new reply; its row was ended by the commit, so there is no receipt.
+
+        Where the channel is down, its people read the log later.
+        """
         adapter = self._channels.if_up(reply.conversation.channel)
         if adapter is None:
             return

@@ -193,7 +193,7 @@ class OutboxStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryPolicy:
-    """When to try again, and when to give up.
+    """When to try a turn or a reply again, and when to give up.
 
     Attributes:
         max_attempts: failures of one message of its own, or of a reply that may have arrived.

@@ -1,4 +1,7 @@
-"""A turn: one message in; who wrote it, what it asks for, and who answers it."""
+"""A turn: one message in; who wrote it, what it asks for, and who answers it.
+
+`Turn` itself, and what all turns work with, stands in `answer.py`.
+"""
 
 from __future__ import annotations
 

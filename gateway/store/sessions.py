@@ -1,4 +1,8 @@
-"""Sessions in SQLite: see `gateway.domain.sessions.SessionStore`."""
+"""Sessions in SQLite: see `gateway.domain.sessions.SessionStore`.
+
+A column of theirs stands in three places: read here (`session_of`), written in `turns.py` (`_SAVE_SESSION`), and copied
+in `session_edits.py` (`_COPY_SESSION`).
+"""
 
 from __future__ import annotations
 

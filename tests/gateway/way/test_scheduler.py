@@ -1,4 +1,4 @@
-"""Lanes: one thing at a time in each, many at once, fair among all."""
+"""The fair queue (`scheduler.py`): one thing at a time in each, many at once, fair among all."""
 
 from __future__ import annotations
 
