@@ -43,8 +43,10 @@ def revoke(key: Annotated[str, typer.Argument(help="Its id or name.")], as_json:
 
 
 async def _create(name: str, scopes: Sequence[str], user: str | None, *, as_json: bool) -> None:
+    from gateway.cli.names import check_names
     from gateway.cli.output import print_json, say
 
+    check_names(user=user)
     async with connected(makes=True) as client:
         made = await client.keys.create(name, [part for scope in scopes for part in scope.split(",")], user=user)
     if as_json:

@@ -90,8 +90,10 @@ async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -
 
 async def _set_rank(who: str, role: Role | None, *, as_json: bool) -> None:
     """Give a person a role; None revokes all access."""
+    from gateway.cli.names import check_names
     from gateway.cli.output import print_json, say
 
+    check_names(user=who)
     async with connected(makes=True) as client:
         person = await (client.people.revoke(who) if role is None else client.people.set_role(who, role))
     accounts = [account.key for account in person.accounts]

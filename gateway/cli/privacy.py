@@ -47,9 +47,11 @@ def retention(
 
 
 async def _export(user: str, file: Path, *, as_json: bool) -> None:
+    from gateway.cli.names import check_names
     from gateway.cli.output import print_json, say
     from gateway.errors import FileError
 
+    check_names(user=user)
     if await asyncio.to_thread(file.exists):
         raise FileError(f"{file} is there already; name another file, or remove it")
     async with connected() as client:
@@ -67,9 +69,11 @@ async def _export(user: str, file: Path, *, as_json: bool) -> None:
 
 async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
     from gateway.cli.errors import fail
+    from gateway.cli.names import check_names
     from gateway.cli.output import print_json, say
     from gateway.config.file import CONFIG_NAME
 
+    check_names(user=user)
     async with connected(makes=True) as client:
         plan = await client.people.erasure_plan(user)
     copies = ", ".join(plan.copies)

@@ -96,8 +96,10 @@ async def _list(*, as_json: bool) -> None:
 
 
 async def _show(wanted: str, *, as_json: bool) -> None:
+    from gateway.cli.names import check_names
     from gateway.cli.output import print_json, print_table, say
 
+    check_names(user=wanted)
     async with connected() as client:
         person = await client.people.get(wanted)
     if as_json:
@@ -119,9 +121,12 @@ async def _show(wanted: str, *, as_json: bool) -> None:
 
 
 async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> None:
+    from gateway.cli.names import check_names
     from gateway.cli.output import print_json, say
     from gateway.people.linking.texts import day
 
+    check_names(user=one)
+    check_names(user=other)
     async with connected(makes=True) as client:
         made = await client.people.link(one, other, is_one_kept=is_one_kept)
     link = made.link

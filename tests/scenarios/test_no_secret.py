@@ -33,7 +33,8 @@ KINDS = ("telegram", "slack", "discord", "email", "webhook")
 COMMANDS = [
     ("people", "owner-code"), ("status",), ("status", "--json"), ("doctor",), ("config", "show"), ("config", "check"),
     ("people", "list"),
-    ("memory", "show"), ("sessions", "list"), ("deliveries", "list", "outbox"), ("usage",), ("chat", "hello again"),
+    ("memory", "show"), ("sessions", "list"), ("deliveries", "list", "outbox"), ("usage",),
+    ("chat", "--conversation", "second", "hello again"),
     ("config", "show", "--help"), ("no-such-command",),
 ]  # fmt: skip
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel, RequestBody
+from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
 
 
 class Key(ApiModel):
@@ -32,4 +32,6 @@ class CreateKey(RequestBody):
 
     name: str = Field(description="What it is for.", examples=["backup"])
     scopes: tuple[str, ...] = Field(description="What it allows.", examples=[["memory:read"]])
-    user: str | None = Field(default=None, description="The only person whose data it sees: a user id or an account.")
+    user: UserName | None = Field(
+        default=None, description="The only person whose data it sees: a user id or an account."
+    )

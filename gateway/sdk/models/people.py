@@ -7,11 +7,11 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel, RequestBody
+from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
 
-Who = Annotated[str, Field(min_length=1, max_length=512)]
-"""A code, an id or an account; whether there is one is another question."""
-Code = Annotated[Who, Field(description="The code, or the account, `kind:id`.", examples=["K7QW2MXA"])]
+Code = Annotated[
+    str, Field(min_length=1, max_length=512, description="The code, or the account, `kind:id`.", examples=["K7QW2MXA"])
+]
 
 Role = Literal["owner", "member", "guest"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -123,8 +123,8 @@ class SetRole(RequestBody):
 class CreateLink(RequestBody):
     """Make two users one person."""
 
-    one: Who = Field(description="A user id or an account.")
-    other: Who = Field(description="Another user id or account; the account may be one that has not written yet.")
+    one: UserName = Field(description="A user id or an account.")
+    other: UserName = Field(description="Another user id or account; the account may be one that has not written yet.")
     is_one_kept: bool = Field(default=False, description="`one` keeps its user id; else the user who was there first.")
 
 
@@ -138,7 +138,7 @@ class LinkResult(ApiModel):
 class ErasePerson(RequestBody):
     """Erase everything about a person, for good; copies of the data of all people in the data directory go with it."""
 
-    confirm: Who = Field(description="The user id again, or the account where it belongs to no user.")
+    confirm: UserName = Field(description="The user id again, or the account where it belongs to no user.")
 
 
 class Erasure(ApiModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from gateway.sdk.models.schema import ApiModel, RequestBody
 
@@ -109,7 +109,7 @@ class Reloaded(ApiModel):
 class ForgetOld(RequestBody):
     """Delete what is older than `retention` in the configuration allows."""
 
-    is_dry_run: bool = Field(default=False, description="Only count what would be deleted.")
+    is_dry_run: StrictBool = Field(default=False, description="Only count what would be deleted.")
 
 
 class Forgotten(ApiModel):

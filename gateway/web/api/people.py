@@ -24,7 +24,7 @@ from gateway.sdk.models.people import (
     RefusePairing,
     SetRole,
 )
-from gateway.sdk.models.schema import Page
+from gateway.sdk.models.schema import USER_PATTERN, Page
 from gateway.services.caller import Caller
 from gateway.services.people import Place, place_of_person
 from gateway.web.api.access import WithServices, requires
@@ -37,7 +37,10 @@ router = APIRouter(prefix="/people", tags=["people"])
 Reader = Annotated[Caller, Depends(requires("people:read"))]
 Writer = Annotated[Caller, Depends(requires("people:write"))]
 Operator = Annotated[Caller, Depends(requires("operator"))]
-Who = Annotated[str, Path(max_length=512, description="A user id, or an account, `kind:id`, in URL encoding.")]
+Who = Annotated[
+    str,
+    Path(pattern=USER_PATTERN, max_length=512, description="A user id, or an account, `kind:id`, in URL encoding."),
+]
 _NO_USER = problems(not_found="There is no such user.")
 _NOT_NOW = problems(not_found="There is no such user.", not_possible="It would leave the gateway no owner.")
 _NOT_WAITING = problems(not_found="There is no pending request with that code or account.")

@@ -101,6 +101,7 @@ def ids_for(
         "queue": ["inbox", "outbox"],
         "seq": ["1", "2"],
         "trace": ["1"],
+        "erasure": ["e_none"],
     }
     for name, items in known.items():
         own = [item for item in items if item.get("user") == user_id]
