@@ -9,7 +9,7 @@ import typer
 
 from gateway.cli.client import connected
 from gateway.cli.options import AsJson, run
-from gateway.services.caller import PERMISSIONS
+from gateway.services.caller import PERMISSIONS, permissions_of
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP API.", no_args_is_help=True)
 
@@ -47,8 +47,9 @@ async def _create(name: str, scopes: Sequence[str], user: str | None, *, as_json
     from gateway.cli.output import print_json, say
 
     check_names(user=user)
+    wanted = permissions_of(part for scope in scopes for part in scope.split(","))
     async with connected(makes=True) as client:
-        made = await client.keys.create(name, [part for scope in scopes for part in scope.split(",")], user=user)
+        made = await client.keys.create(name, sorted(wanted), user=user)
     if as_json:
         print_json(made.model_dump(mode="json"))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.sdk.models.keys import CreateKey, Key, NewKey
+from gateway.sdk.models.keys import CreateKey, Key, NewKey, Scope
 from gateway.sdk.models.schema import Page
 from gateway.sdk.styles import Namespace, S, operation
 
@@ -19,7 +19,7 @@ class Keys(Namespace[S]):
 
     @operation
     async def create(
-        self, name: str, scopes: Sequence[str], *, user: str | None = None, idempotency_key: str | None = None
+        self, name: str, scopes: Sequence[Scope], *, user: str | None = None, idempotency_key: str | None = None
     ) -> NewKey:
         """Make a key with these scopes, whose text is in the answer only. With `user` it sees that person only."""
         body = CreateKey(name=name, scopes=tuple(scopes), user=user)

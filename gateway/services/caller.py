@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from gateway.domain.roles import Right, Role, may, needs
 from gateway.errors import EthosError
+from gateway.sdk.models.keys import Scope
 
-Permission = Literal[
-    "memory:read",
-    "memory:write",
-    "traces:read",
-    "traces:write",
-    "sessions:read",
-    "sessions:write",
-    "chat:read",
-    "chat:write",
-    "people:read",
-    "people:write",
-    "personalities:read",
-    "personalities:write",
-    "deliveries:read",
-    "deliveries:write",
-    "system:read",
-]
+Permission = Scope
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 OF_A_PERSON: frozenset[Permission] = frozenset(
     {

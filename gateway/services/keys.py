@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from gateway.people.api_keys import ApiKey, ApiKeys
 from gateway.sdk.models import keys as wire
-from gateway.services.caller import OF_A_PERSON, PERMISSIONS, Caller, Malformed, NotFound, permissions_of
+from gateway.services.caller import OF_A_PERSON, PERMISSIONS, Caller, NotFound, Refused, permissions_of
 from gateway.services.naming import Naming
 from gateway.services.people import PeopleService
 
@@ -30,19 +30,20 @@ class KeyService:
         """Make a key; its text is in the answer, and nowhere else ever.
 
         Raises:
-            Malformed: the name or a scope is none, or a person's key cannot have it.
+            Malformed: a scope is none.
+            Refused: the name cannot be printed, or a person's key cannot have a scope.
             NotNamed: no user has the id or account `user`.
             NotAllowed: only the operator makes keys.
         """
         caller.refuse_keys()
         if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
-            raise Malformed(f"a key needs a name of 1 to {MAX_NAME_CHARS} characters that can be printed")
+            raise Refused(f"a key needs a name of 1 to {MAX_NAME_CHARS} characters that can be printed")
         wanted = permissions_of(scopes)
         user_id = None if user is None else await self._naming.user(user, caller)
         if user_id is not None and wanted - OF_A_PERSON:
             given = ", ".join(scope for scope in PERMISSIONS if scope in OF_A_PERSON)
             barred = ", ".join(sorted(wanted - OF_A_PERSON))
-            raise Malformed(f"the key of one person cannot have {barred}; it can have {given}")
+            raise Refused(f"the key of one person cannot have {barred}; it can have {given}")
         ordered = [scope for scope in PERMISSIONS if scope in wanted]
         key, text = await self._keys.create(name.strip(), ordered, user_id)
         return wire.NewKey(**_shown(key).model_dump(), key=text)
@@ -57,7 +58,7 @@ class KeyService:
 
         Raises:
             NotFound: there is none of that id or name that is in force.
-            Malformed: several have that name.
+            Refused: several have that name.
         """
         caller.refuse_keys()
         live = [key for key in await self._keys.store.keys() if key.revoked_at is None]
@@ -65,7 +66,7 @@ class KeyService:
         if not found:
             raise NotFound(f"there is no key {name_or_id} that is in force; `ethos keys list` shows all")
         if len(found) > 1:
-            raise Malformed(f"several keys have that name; revoke one by its id: {', '.join(key.id for key in found)}")
+            raise Refused(f"several keys have that name; revoke one by its id: {', '.join(key.id for key in found)}")
         await self._keys.store.revoke(found[0].id, datetime.now(UTC))
         return _shown(await self._keys.store.key(found[0].id) or found[0])
 

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
+
+Scope = Literal[
+    "memory:read",
+    "memory:write",
+    "traces:read",
+    "traces:write",
+    "sessions:read",
+    "sessions:write",
+    "chat:read",
+    "chat:write",
+    "people:read",
+    "people:write",
+    "personalities:read",
+    "personalities:write",
+    "deliveries:read",
+    "deliveries:write",
+    "system:read",
+]
+"""What a key may allow."""
 
 
 class Key(ApiModel):
@@ -31,7 +51,9 @@ class CreateKey(RequestBody):
     """Make a key."""
 
     name: str = Field(description="What it is for.", examples=["backup"])
-    scopes: tuple[str, ...] = Field(description="What it allows.", examples=[["memory:read"]])
+    scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = Field(
+        description="What it allows.", examples=[["memory:read"]]
+    )
     user: UserName | None = Field(
         default=None, description="The only person whose data it sees: a user id or an account."
     )

@@ -23,7 +23,11 @@ async def list_(caller: Operator, services: WithServices) -> Page[Key]:
     return Page(items=tuple(await services.keys.all(caller)))
 
 
-@router.post("", responses=problems(not_found="There is no such user."), summary="Create a key")
+@router.post(
+    "",
+    responses=problems(not_found="There is no such user.", not_possible="The key cannot have this name or scope."),
+    summary="Create a key",
+)
 async def create(caller: Operator, services: WithServices, response: Response, body: CreateKey) -> NewKey:
     """Make a key. Its text is in this answer, and never shown again; sent again, another key is made."""
     response.headers.update(NOT_KEPT)
@@ -31,7 +35,9 @@ async def create(caller: Operator, services: WithServices, response: Response, b
 
 
 @router.post(
-    "/{key}/revoke", responses=problems(not_found="There is no such key that is in force."), summary="Revoke a key"
+    "/{key}/revoke",
+    responses=problems(not_found="There is no such key that is in force.", not_possible="Several keys have that name."),
+    summary="Revoke a key",
 )
 async def revoke(
     caller: Operator, services: WithServices, key: Annotated[str, Path(max_length=512, description="Its id or name.")]

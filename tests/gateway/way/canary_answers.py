@@ -35,6 +35,7 @@ SILENT = {
             "/traces",
             "/traces/consolidations",
             "/traces/export",
+            "/traces/recalled",
             "/traces/{trace}",
             "/traces/{trace}/graph",
             "/traces/{trace}/strength",
@@ -120,7 +121,7 @@ def paths(route: APIRoute, ids: Mapping[str, list[str]]) -> Iterator[str]:
 
 def queries(route: APIRoute, users: list[str]) -> Iterator[dict[str, str]]:
     """Each mixture of the questions that the route knows."""
-    asked = {"user": [None, *users], "store": [None, "user", "memory"], "query": [None, *ASKED], "line": [ASKED[0]]}
+    asked = {"user": [None, *users], "store": [None, "user", "memory"], "q": [None, *ASKED], "line": [ASKED[0]]}
     names = [param.alias for param in route.dependant.query_params if param.alias in asked]
     for values in itertools.product(*(asked[name] for name in names)):
         yield {name: value for name, value in zip(names, values, strict=True) if value is not None}
