@@ -27,13 +27,14 @@ QUERY_TIMEOUT_S = 15.0
 
 
 @asynccontextmanager
-async def connected(*, makes: bool = False) -> AsyncIterator[AsyncEthos]:
+async def connected(*, makes: bool = False, is_whole: bool = False) -> AsyncIterator[AsyncEthos]:
     """A client of the gateway of the data directory, which need not run.
 
     Commands that find none running wait for one another, and a gateway that starts waits for them.
 
     Args:
         makes: the command writes, so a database is made where there is none.
+        is_whole: the command needs models, or words in the form of a platform: then all of the configuration is read.
 
     Raises:
         DataDirectoryLocked: a process holds the directory and does not answer for `PATIENCE_S`.
@@ -52,7 +53,7 @@ async def connected(*, makes: bool = False) -> AsyncIterator[AsyncEthos]:
                 client = await stack.enter_async_context(AsyncEthos(home=home, max_retries=MAX_RETRIES))
                 break
             try:
-                client = await stack.enter_async_context(_at_rest(home, makes=makes))
+                client = await stack.enter_async_context(_at_rest(home, makes=makes, is_whole=is_whole))
             except DataDirectoryLocked:  # by a gateway that is about to serve, or to end
                 if clock() >= give_up_at:
                     raise
@@ -61,32 +62,36 @@ async def connected(*, makes: bool = False) -> AsyncIterator[AsyncEthos]:
 
 
 @asynccontextmanager
-async def _at_rest(home: Path, *, makes: bool) -> AsyncIterator[AsyncEthos]:
+async def _at_rest(home: Path, *, makes: bool, is_whole: bool) -> AsyncIterator[AsyncEthos]:
     from gateway.app.gateway import Gateway
     from gateway.sdk.client import AsyncEthos
 
     import_module("gateway.web.api.application")  # which takes its time, while others need not wait for us
-    config, only = _config(home)
+    config, only = _config(home, is_whole=is_whole)
     gateway = Gateway(home, config, only=only, is_served=False)
     async with gateway.at_rest(makes=makes) as app, AsyncEthos.in_process(app) as client:
         yield client
 
 
-def _config(home: Path) -> tuple[Config, Collection[str] | None]:
-    """The configuration, and the names of the channels that can be put together; None for all of them.
+def _config(home: Path, *, is_whole: bool) -> tuple[Config, Collection[str] | None]:
+    """The configuration, and the names of the channels that are put together; None for all of them.
 
-    Where it is not whole here, as the gateway alone knows a secret, it is what commands need of it, and no channel.
+    The libraries of platforms take seconds to load, and secrets may be known to the gateway alone. So where it does, it
+    is what commands need of it, and no channel. What a third party's channel calls its kind only that channel knows.
 
     Raises:
-        ConfigError: what is left is wrong.
+        ConfigError: what is read of it is wrong.
     """
     from gateway.cli.data import operator_config
     from gateway.config.file import load_config
 
+    config = operator_config(home)
+    if not is_whole and not any("." in channel.kind for channel in config.channels.values()):
+        return config, ()
     try:
         config = load_config(home=home).config
     except ConfigError:
-        return operator_config(home), ()
+        return config, ()
     waits = config.memory.traces.embeddings.model_copy(update={"query_timeout_s": QUERY_TIMEOUT_S})
     traces = config.memory.traces.model_copy(update={"embeddings": waits})
     return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})}), None

@@ -168,7 +168,7 @@ async def _connected(*, makes: bool = False) -> AsyncIterator[AsyncEthos]:
     """The client; where there is no trace memory yet the error says how to get one."""
     from gateway.sdk.errors import ConflictError
 
-    async with connected(makes=makes) as client:
+    async with connected(makes=makes, is_whole=True) as client:
         try:
             yield client
         except ConflictError as error:

@@ -127,7 +127,7 @@ async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> No
 
     check_names(user=one)
     check_names(user=other)
-    async with connected(makes=True) as client:
+    async with connected(makes=True, is_whole=True) as client:
         made = await client.people.link(one, other, is_one_kept=is_one_kept)
     link = made.link
     if link is None and as_json:
@@ -149,7 +149,7 @@ async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> No
 async def _unlink(which: str, *, as_json: bool) -> None:
     from gateway.cli.output import print_json, say
 
-    async with connected(makes=True) as client:
+    async with connected(makes=True, is_whole=True) as client:
         link = await client.people.unlink(which)
     if as_json:
         print_json(_link_json(link))

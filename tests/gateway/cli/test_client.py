@@ -255,6 +255,19 @@ async def test_a_memory_file_of_fifty_megabytes_is_read(home: Path) -> None:
     assert len(text) == path.stat().st_size
 
 
+def test_a_command_that_tells_no_one_loads_no_library_of_a_platform(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text('channels: {tg: {kind: telegram, token: "1:canary"}}\n')
+    program = (
+        "import sys\n"
+        "from gateway.cli import app\n"
+        "try:\n    app(['people', 'list', '--json'])\n"
+        "finally:\n    print('telegram' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=WAIT_S)
+    assert done.stdout.split() == ["[]", "False"], done.stderr
+
+
 # ---- answers larger than memory -------------------------------------------------------------------------------------
 
 
