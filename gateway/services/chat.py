@@ -75,11 +75,11 @@ class ChatService:
             PersonalityError: there is no such personality.
             StoreError: nothing was kept.
         """
+        _refuse_both(message.session, message.conversation)
         attachments = _attachments(message)
         digest = hashlib.sha256(f"{caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
         sender = await self._sender(caller)
         if message.conversation is not None:
-            _refuse_both(message.session, message.conversation)
             place = named_place(sender.user, message.conversation)
             said = self._said(place, sender, message.text, digest[:32], attachments)
             return await self._sent(await self._named(said, message.personality, digest), said)

@@ -23,7 +23,7 @@ from starlette.websockets import WebSocketClose
 
 from gateway.people.api_keys import is_key
 from gateway.people.sign_ins import SignIn, SignIns
-from gateway.services.caller import Caller, operator
+from gateway.services.caller import COMMAND_LINE, Caller, operator
 from gateway.web.pages import problem_response
 
 OPERATOR = "operator"
@@ -36,7 +36,7 @@ OWNER = "ethos.owner"
 SIGN_IN = "ethos.sign_in"
 """The browser's `SignIn`, where the proof is its cookie."""
 API_CALLER = operator("api")
-OWNER_CALLER = operator("command-line")
+OWNER_CALLER = operator(COMMAND_LINE)
 COOKIE_PREFIX = b"ethos_"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 

@@ -264,7 +264,9 @@ def test_a_command_that_tells_no_one_loads_no_library_of_a_platform(home: Path) 
         "try:\n    app(['people', 'list', '--json'])\n"
         "finally:\n    print('telegram' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=WAIT_S)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, timeout=WAIT_S
+    )
     assert done.stdout.split() == ["[]", "False"], done.stderr
 
 
