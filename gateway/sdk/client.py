@@ -83,10 +83,14 @@ class AsyncEthos(Client[Async]):
 
     @classmethod
     def in_process(cls, app: App) -> Self:
-        """A client of an ASGI application in this process, such as a gateway that does not run."""
+        """A client of an ASGI application in this process, such as a gateway that does not run.
+
+        What the application raises is raised here.
+        """
         client = cls.__new__(cls)
         address = Address(url=f"http://localhost{API_PATH}")
-        client._use(RequestSender(InProcessTransport(app), lambda: address, timeout_s=TIMEOUT_S, max_retries=0))  # noqa: SLF001 (of the same class)
+        transport = InProcessTransport(app, raises_faults=True)
+        client._use(RequestSender(transport, lambda: address, timeout_s=TIMEOUT_S, max_retries=0))  # noqa: SLF001 (of the same class)
         return client
 
     async def close(self) -> None:
