@@ -57,7 +57,10 @@ class InProcessTransport:
     async def stream(self, request: HttpRequest) -> AsyncIterator[EventSource]:
         """Open a stream; see `Transport`."""
         async with aclosing(self._exchange(request)) as exchange:
-            answer = await exchange.begun()
+            try:
+                answer = await asyncio.wait_for(exchange.begun(), request.timeout_s)
+            except TimeoutError as error:
+                raise APITimeoutError("the gateway takes too long", may_have_arrived=True) from error
             if answer.status != 200:
                 body = b"".join([piece async for piece in exchange.pieces()])
                 answer = Response(status=answer.status, headers=answer.headers, body=body)
@@ -117,10 +120,11 @@ class _Exchange:
         return APIConnectionError(what, may_have_arrived=True)
 
     async def aclose(self) -> None:
-        """Leave: what is still being answered ends."""
+        """Leave: what is still being answered ends, and no file that was being sent stays open."""
         self._left.set()
         self._answering.cancel()
         await asyncio.wait([self._answering])
+        await self._body.aclose()
 
     async def _answer(self, app: App, scope: Message) -> None:
         try:
@@ -142,8 +146,9 @@ async def _body_of(request: HttpRequest) -> AsyncGenerator[bytes, None]:
     if request.content is not None:
         yield request.content
     if request.upload is not None:
-        async for piece in read_in_thread(request.upload):
-            yield piece
+        async with aclosing(read_in_thread(request.upload)) as pieces:
+            async for piece in pieces:
+                yield piece
 
 
 def _scope_of(request: HttpRequest) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -309,6 +310,26 @@ async def test_a_body_passes_on_in_pieces_and_a_fault_is_no_endless_wait(tmp_pat
         await transport.send(request_for("/fault"))
     with pytest.raises(APITimeoutError):
         await InProcessTransport(_silent).send(request_for("/", timeout_s=0.01))
+    with pytest.raises(APITimeoutError):
+        async with InProcessTransport(_silent).stream(request_for("/", timeout_s=0.01)):
+            pass
+
+
+async def test_a_file_that_is_refused_before_its_end_does_not_stay_open(tmp_path: Path) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    upload = tmp_path / "import"
+    upload.write_bytes(b"y" * (2 * PIECE_BYTES))
+    gc.disable()
+    try:
+        await InProcessTransport(app).send(request_for("/", method="POST", upload=upload))
+        opened = [one.resolve() for one in Path("/proc/self/fd").iterdir()]
+    finally:
+        gc.enable()
+    assert upload.resolve() not in opened
 
 
 async def test_an_answer_that_breaks_off_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
