@@ -12,8 +12,10 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from gateway.sdk.address import API_PATH, Address
 from gateway.sdk.errors import APIConnectionError, APITimeoutError
 from gateway.sdk.request import Response
+from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.transport import EventSource, HttpRequest, complete_file, read_in_thread
 
 Message = MutableMapping[str, Any]
@@ -75,6 +77,13 @@ class InProcessTransport:
 
     async def close(self) -> None:
         """There is no connection."""
+
+
+def sender_to_app(app: App, *, timeout_s: float, raises_faults: bool = False) -> RequestSender:
+    """Sends requests to an application of this process, each once."""
+    address = Address(url=f"http://localhost{API_PATH}")
+    transport = InProcessTransport(app, raises_faults=raises_faults)
+    return RequestSender(transport, lambda: address, timeout_s=timeout_s, max_retries=0)
 
 
 class _Exchange:
