@@ -213,6 +213,8 @@ class ChatScreen:
             async for frame in frames:
                 if isinstance(frame, Attached):
                     self._is_away = False
+                    if self._fetching is not None:
+                        self._fetching.cancel()
                     self._fetching = asyncio.create_task(self._fetch_commands())
                     if not ready.is_set():
                         self._say_dim(f"{self._state.conversation} · {_HINTS}")
