@@ -218,6 +218,8 @@ class ChatLink:
             await self._is_attached.wait()
             outcome = await self._offer(self.unsent[0])
             if outcome is None:
+                if not self._may_be_kept:
+                    self._is_certain.set()
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _MAX_DELAY_S)
                 continue
