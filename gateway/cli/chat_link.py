@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from gateway.cli.chat_text import clean
 from gateway.errors import EthosError
-from gateway.sdk.address import API_PATH, Address, address_source
+from gateway.sdk.address import address_source
 from gateway.sdk.chat import Chat
 from gateway.sdk.errors import (
     APIConnectionError,
@@ -21,7 +21,7 @@ from gateway.sdk.errors import (
     RequestInProgressError,
     ServiceUnavailableError,
 )
-from gateway.sdk.in_process import App, InProcessTransport
+from gateway.sdk.in_process import App, sender_to_app
 from gateway.sdk.models.chat import MAX_TEXT_CHARS, ChatMessage, Command, Event, Live, Reset
 from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.styles import Async
@@ -97,10 +97,9 @@ class TextTooLong(EthosError):
 
 def sender_to(home: Path, app: App | None) -> RequestSender:
     """The way to the gateway that runs on a data directory; or to its application, where that is of this process."""
-    if app is None:
-        return RequestSender(AsyncTransport(), address_source(None, None, home), timeout_s=_TIMEOUT_S, max_retries=0)
-    address = Address(url=f"http://localhost{API_PATH}")
-    return RequestSender(InProcessTransport(app), lambda: address, timeout_s=_TIMEOUT_S, max_retries=0)
+    if app is not None:
+        return sender_to_app(app, timeout_s=_TIMEOUT_S)
+    return RequestSender(AsyncTransport(), address_source(None, None, home), timeout_s=_TIMEOUT_S, max_retries=0)
 
 
 class ChatLink:
@@ -219,6 +218,8 @@ class ChatLink:
             await self._is_attached.wait()
             outcome = await self._offer(self.unsent[0])
             if outcome is None:
+                if not self._may_be_kept:
+                    self._is_certain.set()
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _MAX_DELAY_S)
                 continue

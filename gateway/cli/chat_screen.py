@@ -213,6 +213,8 @@ class ChatScreen:
             async for frame in frames:
                 if isinstance(frame, Attached):
                     self._is_away = False
+                    if self._fetching is not None:
+                        self._fetching.cancel()
                     self._fetching = asyncio.create_task(self._fetch_commands())
                     if not ready.is_set():
                         self._say_dim(f"{self._state.conversation} · {_HINTS}")
@@ -229,9 +231,9 @@ class ChatScreen:
         match frame:
             case ChatMessage():
                 self._show_message(frame)
-                self._save_cursor()
+                self._state.save_cursor(frame.sequence)  # the link may be ahead of what is shown
             case Live():
-                self._save_cursor()
+                self._state.save_cursor(frame.sequence)
             case Preview():
                 text = frame.shown(self._previews.pop(frame.id, ""))  # the latest comes last
                 if text:
@@ -311,10 +313,6 @@ class ChatScreen:
             shown = tail(text, columns=max(10, size.columns - 1), rows=max(3, size.rows // 2))
             fragments.insert(0, ("", f"\n{shown}\n\n"))
         return fragments
-
-    def _save_cursor(self) -> None:
-        if self._link.cursor is not None:
-            self._state.save_cursor(self._link.cursor)
 
     def _say_dim(self, text: str) -> None:
         self._say(text, _DIM)

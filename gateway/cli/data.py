@@ -1,7 +1,6 @@
-"""The data directory as the operator's commands open it, whether or not a gateway runs on it.
+"""The data directory as `ethos status` and `ethos doctor` open it, for when no gateway answers.
 
-SQLite and the memory files have locks of their own, so no command needs the lock of the data directory. Nothing is made
-by a command that only looks.
+SQLite and the memory files have locks of their own, so to look takes no lock of the data directory, and makes nothing.
 """
 
 from __future__ import annotations

@@ -31,8 +31,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "text", "json"]
 
 SOON_S = 0.5  # an end that takes longer is explained
-PATIENCE_S = 10.0  # as long as another command may take, or a gateway to start or to end
-LOOK_S = 0.05
 # So many more objects than before, in place of Python's 700, let the collector look for cycles among the young ones.
 YOUNG_OBJECTS = 5_000
 
@@ -187,7 +185,7 @@ async def _how_to_own(gateway: Gateway) -> str:
 async def _chat(home: Path, options: dict[str, Any]) -> int:
     """Attach to a running gateway; where there is none, run one for as long as the chat lasts."""
     from gateway.cli.chat import chat as talk
-    from gateway.files.running_gateway import running_gateway
+    from gateway.files.running_gateway import LOOK_S, PATIENCE_S, running_gateway
 
     clock = asyncio.get_running_loop().time
     give_up_at = clock() + PATIENCE_S

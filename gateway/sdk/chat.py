@@ -73,7 +73,7 @@ class SentMessage(Namespace[S]):
         Raises:
             AnswerTimeoutError: it takes longer than `wait_s`.
         """
-        return _until_answered(self.sender, self, self.conversation, wait_s)
+        return _until_answered(self, wait_s)
 
     @operation
     async def answer(self, *, wait_s: float = ANSWER_WAIT_S) -> Answer:
@@ -84,7 +84,7 @@ class SentMessage(Namespace[S]):
         Raises:
             AnswerTimeoutError: it takes longer than `wait_s`.
         """
-        return await _answer(self.sender, self, self.conversation, wait_s)
+        return await _answer(self, wait_s)
 
 
 class Chat(Namespace[S]):
@@ -119,14 +119,7 @@ class Chat(Namespace[S]):
             NotFoundError: there is no such session or personality.
             ConflictError: the session belongs to another channel; fork it.
         """
-        body = SendMessage(
-            session=session,
-            conversation=conversation,
-            personality=personality,
-            text=text,
-            attachments=tuple(attachments),
-        )
-        return SentMessage(self.sender, await _accepted(self.sender, body, idempotency_key), conversation)
+        return await self._sent(text, session, conversation, personality, attachments, key=idempotency_key)
 
     @operation
     async def ask(
@@ -141,15 +134,8 @@ class Chat(Namespace[S]):
         idempotency_key: str | None = None,
     ) -> Answer:
         """Send a message and wait for the answer; raises as `send` and `SentMessage.answer`."""
-        body = SendMessage(
-            session=session,
-            conversation=conversation,
-            personality=personality,
-            text=text,
-            attachments=tuple(attachments),
-        )
-        accepted = await _accepted(self.sender, body, idempotency_key)
-        return await _answer(self.sender, accepted, conversation, wait_s)
+        sent = await self._sent(text, session, conversation, personality, attachments, key=idempotency_key)
+        return await _answer(sent, wait_s)
 
     @listing
     async def stream(
@@ -168,16 +154,9 @@ class Chat(Namespace[S]):
         Put together, the pieces are the answer. Where the agent discards what it has written, such as before it uses a
         tool, the new text follows after a blank line.
         """
-        body = SendMessage(
-            session=session,
-            conversation=conversation,
-            personality=personality,
-            text=text,
-            attachments=tuple(attachments),
-        )
-        accepted = await _accepted(self.sender, body, idempotency_key)
-        async with aclosing(_until_answered(self.sender, accepted, conversation, wait_s)) as events:
-            async for piece in _pieces(events, accepted.message):
+        sent = await self._sent(text, session, conversation, personality, attachments, key=idempotency_key)
+        async with aclosing(_until_answered(sent, wait_s)) as events:
+            async for piece in _pieces(events, sent.message):
                 yield piece
 
     @listing
@@ -219,6 +198,26 @@ class Chat(Namespace[S]):
         """The commands that a message may be."""
         return (await self.sender.get("/chat/commands", CommandList)).root
 
+    async def _sent(
+        self,
+        text: str,
+        session: str | None,
+        conversation: str | None,
+        personality: str | None,
+        attachments: Sequence[File],
+        *,
+        key: str | None,
+    ) -> SentMessage[S]:
+        body = SendMessage(
+            session=session,
+            conversation=conversation,
+            personality=personality,
+            text=text,
+            attachments=tuple(attachments),
+        )
+        accepted = await self.sender.write("POST", "/chat/messages", AcceptedMessage, key, body)
+        return SentMessage(self.sender, accepted, conversation)
+
 
 def file(path: Path) -> File:
     """A file of this machine, to go with a message."""
@@ -230,16 +229,10 @@ def _events(session: str | None, conversation: str | None = None, last: int | No
     return Request("GET", "/chat/events", str, query={"session": session, "conversation": conversation, "last": last})
 
 
-async def _accepted(sender: RequestSender, message: SendMessage, idempotency_key: str | None) -> AcceptedMessage:
-    return await sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, message)
-
-
-async def _until_answered(
-    sender: RequestSender, sent: AcceptedMessage | SentMessage[S], conversation: str | None, wait_s: float
-) -> AsyncGenerator[Event, None]:
+async def _until_answered(sent: SentMessage[S], wait_s: float) -> AsyncGenerator[Event, None]:
     # A session that a person goes on with in several places was perhaps begun in another one than this.
-    asked = _events(sent.session) if conversation is None else _events(None, conversation)
-    async with aclosing(sender.events(asked, sent.sequence, wait_s=wait_s)) as events:
+    asked = _events(sent.session) if sent.conversation is None else _events(None, sent.conversation)
+    async with aclosing(sent.sender.events(asked, sent.sequence, wait_s=wait_s)) as events:
         async for event in events:
             yield event
             if isinstance(event, ChatMessage) and event.author == "agent" and event.reply_to == sent.message:
@@ -247,11 +240,9 @@ async def _until_answered(
     raise AnswerTimeoutError(sent.session, sent.message, wait_s)
 
 
-async def _answer(
-    sender: RequestSender, sent: AcceptedMessage | SentMessage[S], conversation: str | None, wait_s: float
-) -> Answer:
+async def _answer(sent: SentMessage[S], wait_s: float) -> Answer:
     last: Event | None = None
-    async with aclosing(_until_answered(sender, sent, conversation, wait_s)) as events:
+    async with aclosing(_until_answered(sent, wait_s)) as events:
         async for event in events:
             last = event
     if not isinstance(last, ChatMessage):  # pragma: no cover (the stream ends with the answer, or raises)

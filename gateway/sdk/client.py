@@ -6,10 +6,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self
 
-from gateway.sdk.address import API_PATH, Address, address_source
+from gateway.sdk.address import address_source
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
-from gateway.sdk.in_process import App, InProcessTransport
+from gateway.sdk.in_process import App, sender_to_app
 from gateway.sdk.keys import Keys
 from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
@@ -83,10 +83,12 @@ class AsyncEthos(Client[Async]):
 
     @classmethod
     def in_process(cls, app: App) -> Self:
-        """A client of an ASGI application in this process, such as a gateway that does not run."""
+        """A client of an ASGI application in this process, such as a gateway that does not run.
+
+        What the application raises is raised here.
+        """
         client = cls.__new__(cls)
-        address = Address(url=f"http://localhost{API_PATH}")
-        client._use(RequestSender(InProcessTransport(app), lambda: address, timeout_s=TIMEOUT_S, max_retries=0))  # noqa: SLF001 (of the same class)
+        client._use(sender_to_app(app, timeout_s=TIMEOUT_S, raises_faults=True))  # noqa: SLF001 (of the same class)
         return client
 
     async def close(self) -> None:

@@ -1,15 +1,14 @@
 """The two ways to a gateway: one that waits in an event loop, one that blocks; for a third see `in_process.py`.
 
-Only this file knows httpx. Both ways have the same `async` methods. Those of the blocking one
-never wait in the sense of asyncio, so code over them runs to its end in one go, without an event loop: see
-`gateway.sdk.styles.run`.
+Only this file knows httpx. Both ways have the same `async` methods. Those of the blocking one never wait in the sense
+of asyncio, so code over them runs to its end in one go, without an event loop: see `gateway.sdk.styles.run`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,7 +210,7 @@ def _read(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-async def read_in_thread(path: Path) -> AsyncIterator[bytes]:
+async def read_in_thread(path: Path) -> AsyncGenerator[bytes, None]:
     """A file piece by piece."""
     file = await asyncio.to_thread(path.open, "rb")
     with file:

@@ -15,13 +15,19 @@ import struct
 import sys
 import termios
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.output import DummyOutput
 
 from gateway.cli.chat import EXIT_ANSWERED, EXIT_LATER
+from gateway.cli.chat_link import ChatLink, sender_to
+from gateway.cli.chat_screen import ChatScreen
 from gateway.errors import StoreUnavailable
 from gateway.files.chat_state import ChatState
+from gateway.sdk.models.chat import ChatMessage
 from tests.gateway.cli.talking_gateway import TalkingGateway, talking
 
 PATIENCE_S = 60.0
@@ -277,6 +283,16 @@ async def test_a_restored_older_database_begins_at_its_end(gateway: TalkingGatew
         screen.type(CTRL_D)
         await screen.ends()
     assert (state.load_cursor() or 0) < 1_000_000
+
+
+async def test_what_was_handed_out_and_not_shown_is_shown_at_the_next_start(tmp_path: Path) -> None:
+    state = ChatState(tmp_path, "main")
+    link = ChatLink(sender_to(tmp_path, None), conversation="main", after=9, patience_s=0)
+    shown = ChatMessage(id="m_5", sequence=5, author="agent", text="tea", at=datetime.now(UTC), reply_to=None)
+    with create_app_session(output=DummyOutput()):
+        screen = ChatScreen(link, state)
+        screen._show(shown)
+    assert state.load_cursor() == 5
 
 
 async def test_what_another_terminal_writes_is_shown_too(gateway: TalkingGateway) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -70,7 +71,6 @@ async def running(home: Path) -> AsyncIterator[Gateway]:
 
 
 async def test_looking_makes_nothing_where_there_is_no_directory(home: Path) -> None:
-    (home.parent / "traced").mkdir()
     async with connected() as client:
         assert [one async for one in client.sessions.list()] == []
         assert (await client.memory.get("memory")).content == ""
@@ -288,6 +288,7 @@ async def test_what_is_answered_in_this_process_is_read_while_it_is_written(tmp_
             for _ in range(1_000):
                 await send({"type": "http.response.body", "body": b"data: " + b"x" * 1016 + b"\n\n", "more_body": True})
                 written += 1
+            await send({"type": "http.response.body", "body": b""})
         finally:
             ended.set()
 
@@ -324,6 +325,50 @@ async def test_a_body_passes_on_in_pieces_and_a_fault_is_no_endless_wait(tmp_pat
         await transport.send(request_for("/fault"))
     with pytest.raises(APITimeoutError):
         await InProcessTransport(_silent).send(request_for("/", timeout_s=0.01))
+    with pytest.raises(APITimeoutError):
+        async with InProcessTransport(_silent).stream(request_for("/", timeout_s=0.01)):
+            pass
+
+
+async def test_a_file_that_is_refused_before_its_end_does_not_stay_open(tmp_path: Path) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    upload = tmp_path / "import"
+    upload.write_bytes(b"y" * (2 * PIECE_BYTES))
+    gc.disable()
+    try:
+        await InProcessTransport(app).send(request_for("/", method="POST", upload=upload))
+        opened = [one.resolve() for one in Path("/proc/self/fd").iterdir()]
+    finally:
+        gc.enable()
+    assert upload.resolve() not in opened
+
+
+async def test_an_answer_that_breaks_off_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise RuntimeError("boom")
+
+    for request in (request_for("/"), request_for("/", download=tmp_path / "export")):
+        with pytest.raises(APIConnectionError, match="broke its answer off"):
+            await InProcessTransport(app).send(request)
+        with pytest.raises(RuntimeError, match="boom"):
+            await InProcessTransport(app, raises_faults=True).send(request)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_fault_at_rest_is_raised_since_no_log_says_why(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fault(*_: Any, **__: Any) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("gateway.services.sessions.SessionService.export", fault)
+    async with connected() as client:
+        with pytest.raises(RuntimeError, match="boom"):
+            await client.sessions.export("s_1")
 
 
 async def _silent(scope: Any, receive: Any, send: Any) -> None:
