@@ -54,7 +54,7 @@ from gateway.web.connections import (
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key
 from gateway.web.lazy import Lazy
-from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
+from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
@@ -144,7 +144,7 @@ class WebServer:
         self.routes = self._routes(adapters)
         return Starlette(
             routes=self.routes,
-            exception_handlers={HTTPException: _http_problem, ClientDisconnect: _broken_off, Exception: _unexpected},
+            exception_handlers={HTTPException: _http_problem, ClientDisconnect: broken_off, Exception: _unexpected},
         )
 
     async def of_owner(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -332,11 +332,6 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(error.headers)
     return response
-
-
-async def _broken_off(request: Request, _error: Exception) -> Response:
-    """There is no reader any more, and it is no fault of ours."""
-    return problem_response(request.scope, 400, "The request broke off.")
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -20,7 +20,7 @@ import structlog
 from markupsafe import Markup
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -314,8 +314,10 @@ class Saying:
             return _refused(400, _said_of(error))
         except EthosError as error:  # it may be taken in a while
             return _refused(503, f"The message could not be kept now: {error}")
+        except ClientDisconnect:  # there is no reader any more, and the page keeps the message
+            raise
         except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear that it has to keep the message)
-            _log.error("message_not_kept", exc_info=error)
+            _log.error("message not kept", exc_info=error)
             return _refused(503, "The message could not be kept now; the gateway's log says why.")
         return JSONResponse({"id": sent.message, "session": sent.session}, 202)
 

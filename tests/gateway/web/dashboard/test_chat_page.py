@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.app.gateway import Gateway
 from gateway.errors import StoreUnavailable
@@ -187,6 +188,26 @@ async def test_a_choice_is_said_by_a_form_whatever_is_in_the_box(browser: Browse
     page = await browser.page(f"/{session}")
     assert ">/help</div>" in page
     assert "half a thought" not in page
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type"), [("messages", JSON["content-type"]), ("send", "application/x-www-form-urlencoded")]
+)
+async def test_a_message_that_breaks_off_is_no_fault_in_the_log(browser: Browser, path: str, content_type: str) -> None:
+    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.client.cookies.jar)
+    url, origin = browser.client.base_url, browser.client.headers["origin"]
+    head = (
+        f"POST /dashboard/chat/{path} HTTP/1.1\r\nhost: {url.netloc.decode()}\r\norigin: {origin}\r\n"
+        f"cookie: {cookies}\r\ncontent-type: {content_type}\r\ncontent-length: 100\r\n\r\n{{"
+    )
+    with capture_logs() as logs:
+        _, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(head.encode())
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        await asyncio.sleep(0.2)
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
+    assert await browser.said() == 0
 
 
 async def test_without_the_operator_nothing_is_answered(browser: Browser) -> None:
