@@ -199,9 +199,9 @@ class ChatConversation:
         return await self._sessions.find(self._context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
 
     async def events(self, request: Request) -> Response:
-        """What comes behind `Last-Event-ID`; a page that comes again goes on where it was."""
+        """What comes behind `Last-Event-ID`; a page that comes again goes on where it was. Without it, the newest."""
         last = request.headers.get("last-event-id", "")
-        after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else 0
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
         try:
             found = await self._service.events(
                 self._context.caller, request.path_params["session"], after=after, last=ROWS

@@ -6,7 +6,7 @@ import asyncio
 import html
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,18 +266,33 @@ async def test_a_conversation_that_is_none_has_no_page_and_no_stream(browser: Br
         assert (await browser.client.get(f"/dashboard/chat/{name}/events")).status_code == 404
 
 
+async def test_a_page_without_a_place_hears_the_newest_only(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose stream breaks off right after a `reset`."""
+    session = await browser.answered("one")
+    await browser.answered("two", session=session)
+    monkeypatch.setattr("gateway.web.dashboard.pages.chat.ROWS", 2)
+    heard = await _heard(browser, session)
+    assert heard[0][1]["html"].count("two") == 1
+    assert [data["author"] for _, data in heard] == ["person", "agent"]
+
+
 async def test_a_page_goes_on_where_it_was_and_hears_nothing_twice(browser: Browser) -> None:
     session = await browser.answered("one")
     page = await browser.page(f"/{session}")
     last = re.search(r'data-after="(\d+)"', page)
     assert last is not None
     await browser.answered("two", session=session)
-    heard: list[tuple[str, str]] = []
+    heard = await _heard(browser, session, {"last-event-id": last[1]})
+    assert [(name, data["author"]) for name, data in heard] == [("message", "person"), ("message", "agent")]
+
+
+async def _heard(
+    browser: Browser, session: str, headers: Mapping[str, str] | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """The events before `live`, and their data."""
+    heard: list[tuple[str, dict[str, str]]] = []
     address = f"/dashboard/chat/{session}/events"
-    async with (
-        browser.client.stream("GET", address, headers={"last-event-id": last[1]}) as response,
-        asyncio.timeout(60),
-    ):
+    async with browser.client.stream("GET", address, headers=headers) as response, asyncio.timeout(60):
         name = ""
         async for line in response.aiter_lines():
             field, _, value = line.partition(": ")
@@ -285,5 +300,5 @@ async def test_a_page_goes_on_where_it_was_and_hears_nothing_twice(browser: Brow
             if field == "data" and name == "live":
                 break
             if field == "data":
-                heard.append((name, json.loads(value)["author"]))
-    assert heard == [("message", "person"), ("message", "agent")]
+                heard.append((name, json.loads(value)))
+    return heard
