@@ -142,7 +142,7 @@ class ChatConversation:
         self._sessions = context.services.sessions
 
     async def begin(self, request: Request) -> Response:
-        """Say something to whoever is to answer, or go on with what there is."""
+        """Choose who answers and begin a conversation, or go on with one."""
         recent, rest = await self._recent()
         return await self._page(
             request,
