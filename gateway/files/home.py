@@ -62,7 +62,7 @@ def prepare_home(home: Path) -> None:
 
 
 def announce(home: Path, url: str | None, started_at: datetime) -> Callable[[], None]:
-    """Leave word for `ethos status` and `ethos chat`, without a secret in it; what is returned takes it back."""
+    """Leave word for commands and programs on this machine, without a secret; what is returned takes it back."""
     running = {"pid": os.getpid(), "url": url, "started_at": started_at.isoformat()}
     write_atomically(home / RUNNING_NAME, json.dumps(running).encode())
     return partial((home / RUNNING_NAME).unlink, missing_ok=True)

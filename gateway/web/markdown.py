@@ -48,6 +48,7 @@ def _renderer() -> MarkdownIt:
     markdown.validateLink = _is_safe_link  # type: ignore[method-assign,assignment]
     markdown.normalizeLinkText = str  # type: ignore[method-assign,assignment]  # decoded it could say something else
     markdown.core.ruler.push("headings", _lower_headings)
+    markdown.core.ruler.push("linked_pictures", _mark_linked_pictures)
     markdown.add_render_rule("image", _render_image)
     markdown.add_render_rule("link_open", _render_link_open)
     markdown.add_render_rule("table_open", _render_table_open)
@@ -82,13 +83,23 @@ def _lower_headings(state: StateCore) -> None:
             token.tag = f"h{last}"
 
 
+def _mark_linked_pictures(state: StateCore) -> None:
+    for block in state.tokens:
+        depth = 0
+        for token in block.children or ():
+            if token.type in ("link_open", "link_close"):
+                depth += token.nesting
+            elif token.type == "image":
+                token.meta["is_in_link"] = depth > 0
+
+
 def _render_image(
     renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: dict[str, Any]
 ) -> str:
     """A link with the picture's text, so nothing is fetched before the person wants it; in a link only the text."""
     token = tokens[index]
     label = str(escape(renderer.renderInlineAsText(token.children or [], options, env).strip() or "picture"))
-    if sum(before.nesting for before in tokens[:index] if before.type in ("link_open", "link_close")) > 0:
+    if token.meta["is_in_link"]:
         return label
     link = Token("link_open", "a", 1, attrs={"href": token.attrs["src"]})
     return _render_link_open(renderer, [link], 0, options, env) + label + "</a>"

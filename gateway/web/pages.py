@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
@@ -87,3 +88,8 @@ def problem_response(scope: Scope, status: int, text: str) -> Response:
     if "text/html" in Headers(scope=scope).get("accept", ""):
         return _page("message.html", status, title=_TITLES.get(status, "Something is wrong"), text=text)
     return JSONResponse({"error": text}, status_code=status)
+
+
+async def broken_off(request: Request, _error: Exception) -> Response:
+    """Answer a request whose client has left: there is no reader any more, and it is no fault of ours."""
+    return problem_response(request.scope, 400, "The request broke off.")

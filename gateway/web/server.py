@@ -54,7 +54,7 @@ from gateway.web.connections import (
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key
 from gateway.web.lazy import Lazy
-from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
+from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
@@ -144,7 +144,7 @@ class WebServer:
         self.routes = self._routes(adapters)
         return Starlette(
             routes=self.routes,
-            exception_handlers={HTTPException: _http_problem, ClientDisconnect: _broken_off, Exception: _unexpected},
+            exception_handlers={HTTPException: _http_problem, ClientDisconnect: broken_off, Exception: _unexpected},
         )
 
     async def of_owner(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -334,11 +334,6 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _broken_off(request: Request, _error: Exception) -> Response:
-    """There is no reader any more, and it is no fault of ours."""
-    return problem_response(request.scope, 400, "The request broke off.")
-
-
 async def _unexpected(request: Request, error: Exception) -> Response:
     _log.error("web request failed", path=request.url.path, exc_info=error)
     return problem_response(request.scope, 500, "The gateway could not answer; its log says why.")
@@ -411,8 +406,8 @@ class _Server(uvicorn.Server):
         give_up_bodies(self.server_state.connections)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End as uvicorn does, but at once where no connection is open: it rests a tenth of a second."""
-        if self.server_state.connections:
+        """End as uvicorn does, but at once where nothing is open or being answered: it rests a tenth of a second."""
+        if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
             return
         for server in self.servers:

@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -17,7 +17,7 @@ from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_addres
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
-from gateway.web.pages import login_page
+from gateway.web.pages import broken_off, login_page
 
 AGAIN_PATH = "/again"
 # What strangers may make us read at once.
@@ -44,7 +44,11 @@ class Dashboard:
                 Route("/theme", self.context.form_handler(self._choose_theme), methods=["POST"]),
                 *(route for page in pages for route in page.routes(self.context)),
             ],
-            exception_handlers={HTTPException: self._http_problem, EthosError: self._ethos_problem},
+            exception_handlers={
+                HTTPException: self._http_problem,
+                EthosError: self._ethos_problem,
+                ClientDisconnect: broken_off,
+            },
         )
         self.routes = self._inside.routes
         self._operator_only = OperatorOnly(self._inside)

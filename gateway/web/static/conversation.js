@@ -93,10 +93,10 @@ function dayMark(date) {
   return [element("div", "day", words)];
 }
 
-function setAgentText(article, html) {
+function rendered(html) {
   const template = document.createElement("template");
   template.innerHTML = html; // rendered by the gateway, which lets no HTML of the model through; the policy allows no script
-  article.querySelector(".text").replaceChildren(template.content);
+  return template.content;
 }
 
 function copyButton(words) {
@@ -155,9 +155,7 @@ function showMessage({ id, author, html }) {
     shown.add(key);
     return;
   }
-  const template = document.createElement("template");
-  template.innerHTML = html; // rendered by the gateway, which lets no HTML of the model through; the policy allows no script
-  const article = template.content.firstElementChild;
+  const article = rendered(html).firstElementChild;
   $("log").append(article);
   adopt(article);
   $("welcome").hidden = true;
@@ -180,7 +178,7 @@ function showPreview({ id, html }) {
     $("previews").append(previews.get(id));
     $("welcome").hidden = true;
   }
-  setAgentText(previews.get(id), html);
+  previews.get(id).querySelector(".text").replaceChildren(rendered(html));
   setBusy(true);
   followEnd();
 }

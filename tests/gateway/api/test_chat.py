@@ -468,6 +468,26 @@ async def test_the_direct_way_to_the_events_is_that_of_the_route(
     assert taken["direct"] == (name in PLAIN_STREAMS)
 
 
+@pytest.mark.parametrize("query", ["", "?session=s"])
+async def test_the_direct_way_to_the_commands_is_that_of_the_route(
+    operator_api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    async def answer() -> tuple[int, dict[str, str], object]:
+        response = await operator_api.get(f"/chat/commands{query}")
+        headers = {name: value for name, value in response.headers.items() if name != "date"}
+        return response.status_code, headers, response.json()
+
+    taken = Counter[str]()
+    directly = DirectChat._commands
+    monkeypatch.setattr(DirectChat, "_commands", lambda chat: taken.update(["direct"]) or directly(chat))
+    direct = await answer()
+    assert direct[0] == (422 if query else 200)
+    assert taken["direct"] == (not query)
+    monkeypatch.setattr("gateway.web.api.direct_chat.COMMANDS", "/none")
+    assert direct == await answer()
+    assert taken["direct"] == (not query)
+
+
 async def test_a_message_and_its_answer_cost_two_durable_commits(
     gateway: Gateway, operator_api: httpx.AsyncClient
 ) -> None:

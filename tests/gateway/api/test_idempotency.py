@@ -18,8 +18,18 @@ from gateway.store.idempotency import KEPT_MS, SqliteIdempotency, StoredAnswer
 from gateway.web.api.idempotency import IdempotentWrites
 from gateway.web.auth import CALLER
 
+from .conftest import WAIT_S
+
 NOTHING = hashlib.sha256(b"").hexdigest()
 BODY = {"store": "memory", "content": "Once.\n", "expectedVersion": NOTHING}
+
+
+async def forgets_all(gateway: Gateway) -> None:
+    """Wait until no request is kept: the client has its answer before it is decided whether to keep it."""
+    sql = "SELECT count(*) FROM idempotent_requests"
+    async with asyncio.timeout(WAIT_S):
+        while await gateway.store.database.read(lambda connection: connection.execute(sql).fetchone()[0]):
+            await asyncio.sleep(0.01)
 
 
 async def test_a_repeated_write_is_answered_the_same_and_done_once(operator_api: httpx.AsyncClient) -> None:
@@ -52,6 +62,19 @@ async def test_a_refusal_is_repeated_too(operator_api: httpx.AsyncClient) -> Non
     await operator_api.put("/memory", json=BODY)
     again = await operator_api.put("/memory", json=stale, headers=headers)
     assert (first.status_code, again.status_code, again.content) == (409, 409, first.content)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/keys", {"name": "reader", "scopes": ["sessions:read"]}), ("/people/owner-code", {})],
+)
+async def test_an_answer_with_a_secret_is_not_kept(
+    gateway: Gateway, operator_api: httpx.AsyncClient, path: str, body: dict[str, object]
+) -> None:
+    for _ in range(2):
+        answer = await operator_api.post(path, json=body, headers={"idempotency-key": "k"})
+        assert (answer.status_code, "idempotency-replayed" in answer.headers) == (200, False)
+        await forgets_all(gateway)
 
 
 async def test_twenty_at_once_do_it_once(operator_api: httpx.AsyncClient) -> None:

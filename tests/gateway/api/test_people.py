@@ -20,6 +20,7 @@ from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel
 
 from .conftest import OPERATOR, WAIT_S
+from .test_idempotency import forgets_all
 
 CODE = re.compile(r"\b[A-Z0-9]{4}-[A-Z0-9]{4}\b")
 FAKE = {"kind": "tests.fake_channel", "access": "pairing"}
@@ -352,8 +353,10 @@ async def test_a_key_ends_when_its_persons_erasure_is_decided(door: Door) -> Non
 
 async def test_a_stranger_who_only_asked_can_be_erased_too(door: Door) -> None:
     await door.knocks("5")
-    erased = (await door.client.post("/people/fake:5/erase", json={"confirm": "fake:5"})).json()
+    body, headers = {"confirm": "fake:5"}, {"idempotency-key": "k"}
+    erased = (await door.client.post("/people/fake:5/erase", json=body, headers=headers)).json()
     assert erased["isDone"] is True
+    await forgets_all(door.gateway)  # the answer names who was erased
     assert (await door.client.get("/people/pairing")).json()["items"] == []
     assert (await door.client.post("/people/fake:6/erase", json={"confirm": "fake:6"})).status_code == 404
 

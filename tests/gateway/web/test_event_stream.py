@@ -207,7 +207,7 @@ async def test_the_choices_of_an_answer_say_what_pressing_them_posts(log: FakeLo
     await page.leave()
 
 
-async def test_after_a_place_beyond_the_log_the_page_begins_anew_with_the_newest(
+async def test_after_a_place_beyond_the_log_the_page_begins_again_with_the_newest(
     log: FakeLog, channel: LocalChannel
 ) -> None:
     """A backup was put back."""

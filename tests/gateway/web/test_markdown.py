@@ -156,6 +156,7 @@ def test_cells_are_aligned_without_inline_styles() -> None:
         "[" * 60_000,
         "![[" * 20_000,
         "[a](" * 15_000,
+        "![r]" * 14_900 + "\n\n[r]: https://a",
         "*a_ " * 15_000,
         "**a" * 20_000,
         "> " * 30_000,

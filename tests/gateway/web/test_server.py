@@ -24,7 +24,10 @@ from tests.fake_sign_ins import FakeSignIns
 
 
 class FakePages:
-    """An adapter's web side: says who calls, streams for ever under `/stream`, and has much to say under `/large`."""
+    """An adapter's web side: says who calls.
+
+    It streams for ever under `/stream`, has much to say under `/large`, and works for a moment under `/work`.
+    """
 
     def __init__(self, path: str, access: Literal["operator", "public"]) -> None:
         self.http_path = path
@@ -33,6 +36,8 @@ class FakePages:
         self.streaming = asyncio.Event()
         self.stream_ended = asyncio.Event()
         self.given_up = asyncio.Event()
+        self.working = asyncio.Event()
+        self.work_ended = asyncio.Event()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -41,6 +46,10 @@ class FakePages:
         elif scope["path"].endswith("/large"):
             await PlainTextResponse("x" * 30_000_000)(scope, receive, send)
             self.given_up.set()
+        elif scope["path"].endswith("/work"):
+            self.working.set()
+            await asyncio.sleep(0.2)
+            self.work_ended.set()
         elif scope["path"].endswith("/broken"):
             raise RuntimeError("a defect")
         else:
@@ -280,6 +289,18 @@ async def test_open_streams_do_not_hold_up_the_stop(tmp_path: Path, monkeypatch:
             assert (await response.aread()) == b"first\n"
         with socket.create_server(("127.0.0.1", int(server.url.rsplit(":", 1)[1].strip("/")))):
             pass  # the port is free again
+
+
+async def test_the_stop_waits_for_the_work_of_a_client_that_has_left(tmp_path: Path) -> None:
+    pages = FakePages("/", "public")
+    async with serving(tmp_path, [pages]) as server:
+        assert server.url is not None
+        _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rsplit(":", 1)[1].strip("/")))
+        writer.write(b"POST /work HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n")
+        await asyncio.wait_for(pages.working.wait(), 60)
+        writer.transport.abort()
+        await asyncio.sleep(0.05)
+    assert pages.work_ended.is_set()
 
 
 async def test_it_leaves_the_signal_handlers_alone_and_logs_no_token(

@@ -1,4 +1,4 @@
-"""The Unix socket of a gateway: the owner needs no token there, and nobody else comes in."""
+"""The Unix socket of a gateway: the owner needs no token there, and no other user gets an answer."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import structlog
 from markupsafe import Markup
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -142,7 +142,7 @@ class ChatConversation:
         self._sessions = context.services.sessions
 
     async def begin(self, request: Request) -> Response:
-        """Say something to whoever is to answer, or go on with what there is."""
+        """Choose who answers and begin a conversation, or go on with one."""
         recent, rest = await self._recent()
         return await self._page(
             request,
@@ -199,9 +199,9 @@ class ChatConversation:
         return await self._sessions.find(self._context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
 
     async def events(self, request: Request) -> Response:
-        """What comes behind `Last-Event-ID`; a page that comes again goes on where it was."""
+        """What comes behind `Last-Event-ID`; a page that comes again goes on where it was. Without it, the newest."""
         last = request.headers.get("last-event-id", "")
-        after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else 0
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
         try:
             found = await self._service.events(
                 self._context.caller, request.path_params["session"], after=after, last=ROWS
@@ -314,8 +314,10 @@ class Saying:
             return _refused(400, _said_of(error))
         except EthosError as error:  # it may be taken in a while
             return _refused(503, f"The message could not be kept now: {error}")
+        except ClientDisconnect:  # there is no reader any more, and the page keeps the message
+            raise
         except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear that it has to keep the message)
-            _log.error("message_not_kept", exc_info=error)
+            _log.error("message not kept", exc_info=error)
             return _refused(503, "The message could not be kept now; the gateway's log says why.")
         return JSONResponse({"id": sent.message, "session": sent.session}, 202)
 

@@ -6,7 +6,7 @@ import asyncio
 import html
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.app.gateway import Gateway
 from gateway.errors import StoreUnavailable
@@ -189,6 +190,26 @@ async def test_a_choice_is_said_by_a_form_whatever_is_in_the_box(browser: Browse
     assert "half a thought" not in page
 
 
+@pytest.mark.parametrize(
+    ("path", "content_type"), [("messages", JSON["content-type"]), ("send", "application/x-www-form-urlencoded")]
+)
+async def test_a_message_that_breaks_off_is_no_fault_in_the_log(browser: Browser, path: str, content_type: str) -> None:
+    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.client.cookies.jar)
+    url, origin = browser.client.base_url, browser.client.headers["origin"]
+    head = (
+        f"POST /dashboard/chat/{path} HTTP/1.1\r\nhost: {url.netloc.decode()}\r\norigin: {origin}\r\n"
+        f"cookie: {cookies}\r\ncontent-type: {content_type}\r\ncontent-length: 100\r\n\r\n{{"
+    )
+    with capture_logs() as logs:
+        _, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(head.encode())
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        await asyncio.sleep(0.2)
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
+    assert await browser.said() == 0
+
+
 async def test_without_the_operator_nothing_is_answered(browser: Browser) -> None:
     session = await browser.answered("hello")
     browser.client.cookies.clear()
@@ -245,18 +266,33 @@ async def test_a_conversation_that_is_none_has_no_page_and_no_stream(browser: Br
         assert (await browser.client.get(f"/dashboard/chat/{name}/events")).status_code == 404
 
 
+async def test_a_page_without_a_place_hears_the_newest_only(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose stream breaks off right after a `reset`."""
+    session = await browser.answered("one")
+    await browser.answered("two", session=session)
+    monkeypatch.setattr("gateway.web.dashboard.pages.chat.ROWS", 2)
+    heard = await _heard(browser, session)
+    assert heard[0][1]["html"].count("two") == 1
+    assert [data["author"] for _, data in heard] == ["person", "agent"]
+
+
 async def test_a_page_goes_on_where_it_was_and_hears_nothing_twice(browser: Browser) -> None:
     session = await browser.answered("one")
     page = await browser.page(f"/{session}")
     last = re.search(r'data-after="(\d+)"', page)
     assert last is not None
     await browser.answered("two", session=session)
-    heard: list[tuple[str, str]] = []
+    heard = await _heard(browser, session, {"last-event-id": last[1]})
+    assert [(name, data["author"]) for name, data in heard] == [("message", "person"), ("message", "agent")]
+
+
+async def _heard(
+    browser: Browser, session: str, headers: Mapping[str, str] | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """The events before `live`, and their data."""
+    heard: list[tuple[str, dict[str, str]]] = []
     address = f"/dashboard/chat/{session}/events"
-    async with (
-        browser.client.stream("GET", address, headers={"last-event-id": last[1]}) as response,
-        asyncio.timeout(60),
-    ):
+    async with browser.client.stream("GET", address, headers=headers) as response, asyncio.timeout(60):
         name = ""
         async for line in response.aiter_lines():
             field, _, value = line.partition(": ")
@@ -264,5 +300,5 @@ async def test_a_page_goes_on_where_it_was_and_hears_nothing_twice(browser: Brow
             if field == "data" and name == "live":
                 break
             if field == "data":
-                heard.append((name, json.loads(value)["author"]))
-    assert heard == [("message", "person"), ("message", "agent")]
+                heard.append((name, json.loads(value)))
+    return heard
