@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from gateway.errors import ConfigError, UnsafePath
+from gateway.errors import ConfigError, FileError, UnsafePath
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.files.locks import refuse_network_file_system
 
@@ -31,6 +31,7 @@ _BELOW = ("users", "personalities", "channels", "chat", "run", "secrets")
 _FILES = ("config.yaml", "web-token", ".env", "gateway.log", ".gateway.lock")
 _DATABASES = ("ethos.sqlite", "traces.")
 _SHOWN = 5
+_ELSEWHERE = "Change that, or choose another data directory with ETHOS_HOME."
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
@@ -51,13 +52,18 @@ def prepare_home(home: Path) -> None:
 
     Raises:
         UnsafePath: it lies on a file system that cannot lock, is another user's, or is open and full of other things.
-        FileError: it cannot be made.
+        FileError: it cannot be made, or this user may not write into it.
         OSError: it cannot be looked at.
     """
     if home.is_dir():
         close_to_others(home)
-    for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
-        make_private_directory(directory)
+    try:
+        for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
+            make_private_directory(directory)
+    except FileError as error:
+        raise FileError(f"{error}. {_ELSEWHERE}") from error
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise FileError(f"this user may not write into {home}. {_ELSEWHERE}")
     refuse_network_file_system(home)
 
 

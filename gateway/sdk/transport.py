@@ -101,7 +101,7 @@ class AsyncTransport:
         arguments = dict(_arguments(request))
         if request.upload is not None:
             arguments["content"] = read_in_thread(request.upload)
-        with _translated_errors(request.url):
+        with _translated_errors(request):
             async with self._client(request).stream(**arguments) as response:
                 answer = Response(status=response.status_code, headers=response.headers, body=b"")
                 if request.download is None or not response.is_success:
@@ -116,7 +116,7 @@ class AsyncTransport:
         """Open a stream; see `Transport`."""
         import httpx_sse  # noqa: PLC0415 (see above)
 
-        with _translated_errors(request.url):
+        with _translated_errors(request):
             async with self._client(request).stream(**_arguments(request)) as response:
                 body = b"" if response.status_code == 200 else await response.aread()
                 answer = Response(status=response.status_code, headers=response.headers, body=body)
@@ -159,7 +159,7 @@ class SyncTransport:
         arguments = dict(_arguments(request))
         if request.upload is not None:
             arguments["content"] = _read(request.upload)
-        with _translated_errors(request.url), self._client(request).stream(**arguments) as response:
+        with _translated_errors(request), self._client(request).stream(**arguments) as response:
             answer = Response(status=response.status_code, headers=response.headers, body=b"")
             if request.download is None or not response.is_success:
                 return replace(answer, body=response.read())
@@ -173,7 +173,7 @@ class SyncTransport:
         """Open a stream; see `Transport`."""
         import httpx_sse  # noqa: PLC0415 (see above)
 
-        with _translated_errors(request.url), self._client(request).stream(**_arguments(request)) as response:
+        with _translated_errors(request), self._client(request).stream(**_arguments(request)) as response:
             body = b"" if response.status_code == 200 else response.read()
             answer = Response(status=response.status_code, headers=response.headers, body=body)
             yield EventSource(answer, _as_async(httpx_sse.EventSource(response).iter_sse()))
@@ -254,8 +254,8 @@ def _is_loopback(url: str) -> bool:
 
 
 @contextmanager
-def _translated_errors(url: str) -> Iterator[None]:
-    """Turn httpx's errors into ours."""
+def _translated_errors(request: HttpRequest) -> Iterator[None]:
+    """Turn httpx's errors into ours, which name the socket or the address."""
     import httpx  # noqa: PLC0415 (see above)
     import httpx_sse  # noqa: PLC0415 (see above)
 
@@ -263,14 +263,14 @@ def _translated_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (httpx_sse.SSEError, httpx.DecodingError) as error:
-        raise APIResponseValidationError(f"{_origin(url)} does not answer as Ethos Gateway does: {error}") from error
+        raise APIResponseValidationError(f"{_place(request)} does not answer as Ethos Gateway does: {error}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         what = str(error) or type(error).__name__
         arrived = not isinstance(error, (*unsent, httpx.InvalidURL))
         kind = APITimeoutError if isinstance(error, httpx.TimeoutException) else APIConnectionError
-        raise kind(f"{_origin(url)} does not answer: {what}", may_have_arrived=arrived) from error
+        raise kind(f"{_place(request)} does not answer: {what}", may_have_arrived=arrived) from error
 
 
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
+def _place(request: HttpRequest) -> str:
+    parts = urlsplit(request.url)
+    return f"{parts.scheme}://{parts.netloc}" if request.socket is None else str(request.socket)

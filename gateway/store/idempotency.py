@@ -1,4 +1,4 @@
-"""The answers of writes that may be repeated, in SQLite."""
+"""The answers of writes that may be repeated, in SQLite; see `gateway.web.api.idempotency.RequestStore`."""
 
 from __future__ import annotations
 

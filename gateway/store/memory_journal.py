@@ -318,7 +318,7 @@ def _scope(row: sqlite3.Row) -> MemoryScope:
     )
 
 
-def _ask(row: sqlite3.Row) -> JournalRequest:
+def _request(row: sqlite3.Row) -> JournalRequest:
     return JournalRequest(
         scope=_scope(row),
         index=row["update_index"],
@@ -335,7 +335,7 @@ def _entry(row: sqlite3.Row) -> JournalEntry:
     has_delta = row["prefix_bytes"] is not None
     return JournalEntry(
         id=row["id"],
-        request=_ask(row),
+        request=_request(row),
         outcome=row["outcome"],
         position=row["position"],
         written_at=datetime.fromisoformat(row["written_at"]) if row["written_at"] else None,

@@ -1,4 +1,4 @@
-"""Vectors of traces: float16, stored with their content, and the search for those close to a question's.
+"""Vectors of traces: float16, stored with their content; vectors of questions, and the search for what is close to one.
 
 The only module that needs numpy, which comes with the extra `embeddings`; imported when embeddings are configured.
 """
@@ -44,7 +44,6 @@ _VECTORS = """
     WHERE number IN (SELECT value FROM json_each(?)) AND +owner IN ({owners}) AND +embedding_model = ?
         AND length(embedding) = ? AND deleted_at IS NULL
 """
-
 
 QUERY_CHARS = 2_000
 PAUSE_S = 30.0

@@ -1,4 +1,5 @@
--- The database of the gateway. Until the first release a new column is added here, later by a file of its own. Times are milliseconds since 1970; JSON holds only what no query looks at.
+-- The database of the gateway. Until the first release a new column is added here, later by a file of its own.
+-- Times are milliseconds since 1970; JSON holds only what no query looks at.
 
 -- ---- queues ---------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,13 +29,17 @@ from ethos import (
 )
 from gateway.errors import EthosError
 from gateway.sdk.request_sender import _event_of
-from gateway.sdk.transport import _translated_errors
+from gateway.sdk.transport import HttpRequest, _translated_errors
 
 from .servers import Reply, scripted
 
 USAGE = Reply(200, {"since": "2026-11-01", "timeZone": "UTC", "rows": []})
 SENT = Reply(202, {"session": "s_1", "message": "m1", "sequence": 0})
 CUT = Reply()
+
+
+def a_request(url: str, socket: Path | None = None) -> HttpRequest:
+    return HttpRequest(method="GET", url=url, headers={}, content=None, timeout_s=1.0, socket=socket)
 
 
 def problem(status: int, kind: str, **more: Any) -> Reply:
@@ -182,10 +187,18 @@ def test_every_error_of_the_http_library_becomes_one_of_ours(kind: type[Exceptio
         arguments["response"] = httpx.Response(500, request=request)
     error = kind("why") if not issubclass(kind, httpx.HTTPStatusError) else kind("why", **arguments)
     with (
-        pytest.raises((APIConnectionError, APIResponseValidationError), match=r"gateway\.test"),
-        _translated_errors("http://gateway.test/x?secret"),
+        pytest.raises((APIConnectionError, APIResponseValidationError), match=r"http://gateway\.test does not"),
+        _translated_errors(a_request("http://gateway.test/x?secret")),
     ):
         raise error
+
+
+def test_an_error_on_a_unix_socket_names_the_socket() -> None:
+    with (
+        pytest.raises(APIConnectionError, match=r"^/home/ada/\.ethos/run/gateway\.sock does not answer: why$"),
+        _translated_errors(a_request("http://localhost/api/v1/x", Path("/home/ada/.ethos/run/gateway.sock"))),
+    ):
+        raise httpx.ReadTimeout("why")
 
 
 def test_a_sign_of_life_behind_a_message_is_no_message() -> None:

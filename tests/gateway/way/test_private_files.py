@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.errors import UnsafePath
+from gateway.errors import FileError, UnsafePath
 from gateway.files.home import close_to_others, prepare_home
 from gateway.sdk.models.chat import SendMessage
 from gateway.services.caller import operator
@@ -120,6 +120,18 @@ def test_another_users_directory_is_refused(tmp_path: Path, monkeypatch: pytest.
     prepare_home(tmp_path / "home")
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     with pytest.raises(UnsafePath, match="run ethos as its owner"):
+        prepare_home(tmp_path / "home")
+
+
+def test_a_directory_that_cannot_be_made_or_written_is_refused_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match=r"home could not be made: Not a directory\. .*ETHOS_HOME"):
+        prepare_home(tmp_path / "file" / "home")
+    prepare_home(tmp_path / "home")
+    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
+    with pytest.raises(FileError, match=r"may not write into .*home\. .*ETHOS_HOME"):
         prepare_home(tmp_path / "home")
 
 
