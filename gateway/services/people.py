@@ -147,16 +147,16 @@ class PeopleService:
             NotAllowed: the caller may not let people in.
         """
         caller.require("let people in")
-        accounts = await self._accounts(wanted, rank)
+        accounts = await self._accounts(caller, wanted, rank)
         if caller.chat is not None and caller.user_id == await self._user_of(accounts):
             raise Refused("that is you; another owner can do it, or `ethos people revoke` on the machine")
         if rank != "owner":
             await self.refuse_without_owner(accounts)
         return SetRank(accounts=accounts, rank=rank, via=caller.via, at=datetime.now(UTC))
 
-    async def _accounts(self, wanted: str, rank: Rank) -> tuple[str, ...]:
+    async def _accounts(self, caller: Caller, wanted: str, rank: Rank) -> tuple[str, ...]:
         try:
-            user_id = self.survivor(await self._naming.user(wanted))
+            user_id = self.survivor(await self._naming.user(caller, wanted))
         except NotNamed:
             if rank == "revoked" and ":" in wanted:
                 return (wanted,)
