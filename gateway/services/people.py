@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -56,7 +57,9 @@ class PeopleService:
         admission: Admission,
         channels: Channels,
         operators: Operators,
+        leaving: Callable[[Collection[str]], Awaitable[Collection[str]]],
     ) -> None:
+        """`leaving` gives those of some accounts whose erasure is decided and not done."""
         self._identities = identities
         self._naming = naming
         self._store = store
@@ -65,6 +68,7 @@ class PeopleService:
         self._admission = admission
         self._channels = channels
         self._operators = operators
+        self._leaving = leaving
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +125,7 @@ class PeopleService:
     async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
         caller.refuse_others(None)
         user_id = await self._find_or_make(caller, wanted)
-        async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
+        async with self.deciding:
             await self._store.change(await self.rank_change(caller, user_id, rank))
             self._changed()
         return await self._person(user_id)
@@ -185,6 +189,11 @@ class PeopleService:
         if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
+    @property
+    def deciding(self) -> asyncio.Lock:
+        """Held while it is decided who leaves: two owners who leave at once must not leave none."""
+        return self._admission.pairing.lock
+
     async def refuse_to_erase(self, user_id: str) -> None:
         """Refuse to erase an owner without whom there would be none; the operator is one again at the next message.
 
@@ -199,9 +208,10 @@ class PeopleService:
         """Whether no other person could let people in by a chat. The operator can, once they have talked on any."""
         ranks = (await self._admission.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        if not owners or not owners <= set(accounts):
+        if owners.isdisjoint(accounts):
             return False
-        return await self._operators.in_use(self._identities) <= set(accounts)
+        others = (owners | await self._operators.in_use(self._identities)) - set(accounts)
+        return others <= set(await self._leaving(others))
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 

@@ -96,8 +96,9 @@ class PersonalService:
         """
         if caller.chat is None or caller.user_id != user_id:
             caller.refuse_others(None)
-        await self._people.refuse_to_erase(user_id)
-        return await self._privacy.schedule_erasure(user_id, farewell_id)
+        async with self._people.deciding:
+            await self._people.refuse_to_erase(user_id)
+            return await self._privacy.schedule_erasure(user_id, farewell_id)
 
     async def erasure(self, caller: Caller, erasure: str) -> wire.ErasureState:
         """How far an erasure is; waits for its end, though not for long.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -155,6 +155,10 @@ class PrivacyWorker:
     async def copies(self) -> Sequence[str]:
         """The names of the copies of the data of all people, which an erasure deletes."""
         return [path.name for path in await asyncio.to_thread(copies_in, self._home)]
+
+    async def leaving(self, accounts: Collection[str]) -> Collection[str]:
+        """Those of some accounts whose erasure is decided and not done."""
+        return {account for each in await self.eraser().due() for account in each.names(accounts)}
 
     async def is_decided(self, erasure_id: str) -> bool:
         """Whether there is such an erasure, done or not."""
