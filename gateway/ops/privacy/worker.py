@@ -107,9 +107,10 @@ class PrivacyWorker:
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
-    def deliverable(self, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
-        """An export as it can be handed over in a conversation."""
+    async def deliverable(self, user_id: str, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
+        """A person's export as it can be handed over in a conversation."""
         path = self._home / name
+        is_operator = not self._operators.accounts().isdisjoint(await self.accounts_of(user_id))
         adapter = self._channels.if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
         attachment = Attachment(media_type="application/zip", filename=path.name, size_bytes=size_bytes, ref=str(path))
@@ -117,7 +118,7 @@ class PrivacyWorker:
             attachment=attachment if size_bytes <= most_bytes else None,
             place=name,
             size_bytes=size_bytes,
-            path=path if adapter and adapter.kind not in self._operators.kinds_of_others() else None,
+            path=path if is_operator and adapter and adapter.kind not in self._operators.kinds_of_others() else None,
         )
 
     async def write_export(self, user_id: str) -> tuple[str, int]:
@@ -169,10 +170,10 @@ class PrivacyWorker:
         return await self._store.database.read(partial(is_known, key=account, kinds=self._channels.kinds))
 
     async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
-        """Whether an erasure is done; waits so long at the most until `run` has done it.
+        """Whether an erasure is done; waits so long at the most until `run` has done it, or does it where none runs.
 
         Raises:
-            EthosError: nothing runs here, and so it was begun here; the next start does what is left of it.
+            EthosError: it could not be done here; the next start does what is left of it.
         """
         if not self._is_running:
             await self._finish(erasure_id)
