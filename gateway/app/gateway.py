@@ -272,7 +272,6 @@ def sources_of(gateway: Gateway, api: Api) -> Sources:
         services=api.services,
         config=gateway.live,
         home=gateway.home,
-        reload=gateway.reloading.reload,
         naming=api.services.naming,
         personalities=gateway.personalities,
     )

@@ -162,6 +162,13 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="system.py:System.usage",
         command="usage",
     ),
+    "reload the configuration": Operation(
+        decides="system.reload",
+        route="system.py:reload",
+        page="settings.py:SettingsPage.reload",
+        sdk="system.py:System.reload",
+        command="reload",
+    ),
     "show a person": Operation(
         decides="people.show",
         chat="__init__.py:Commands._whoami",
