@@ -192,7 +192,7 @@ class PeopleService:
 
     @property
     def deciding(self) -> asyncio.Lock:
-        """Held while it is decided who leaves: two owners who leave at once must not leave none."""
+        """Held over a check of access and what it allows: two owners who leave at once must not leave none."""
         return self._admission.pairing.lock
 
     async def refuse_to_erase(self, user_id: str) -> None:
@@ -237,7 +237,7 @@ class PeopleService:
         second = await self.find(caller, other)
         users = [await self._linking.user(user_id) for user_id in (first, second)]
         parties = tuple([await self._linking.whereabouts(user) for user in users])
-        async with self.deciding:  # nobody's access is revoked between the two
+        async with self.deciding:
             await self._refuse_to_bar({each: await self._keys(each) for each in (first, second)})
             link = await self._linking.decide(
                 first, second, parties, by="operator", request_id=None, is_one_kept=is_one_kept

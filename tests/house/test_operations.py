@@ -1,4 +1,4 @@
-"""Each operation is stated once, in a service; whoever offers it to people or programs only asks that service.
+"""Each operation is stated once, in a service; the surfaces that offer it to people or programs only ask that service.
 
 The table names, for each operation, the method that decides it and the functions that offer it. What this file reads is
 the code: where a function neither reaches the method nor stays away from what lies below the services, a test fails.
