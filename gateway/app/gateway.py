@@ -114,10 +114,11 @@ class Gateway(Composition):
             database = self.home / DATABASE_NAME
             if makes and not database.exists():
                 await asyncio.to_thread(prepare_home, self.home)
-            if makes or database.exists():
+            is_kept = makes or database.exists()
+            if is_kept:
                 stack.callback((await take(self.home)).release)
-                refuse_half_placed(self.home)
-            else:
+            refuse_half_placed(self.home)  # in the middle of a restore there may be no database
+            if not is_kept:
                 database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
             await self._open(stack, database)
             await self.memory.replay()
@@ -271,7 +272,6 @@ def sources_of(gateway: Gateway, api: Api) -> Sources:
         services=api.services,
         config=gateway.live,
         home=gateway.home,
-        reload=gateway.reloading.reload,
         naming=api.services.naming,
         personalities=gateway.personalities,
     )

@@ -88,4 +88,5 @@ def _people_service(gateway: Composition, naming: Naming) -> PeopleService:
         admission=gateway.admission,
         channels=gateway.channels,
         operators=gateway.operators,
+        leaving=gateway.privacy.leaving,
     )

@@ -28,7 +28,7 @@ from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marke
 CONFIG_NAME = "config.yaml"
 
 _CORE_KEYS = frozenset(ChannelConfig.model_fields) - {"settings"}
-_BUILT_IN = frozenset({"cli", "web"})
+_BUILT_IN = ("cli", "web")
 _OFF = frozenset({"false", "no", "off", "n", "f", "0"})  # what pydantic reads as false
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 

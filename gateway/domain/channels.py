@@ -47,7 +47,7 @@ class Channels:
     """By their names. `supervisor.Supervisor` connects those of the configuration; the local one is always up."""
 
     def __init__(self, local: ChannelAdapter | None = None, *, kinds: Callable[[], Mapping[str, str]] = dict) -> None:
-        """There is none yet but the local one; `kinds` gives those of channels that have no adapter here, by name."""
+        """At first only the local one is known; `kinds` gives those of channels that have no adapter here, by name."""
         self._local = local
         self._kinds = kinds
         self._status: dict[str, ChannelStatus] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import secrets
@@ -93,11 +94,9 @@ class ChatService:
     async def stop(self, caller: Caller, which: wire.StopAnswer, *, seed: str | None = None) -> wire.AcceptedMessage:
         """End the answer that is being written; raises as `send`."""
         digest = hashlib.sha256(f"stop {caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
-        place = await self._place(caller, which.session, which.conversation)
+        place, session = await self._place(caller, which.session, which.conversation)
         said = self._said(place, await self._sender(caller), "/stop", digest[:32], ())
-        if which.session is None:
-            return await self._sent(await self._named(said, None, digest), said)
-        return await self._sent((await self._own(caller, which.session))[0], said)
+        return await self._sent(session or await self._named(said, None, digest), said)
 
     async def events(
         self,
@@ -119,12 +118,12 @@ class ChatService:
             NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
         """
-        place = await self._place(caller, session_id, conversation)
+        place, _ = await self._place(caller, session_id, conversation)
         return ConversationStream(self._log, place, after=after, last=last).events(self._local_channel)
 
     async def commands(self) -> list[wire.Command]:
         """What a message may begin with, after a `/`."""
-        personalities = tuple(one.id for one in self._personalities.list())
+        personalities = tuple(one.id for one in await asyncio.to_thread(self._personalities.list))
         return [
             wire.Command(
                 name=one.name,
@@ -150,13 +149,17 @@ class ChatService:
             cursor = await self._log.cursor_of(session.conversation, said.id)
         return wire.AcceptedMessage(session=session.id, message=said.id, sequence=0 if cursor is None else cursor - 1)
 
-    async def _place(self, caller: Caller, session_id: str | None, conversation: str | None) -> ConversationRef:
+    async def _place(
+        self, caller: Caller, session_id: str | None, conversation: str | None
+    ) -> tuple[ConversationRef, Session | None]:
+        """The conversation that is meant, and the session where that was named."""
         _refuse_both(session_id, conversation)
         if conversation is not None:
-            return named_place(_account(caller), conversation)
+            return named_place(_account(caller), conversation), None
         if session_id is None:
             raise Malformed("name a session or a conversation")
-        return (await self._own(caller, session_id))[0].conversation
+        session, _ = await self._own(caller, session_id)
+        return session.conversation, session
 
     async def _begun(self, sender: Sender, personality_id: str | None, digest: str) -> Session:
         place = ConversationRef(channel=CHANNEL, conversation=digest[32:48])

@@ -39,7 +39,7 @@ class KeyService:
         if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
             raise Refused(f"a key needs a name of 1 to {MAX_NAME_CHARS} characters that can be printed")
         wanted = permissions_of(scopes)
-        user_id = None if user is None else await self._naming.user(user, caller)
+        user_id = None if user is None else await self._naming.user(caller, user)
         if user_id is not None and wanted - OF_A_PERSON:
             given = ", ".join(scope for scope in PERMISSIONS if scope in OF_A_PERSON)
             barred = ", ".join(sorted(wanted - OF_A_PERSON))

@@ -34,23 +34,15 @@ class Naming:
 
     Args:
         home: the data directory.
-        option: how a user is named where the question comes from, for the errors.
     """
 
     def __init__(
-        self,
-        home: Path,
-        identities: IdentityMap,
-        personalities: Personalities,
-        *,
-        config: LiveConfig,
-        option: str = "`user`",
+        self, home: Path, identities: IdentityMap, personalities: Personalities, *, config: LiveConfig
     ) -> None:
         self._home = home
         self.identities = identities
         self._personalities = personalities
         self._config = config
-        self._option = option
 
     async def labels(self) -> dict[str, str]:
         """A name for each user, for people; empty where the map cannot be read."""
@@ -58,7 +50,7 @@ class Naming:
             return {user.id: user.accounts[0].label for user in await self.identities.users()}
         return {}
 
-    async def user(self, wanted: str, caller: Caller | None = None) -> str:
+    async def user(self, caller: Caller, wanted: str) -> str:
         """The id of a user that was named by it, or by an account; `caller` is who reads the error.
 
         Raises:
@@ -83,13 +75,13 @@ class Naming:
             NotAllowed: it is not for them.
         """
         if caller.user_id is None:
-            return None if wanted is None else await self.user(wanted, caller)
+            return None if wanted is None else await self.user(caller, wanted)
         if wanted not in (None, caller.user_id):
             accounts = await self.identities.accounts_of(caller.user_id)
             caller.refuse_others(caller.user_id if wanted in (account.key for account in accounts) else wanted)
         return caller.user_id
 
-    async def only_user(self, caller: Caller | None = None) -> str | None:
+    async def only_user(self, caller: Caller) -> str | None:
         """The id of the only user, None where there is none yet; `caller` is who reads the error.
 
         Raises:
@@ -97,18 +89,16 @@ class Naming:
         """
         users = await self.identities.users()
         if len(users) > 1:
-            option = self._option_of(caller)
+            option = "--user" if caller.is_at_machine else "`user`"
             raise Ambiguous(f"there are {len(users)} users; say which with {option}{self._listed(users, caller)}")
         return users[0].id if users else None
 
-    def _option_of(self, caller: Caller | None) -> str:
-        return "--user" if caller is not None and caller.is_at_machine else self._option
-
-    def _listed(self, users: Sequence[User], caller: Caller | None) -> str:
-        """Where to find the users; for a person at the command line the first few themselves."""
+    @staticmethod
+    def _listed(users: Sequence[User], caller: Caller) -> str:
+        """Where to find the users; for the operator at the command line the first few themselves."""
         if not users:
             return "; there are no users yet"
-        if not self._option_of(caller).startswith("--"):
+        if not caller.is_at_machine:
             return "; `people` lists all"
         lines = [f"  {user.id}  {', '.join(one.key for one in user.accounts)}" for user in users[:_MOST_LISTED]]
         more = [f"  and {len(users) - _MOST_LISTED} more: `ethos people list`"] if len(users) > _MOST_LISTED else []

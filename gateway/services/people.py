@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -56,7 +57,9 @@ class PeopleService:
         admission: Admission,
         channels: Channels,
         operators: Operators,
+        leaving: Callable[[Collection[str]], Awaitable[Collection[str]]],
     ) -> None:
+        """`leaving` gives those of some accounts whose erasure is decided and not done."""
         self._identities = identities
         self._naming = naming
         self._store = store
@@ -65,6 +68,7 @@ class PeopleService:
         self._admission = admission
         self._channels = channels
         self._operators = operators
+        self._leaving = leaving
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -106,7 +110,7 @@ class PeopleService:
         """Say what a person may do, on every channel where they are let in.
 
         Args:
-            wanted: also an account that was let in and has not written since; it becomes a user.
+            wanted: also an account that was let in or revoked and has not written since; it becomes a user.
 
         Raises:
             Refused: it is the operator, or there would be no owner any more.
@@ -121,7 +125,7 @@ class PeopleService:
     async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
         caller.refuse_others(None)
         user_id = await self._find_or_make(caller, wanted)
-        async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
+        async with self.deciding:
             await self._store.change(await self.rank_change(caller, user_id, rank))
             self._changed()
         return await self._person(user_id)
@@ -130,7 +134,8 @@ class PeopleService:
         try:
             return await self.find(caller, wanted)
         except NotNamed:
-            if any(wanted == account for _, account in (await self._admission.people.book()).admitted):
+            book = await self._admission.people.book()
+            if wanted in book.ranks or any(wanted == account for _, account in book.admitted):
                 return await self._identities.resolve(wanted, "")
             raise
 
@@ -147,21 +152,21 @@ class PeopleService:
             NotAllowed: the caller may not let people in.
         """
         caller.require("let people in")
-        accounts = await self._accounts(wanted, rank)
+        accounts = await self._accounts(caller, wanted, rank)
         if caller.chat is not None and caller.user_id == await self._user_of(accounts):
             raise Refused("that is you; another owner can do it, or `ethos people revoke` on the machine")
         if rank != "owner":
             await self.refuse_without_owner(accounts)
         return SetRank(accounts=accounts, rank=rank, via=caller.via, at=datetime.now(UTC))
 
-    async def _accounts(self, wanted: str, rank: Rank) -> tuple[str, ...]:
+    async def _accounts(self, caller: Caller, wanted: str, rank: Rank) -> tuple[str, ...]:
         try:
-            user_id = self.survivor(await self._naming.user(wanted))
+            user_id = self.survivor(await self._naming.user(caller, wanted))
         except NotNamed:
             if rank == "revoked" and ":" in wanted:
                 return (wanted,)
             raise
-        accounts = tuple(account.key for account in await self._identities.accounts_of(user_id))
+        accounts = tuple(await self._keys(user_id))
         if not accounts:
             raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
         return accounts
@@ -171,7 +176,7 @@ class PeopleService:
 
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
-        accounts = [account.key for account in await self._identities.accounts_of(user_id)]
+        accounts = await self._keys(user_id)
         return self._given(accounts, await self._admission.people.book()) == "revoked"
 
     async def refuse_without_owner(self, accounts: Collection[str]) -> None:
@@ -185,13 +190,18 @@ class PeopleService:
         if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
+    @property
+    def deciding(self) -> asyncio.Lock:
+        """Held over a check of access and what it allows: two owners who leave at once must not leave none."""
+        return self._admission.pairing.lock
+
     async def refuse_to_erase(self, user_id: str) -> None:
         """Refuse to erase an owner without whom there would be none; the operator is one again at the next message.
 
         Raises:
             Refused: says what to do first.
         """
-        accounts = [account.key for account in await self._identities.accounts_of(user_id)]
+        accounts = await self._keys(user_id)
         if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
@@ -199,9 +209,10 @@ class PeopleService:
         """Whether no other person could let people in by a chat. The operator can, once they have talked on any."""
         ranks = (await self._admission.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        if not owners or not owners <= set(accounts):
+        if owners.isdisjoint(accounts):
             return False
-        return await self._operators.in_use(self._identities) <= set(accounts)
+        others = (owners | await self._operators.in_use(self._identities)) - set(accounts)
+        return others <= set(await self._leaving(others))
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -217,18 +228,20 @@ class PeopleService:
         first = await self.find(caller, one)
         known = {account.key for user in await self._identities.users() for account in user.accounts}
         if ":" in other and other not in known:
+            await self._refuse_to_bar({first: await self._keys(first), other: [other]})
             if not await self._is_added(other, first):
                 raise Refused(f"{other} has just become known; try again")
             await self._admission.reopen([other])
             self._changed()
             return wire.LinkResult(person=await self._person(first), link=None)
         second = await self.find(caller, other)
-        await self._refuse_to_bar(first, second)
         users = [await self._linking.user(user_id) for user_id in (first, second)]
         parties = tuple([await self._linking.whereabouts(user) for user in users])
-        link = await self._linking.decide(
-            first, second, parties, by="operator", request_id=None, is_one_kept=is_one_kept
-        )
+        async with self.deciding:
+            await self._refuse_to_bar({each: await self._keys(each) for each in (first, second)})
+            link = await self._linking.decide(
+                first, second, parties, by="operator", request_id=None, is_one_kept=is_one_kept
+            )
         link = await self._linking.finish(link)
         self._changed()
         return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
@@ -263,15 +276,19 @@ class PeopleService:
         except InvalidAccount as error:
             raise NotNamed(str(error)) from error
 
-    async def _refuse_to_bar(self, *user_ids: str) -> None:
+    async def _refuse_to_bar(self, accounts: Mapping[str, Sequence[str]]) -> None:
+        """Refuse a link of these, each with its accounts, where only some of them have no access."""
         ranks = (await self._admission.people.book()).ranks
-        accounts = [[one.key for one in await self._identities.accounts_of(each)] for each in user_ids]
-        barred = ["revoked" in ranks_of(keys, ranks) for keys in accounts]
-        if any(barred) and not all(barred):
-            who = user_ids[barred.index(True)]
+        barred = [who for who, keys in accounts.items() if "revoked" in ranks_of(keys, ranks)]
+        if barred and len(barred) < len(accounts):
+            who = barred[0]
             raise Refused(f"{who} has no access, and after the link neither would have it; give {who} a role first")
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _keys(self, user_id: str) -> Sequence[str]:
+        """The accounts of a user, each as `kind:id`."""
+        return [account.key for account in await self._identities.accounts_of(user_id)]
 
     def _given(self, accounts: Collection[str], book: AccessSnapshot) -> Rank | None:
         """What a person with these accounts was given by name."""
@@ -281,7 +298,7 @@ class PeopleService:
     async def role_of(self, user_id: str) -> Role:
         """The role of a user: the assigned one, else the highest that a channel gives; `guest` at least."""
         admission = self._admission
-        keys = [account.key for account in await self._identities.accounts_of(user_id)]
+        keys = await self._keys(user_id)
         given = admission.access.role_of(keys, await admission.people.book())
         if given is not None:
             return given

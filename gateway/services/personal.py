@@ -52,8 +52,9 @@ class PersonalService:
 
     async def export_to(self, caller: Caller, conversation: ConversationRef) -> Exported:
         """Everything about a person in a chat, for this conversation of theirs; raises as `export`."""
-        name, size_bytes = await self._written(caller, caller.user_id or "")
-        return self._privacy.deliverable(name, size_bytes, conversation)
+        user_id = caller.user_id or ""
+        name, size_bytes = await self._written(caller, user_id)
+        return await self._privacy.deliverable(user_id, name, size_bytes, conversation)
 
     async def _written(self, caller: Caller, wanted: str) -> tuple[str, int]:
         user_id = await self._people.find(caller, wanted)
@@ -96,8 +97,9 @@ class PersonalService:
         """
         if caller.chat is None or caller.user_id != user_id:
             caller.refuse_others(None)
-        await self._people.refuse_to_erase(user_id)
-        return await self._privacy.schedule_erasure(user_id, farewell_id)
+        async with self._people.deciding:
+            await self._people.refuse_to_erase(user_id)
+            return await self._privacy.schedule_erasure(user_id, farewell_id)
 
     async def erasure(self, caller: Caller, erasure: str) -> wire.ErasureState:
         """How far an erasure is; waits for its end, though not for long.

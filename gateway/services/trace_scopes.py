@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.config import LiveConfig
 from gateway.domain.roles import may
-from gateway.domain.sessions import LOCAL, SessionStore
+from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT, SessionStore
 from gateway.people.linking.links import LinkStore
 from gateway.sdk.models.traces import AddTrace
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotFound, NotNamed
@@ -15,9 +15,6 @@ from gateway.store.persons import session_ids
 from gateway.traces.trace import PERSONAL, Viewer
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
 from gateway.traces.turn_facts import viewer_of
-
-OPERATOR = "operator"
-"""The operator's account on the gateway's own channel."""
 
 
 class TraceScopes:
@@ -78,7 +75,7 @@ class TraceScopes:
         """
         user_id = await self._naming.user_for(caller, wanted.user)
         if user_id is None and wanted.scope in PERSONAL:
-            user_id = await self._naming.only_user()
+            user_id = await self._naming.only_user(caller)
             if user_id is None:
                 raise NotNamed("there are no users yet who could own it; the first person who writes becomes one")
         if wanted.scope == "thread":
@@ -109,7 +106,8 @@ class TraceScopes:
         """The operator as a new user, who owns what the command line imports before there is anybody; else None."""
         if user is not None or not caller.is_at_machine or await self._naming.identities.users():
             return None
-        return await self._naming.identities.ensure_joined([(f"{LOCAL}:{OPERATOR}", "Operator")], via="operator")
+        operator = [(f"{LOCAL}:{OPERATOR_ACCOUNT}", "Operator")]
+        return await self._naming.identities.ensure_joined(operator, via="operator")
 
     async def bounds(self, caller: Caller, user: str | None, *, is_dry_run: bool = False) -> Bounds:
         """Whose traces leave, and whose those become that come.
@@ -120,17 +118,17 @@ class TraceScopes:
         """
         user_id = await self._naming.user_for(caller, user)
         if user_id is None:
-            fallback = await self._only_person()
+            fallback = await self._only_person(caller)
             if fallback is None and is_dry_run and caller.is_at_machine and not await self._naming.identities.users():
-                fallback = await self.person(OPERATOR)  # who would be made
+                fallback = await self.person(OPERATOR_ACCOUNT)  # for the user who would be made
             return Everything(fallback=fallback)
         viewer = await self.viewer(caller) if caller.user_id is not None else await self.person(user_id)
         return OfPerson(viewer, frozenset(viewer.sessions))
 
-    async def _only_person(self) -> Viewer | None:
+    async def _only_person(self, caller: Caller) -> Viewer | None:
         """Whose traces become that do not say whose they are."""
         try:
-            user_id = await self._naming.only_user()
+            user_id = await self._naming.only_user(caller)
         except Ambiguous:
             return None
         return None if user_id is None else await self.person(user_id)

@@ -15,7 +15,7 @@ from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStores:
-    """Opens it.
+    """Opens the trace memory.
 
     Attributes:
         home: the data directory.
@@ -42,13 +42,10 @@ class TraceStores:
         if self.own is not None:
             yield self.own
             return
-        path = self.home / TRACES_NAME
-        if new_in is not None and not path.exists():
-            path = new_in / TRACES_NAME
-        elif not path.exists():
+        directory = self.home if (self.home / TRACES_NAME).exists() else new_in
+        if directory is None or not caller.is_at_machine:
             raise TracesOff
-        if not caller.is_at_machine:
-            raise TracesOff
-        await asyncio.to_thread(make_private_directory, path.parent)
+        await asyncio.to_thread(make_private_directory, directory)
+        path = directory / TRACES_NAME
         async with await asyncio.to_thread(open_trace_store, path, person_ids=self.person_ids) as trace_store:
             yield trace_store

@@ -82,13 +82,15 @@ class TraceService:
         Args:
             user_id: whose facts the operator wants; None: everybody's. Other callers see their own only.
         """
-        scopes = self._scopes
+        if not caller.may("traces:read"):
+            return ()
         with contextlib.suppress(TracesOff):
             async with self._stores.opened(caller) as trace_store:
-                if caller.may("traces:read"):
-                    is_named = caller.user_id is None and user_id is not None
-                    viewer = await (scopes.person(user_id or "") if is_named else scopes.viewer(caller))
-                    return await origins(trace_store, viewer, words)
+                if caller.user_id is None and user_id is not None:
+                    viewer = await self._scopes.person(user_id)
+                else:
+                    viewer = await self._scopes.viewer(caller)
+                return await origins(trace_store, viewer, words)
         return ()
 
     async def recall(

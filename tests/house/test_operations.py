@@ -1,4 +1,4 @@
-"""Each operation is stated once, in a service; whoever offers it to people or programs only asks that service.
+"""Each operation is stated once, in a service; the surfaces that offer it to people or programs only ask that service.
 
 The table names, for each operation, the method that decides it and the functions that offer it. What this file reads is
 the code: where a function neither reaches the method nor stays away from what lies below the services, a test fails.
@@ -161,6 +161,13 @@ OPERATIONS: Mapping[str, Operation] = {
         route="system.py:usage",
         sdk="system.py:System.usage",
         command="usage",
+    ),
+    "reload the configuration": Operation(
+        decides="system.reload",
+        route="system.py:reload",
+        page="settings.py:SettingsPage.reload",
+        sdk="system.py:System.reload",
+        command="reload",
     ),
     "show a person": Operation(
         decides="people.show",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -107,9 +107,10 @@ class PrivacyWorker:
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
-    def deliverable(self, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
-        """An export as it can be handed over in a conversation."""
+    async def deliverable(self, user_id: str, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
+        """A person's export as it can be handed over in a conversation."""
         path = self._home / name
+        is_operator = not self._operators.accounts().isdisjoint(await self.accounts_of(user_id))
         adapter = self._channels.if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
         attachment = Attachment(media_type="application/zip", filename=path.name, size_bytes=size_bytes, ref=str(path))
@@ -117,7 +118,7 @@ class PrivacyWorker:
             attachment=attachment if size_bytes <= most_bytes else None,
             place=name,
             size_bytes=size_bytes,
-            path=path if adapter and adapter.kind not in self._operators.kinds_of_others() else None,
+            path=path if is_operator and adapter and adapter.kind not in self._operators.kinds_of_others() else None,
         )
 
     async def write_export(self, user_id: str) -> tuple[str, int]:
@@ -156,6 +157,10 @@ class PrivacyWorker:
         """The names of the copies of the data of all people, which an erasure deletes."""
         return [path.name for path in await asyncio.to_thread(copies_in, self._home)]
 
+    async def leaving(self, accounts: Collection[str]) -> Collection[str]:
+        """Those of some accounts whose erasure is decided and not done."""
+        return {account for each in await self.eraser().due() for account in each.names(accounts)}
+
     async def is_decided(self, erasure_id: str) -> bool:
         """Whether there is such an erasure, done or not."""
         return any(erasure_id == one.id for one in await asyncio.to_thread(Tombstones(self._home).read))
@@ -165,10 +170,10 @@ class PrivacyWorker:
         return await self._store.database.read(partial(is_known, key=account, kinds=self._channels.kinds))
 
     async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
-        """Whether an erasure is done; waits so long at the most until `run` has done it.
+        """Whether an erasure is done; waits so long at the most until `run` has done it, or does it where none runs.
 
         Raises:
-            EthosError: nothing runs here, and so it was begun here; the next start does what is left of it.
+            EthosError: it could not be done here; the next start does what is left of it.
         """
         if not self._is_running:
             await self._finish(erasure_id)

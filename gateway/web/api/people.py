@@ -80,7 +80,7 @@ async def approve(caller: Writer, services: WithServices, body: ApprovePairing) 
 
 @router.post("/pairing/refuse", responses=_NOT_WAITING, summary="Refuse a request for access", name="pairing.refuse")
 async def refuse(caller: Writer, services: WithServices, body: RefusePairing) -> PairingDecision:
-    """RefusePairing a stranger, who gets no other code for a week."""
+    """Refuse a stranger, who gets no other code for a week."""
     return await services.pairing.refuse(caller, body.who)
 
 

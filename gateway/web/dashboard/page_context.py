@@ -18,7 +18,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from gateway import __version__
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
-from gateway.sdk.models.system import Reloaded
 from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
@@ -52,13 +51,11 @@ class Sources:
         config: the configuration in force; a reload gives another.
         home: the data directory.
         naming: whom and what people name.
-        reload: takes a changed configuration over.
     """
 
     services: OperatorServices
     config: LiveConfig
     home: Path
-    reload: Callable[[], Awaitable[Reloaded]]
     naming: Naming
     personalities: Personalities
 

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.people.access_records import SetRank
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel
@@ -251,6 +253,19 @@ async def test_somebody_who_is_barred_bars_nobody_else_by_a_link(door: Door) -> 
     assert response.status_code == 409
     assert f"give {other['id']} a role first" in response.json()["detail"]
     assert (await door.person(one["id"]))["role"] == "owner"
+
+
+async def test_an_account_that_was_barred_before_it_wrote_bars_nobody_by_a_link_until_it_has_a_role(door: Door) -> None:
+    one = await door.let_in("1", "owner")
+    at = datetime.now(UTC)
+    await door.gateway.store.people.change(SetRank(accounts=("fake:9",), rank="revoked", via="test", at=at))
+    door.gateway.people.changed()
+    response = await door.client.post("/people/links", json={"one": one["id"], "other": "fake:9"})
+    assert (response.status_code, "give fake:9 a role first" in response.json()["detail"]) == (409, True)
+    assert (await door.person(one["id"]))["role"] == "owner"
+    assert (await door.client.put("/people/fake:9/role", json={"role": "member"})).status_code == 200
+    linked = await door.client.post("/people/links", json={"one": one["id"], "other": "fake:9"})
+    assert (linked.status_code, linked.json()["person"]["role"]) == (200, "owner")
 
 
 # ---- whom a key sees ------------------------------------------------------------------------------------------------

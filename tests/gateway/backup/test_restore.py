@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.config import Config
 from gateway.config.file import load_config
 from gateway.errors import BackupError, DataDirectoryLocked, SchemaTooNew
 from gateway.files.locks import hold
@@ -271,6 +272,14 @@ def test_a_file_that_is_no_backup_is_refused(tmp_path: Path, content: bytes) -> 
 
 
 # ---- killed ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_directory_in_the_middle_of_a_restore_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    """Its database may be the one that is being moved."""
+    (tmp_path / ".placing.json").write_text("{}")
+    with pytest.raises(BackupError, match="broken off in the middle"):
+        async with Gateway(tmp_path, Config()).at_rest():
+            pass
 
 
 @pytest.mark.slow

@@ -64,6 +64,10 @@ CASES = {
         "channels:\n  page: {kind: web, enabled: false}\n",
         [f"2:3: channels.page: {BUILT_IN}"],
     ),
+    "a kind that is a list": (
+        "channels:\n  desk:\n    kind: [cli]\n",
+        ["3:11: channels.desk.kind: a list is not text; expected text"],
+    ),
     "a channel with the name of the local one": (
         f"channels:\n  local: {{kind: {PIGEON}, ring: r, enabled: false}}\n",
         [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.errors import StoreUnavailable
-from gateway.services.caller import Caller, ChatTurn, NotAllowed
+from gateway.services.caller import Caller, ChatTurn, NotAllowed, Refused
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_memory_review import peopled, personality, says
 from tests.gateway.way.test_pairing import PAIRED, become_owner, code_in, owner_says, talker
@@ -22,6 +24,23 @@ async def test_the_last_owner_is_not_erased_in_a_chat_either(house: House) -> No
         assert not await gateway.privacy.eraser().due()
         await become_owner(gateway, channel, "101")
         assert "I am erasing everything about you now" in await owner_says(channel, f"/forget-me {code}")
+
+
+async def test_two_owners_who_are_erased_or_revoked_at_once_leave_one(house: House) -> None:
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        people, personal = gateway.services.people, gateway.services.personal
+        for user in ("101", "102", "103"):
+            await become_owner(gateway, channel, user)
+        users = [await gateway.identities.resolve(f"fake:{user}", "") for user in ("101", "102", "103")]
+        operator = Caller(name="test")
+        ends = await asyncio.gather(
+            personal.schedule_erasure(operator, users[0]),
+            personal.schedule_erasure(operator, users[1]),
+            people.revoke(operator, users[2]),
+            return_exceptions=True,
+        )
+        assert [str(end)[:22] for end in ends if isinstance(end, Refused)] == ["this is the last owner"]
+        assert sum(isinstance(end, BaseException) for end in ends) == 1
 
 
 async def test_no_owner_revokes_the_operator_in_a_chat(house: House) -> None:

@@ -125,3 +125,11 @@ async def test_the_operator_links_accounts_there_and_no_program_does(house: Hous
             assert caller is not None
             for text in ("/link", "/link ACDE-FGHJ", "/link yes", "/unlink"):
                 assert await answer(gateway, text, caller) == NOT_BY_PROGRAM, text
+
+
+async def test_only_the_operator_is_told_where_an_export_lies_on_the_machine(house: House) -> None:
+    async with house.served() as gateway:
+        ada = await make_owner(gateway, ADA)
+        told = [await answer(gateway, "/export", caller) for caller in (OPERATOR, Caller(name="key", user_id=ada))]
+        assert [str(house.home) in text for text in told] == [True, False]
+        assert "Ask the operator of this gateway for `exports/" in told[1]

@@ -78,7 +78,7 @@ class SettingsPage:
 
     async def reload(self, request: Request, form: Form) -> Response:  # noqa: ARG002 (it has no fields)
         """Take the file over as it is now."""
-        done = await self._context.sources.reload()
+        done = await self._context.services.system.reload(self._context.caller)
         back = f"{BASE}/settings"
         if done.problems:
             text = "Nothing was taken over: " + "; ".join(done.problems)
