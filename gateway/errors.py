@@ -27,6 +27,7 @@
     ├── InvalidAccount            an account is not `kind:id`; nobody can be known by it
     ├── BackupError               a backup cannot be made, read or put in place; nothing was changed
     ├── PersonalityError          no such personality, or its files are not valid
+    ├── MemoryUnavailable         a memory that lies elsewhere cannot be used now; try again
     └── MemoryError_
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
         ├── MemoryConflict        the document changed since it was read; carries both texts
@@ -201,6 +202,10 @@ class InvalidAccount(EthosError):
 
 class PersonalityError(EthosError):
     """There is no such personality, or its files are not valid."""
+
+
+class MemoryUnavailable(EthosError):
+    """A memory that lies elsewhere cannot be used now; the same call may succeed later."""
 
 
 class MemoryStoreError(EthosError):

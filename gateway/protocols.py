@@ -317,12 +317,13 @@ class MemoryDocument:
     """One store's text as it is.
 
     Attributes:
-        version: SHA-256 of the bytes, in hex; of nothing where there is no file.
-        modified_at: None where there is no file.
+        location: where people find it: a path, an address; no secret.
+        modified_at: None where there is no document.
+        version: SHA-256 of the bytes, in hex; of nothing where there is no document.
     """
 
     content: str
-    path: Path
+    location: str
     modified_at: datetime | None
     version: str
 

@@ -7,10 +7,11 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from gateway.errors import MemoryStoreError
 from gateway.memory import rules
-from gateway.memory.journal import EntryAction, EntryOutcome, JournalEntry, JournalRequest, MemoryJournal
+from gateway.memory.journal import EntryAction, EntryOutcome, JournalEntry, JournalRequest
 
 _PAGE = 200
 
@@ -50,10 +51,29 @@ class NoSuchEntry(MemoryStoreError):
     """There is no such entry in the history of this document, or its text is not known any more."""
 
 
+class HistorySource(Protocol):
+    """Where entries are read from."""
+
+    async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
+        """What was settled, newest first, of one document or of all.
+
+        Args:
+            document: the key, None for all.
+            limit: how many at most.
+            before: only entries at a lower position; without a document, only those after the entry of this id.
+        """
+
+    async def entry(self, entry_id: int) -> JournalEntry | None:
+        """One entry."""
+
+    async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
+        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
+
+
 class History:
     """Reads the journal."""
 
-    def __init__(self, journal: MemoryJournal) -> None:
+    def __init__(self, journal: HistorySource) -> None:
         self._journal = journal
 
     async def log(self, document: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:

@@ -133,7 +133,7 @@ class MarkdownFileMemoryProvider:
         place = self._place(scope, store)
         snapshot = await asyncio.to_thread(self._snapshot, place)
         if snapshot is None:
-            return MemoryDocument(content="", path=place.path, modified_at=None, version=HASH_OF_NOTHING)
+            return MemoryDocument(content="", location=str(place.path), modified_at=None, version=HASH_OF_NOTHING)
         return _document(place, snapshot.data, snapshot.signature)
 
     async def write(
@@ -162,6 +162,10 @@ class MarkdownFileMemoryProvider:
     async def restore(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
         """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
         await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="write")
+
+    async def take_edit(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
+        """Put in place what a person saved elsewhere, if the file still has that version; raises as `write` does."""
+        await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="edit")
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -409,5 +413,5 @@ async def _all(work: Sequence[Awaitable[T]]) -> list[T]:
 def _document(place: DocumentPlace, data: bytes, signature: Signature | None) -> MemoryDocument:
     modified_at = None if signature is None else datetime.fromtimestamp(signature.mtime_ns / 1e9, UTC)
     return MemoryDocument(
-        content=rules.show(data), path=place.path, modified_at=modified_at, version=rules.version(data)
+        content=rules.show(data), location=str(place.path), modified_at=modified_at, version=rules.version(data)
     )

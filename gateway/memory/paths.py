@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.errors import FileError, UnsafePath
+from gateway.errors import FileError, InvalidId, UnsafePath
 from gateway.files.atomic import check_id, follow
-from gateway.protocols import MemoryScope, MemoryStoreName
+from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
 
 LOCK_NAME = ".memory.lock"
 ARCHIVE_NAME = "memory-archive.md"
@@ -43,6 +44,28 @@ def document_key(scope: MemoryScope, store: MemoryStoreName) -> str | None:
             if scope.user_id is None:
                 return None
             return f"users/{scope.user_id}/personalities/{scope.personality_id}/MEMORY.md"
+
+
+def scope_of_key(key: str) -> tuple[MemoryScope, MemoryStoreName]:
+    """A scope that has the document of this key, and which of its two it is; on nobody's behalf."""
+    match key.split("/"):
+        case ["users", user, "USER.md"]:
+            return _scope(user_id=user), "user"
+        case ["users", user, "personalities", personality, "MEMORY.md"]:
+            return _scope(user_id=user, personality_id=personality, place="per-user"), "memory"
+        case ["personalities", personality, "MEMORY.md"]:
+            return _scope(personality_id=personality), "memory"
+        case ["MEMORY.md"]:
+            return _scope(place="global"), "memory"
+    raise InvalidId("document", key)
+
+
+def _scope(
+    *, user_id: str | None = None, personality_id: str = "assistant", place: MemoryPlace = "per-personality"
+) -> MemoryScope:
+    return MemoryScope(
+        personality_id=personality_id, user_id=user_id, session_id=None, turn_id=f"edit:{uuid.uuid4().hex}", place=place
+    )
 
 
 def check_ids(scope: MemoryScope) -> None:

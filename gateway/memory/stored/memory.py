@@ -1,0 +1,203 @@
+"""A memory whose documents are kept by a store that changes one document at a time, with its history beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
+
+from gateway.errors import InvalidId, MemoryConflict
+from gateway.memory import rules
+from gateway.memory.draft import PendingChange, draft
+from gateway.memory.history import History, HistoryEntry, HistorySource, NoSuchEntry, difference
+from gateway.memory.journal import EntryAction, EntryOutcome, JournalRequest, Key, requests_of
+from gateway.memory.markdown import MAX_FILE_BYTES, STORES
+from gateway.memory.paths import check_ids, document_key
+from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
+from gateway.protocols import (
+    MemoryContext,
+    MemoryDocument,
+    MemoryScope,
+    MemoryStoreName,
+    MemoryUpdate,
+    SyncReport,
+)
+
+Work = Callable[[StoredDocument, Mapping[Key, EntryOutcome]], Commit]
+
+
+class DocumentStore(HistorySource, Protocol):
+    """Where documents and their history are kept, by key: `users/<user id>/USER.md` and the like.
+
+    Every method raises `MemoryUnavailable` when the store cannot be used now; then nothing was changed, or all of it.
+    """
+
+    def location(self, key: str) -> str:
+        """Where people find a document; no secret."""
+
+    async def load(self, keys: Sequence[str]) -> Sequence[StoredDocument]:
+        """The documents, in the order of the keys."""
+
+    async def change(self, key: str, keys: Collection[Key], work: Work) -> Commit:
+        """Write down what `work` makes of the document and of those of the keys that are settled.
+
+        Nobody else changes the document in between; `work` may be asked more than once.
+        """
+
+
+class StoredMemory:
+    """A `MemoryProvider`, `EditableMemory` and `HistoricMemory` over one `DocumentStore`."""
+
+    def __init__(self, store: DocumentStore, *, max_bytes: int = MAX_FILE_BYTES) -> None:
+        """`max_bytes` is what a document may hold; older lines go to its archive."""
+        self._store = store
+        self._max_bytes = max_bytes
+        self.history = History(store)
+
+    # ---- MemoryProvider ---------------------------------------------------------------------------------------------
+
+    async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
+        check_ids(scope)
+        named = {store: key for store in STORES if (key := document_key(scope, store)) is not None}
+        found = await self._store.load([*named.values()])
+        texts = {store: rules.show(document.data) for store, document in zip(named, found, strict=True)}
+        user, project = (text if (text := texts.get(store, "")).strip() else None for store in STORES)
+        if user is None and project is None:
+            return None
+        return MemoryContext(user_memory=user, project_memory=project)
+
+    async def sync(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> SyncReport:
+        check_ids(scope)
+        requests = requests_of(
+            scope, [replace(update, content=rules.clean(update.content)) for update in updates], datetime.now(UTC)
+        )
+        documents = {request.document for request in requests if request.document}
+        made = await asyncio.gather(
+            *(
+                self._change(key, [PendingChange(request=each) for each in requests if each.document == key])
+                for key in documents
+            )
+        )
+        results = {key: result for each in made for key, result in each.items()}
+        outcomes = [results.get(request.key, "no_match") for request in requests]
+        return SyncReport(outcomes=tuple(outcome for outcome in outcomes if not isinstance(outcome, MemoryConflict)))
+
+    # ---- EditableMemory ---------------------------------------------------------------------------------------------
+
+    async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
+        key = _key(scope, store)
+        [found] = await self._store.load([key])
+        return self._shown(key, found)
+
+    async def write(
+        self, scope: MemoryScope, store: MemoryStoreName, content: str, expected_version: str
+    ) -> MemoryDocument:
+        return await self.restore(scope, store, rules.encode(rules.clean(content)), expected_version)
+
+    async def restore(
+        self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str
+    ) -> MemoryDocument:
+        """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
+        return await self._put(_key(scope, store), scope, store, data, expected_version=expected_version)
+
+    # ---- HistoricMemory ---------------------------------------------------------------------------------------------
+
+    async def log(
+        self,
+        scope: MemoryScope | None = None,
+        store: MemoryStoreName = "memory",
+        limit: int = 50,
+        before: int | None = None,
+    ) -> Sequence[HistoryEntry]:
+        return await self.history.log(None if scope is None else _key(scope, store), limit, before)
+
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> HistoryEntry | None:
+        for each in STORES if store is None else (store,):
+            key = document_key(scope, each)
+            found = await self.history.why(key, line) if key else None
+            if found is not None:
+                return found
+        return None
+
+    async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
+        key = document_key(scope, updates[0].store) if updates else None
+        if key is None:
+            return ""
+        [found] = await self._store.load([key])
+        pending = [PendingChange(request=request) for request in requests_of(scope, updates, datetime.now(UTC))]
+        return difference(found.data, draft(found.data, pending, max_bytes=self._max_bytes).after)
+
+    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
+        check_ids(scope)
+        entry = await self._store.entry(entry_id)
+        if entry is None or entry.outcome != "applied" or entry.hash_after is None:
+            raise NoSuchEntry(f"entry {entry_id} is not a change that can be undone; `log` lists them")
+        key = _key(scope, entry.request.store)
+        if key != entry.request.document:
+            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.request.document}, not to {key}")
+        return await self._put(
+            key,
+            scope,
+            entry.request.store,
+            await self.history.text_before(entry),
+            expected_version=entry.hash_after,
+            action="undo",
+            refers_to=entry_id,
+        )
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _put(
+        self,
+        key: str,
+        scope: MemoryScope,
+        store: MemoryStoreName,
+        data: bytes,
+        *,
+        expected_version: str,
+        action: EntryAction = "write",
+        refers_to: int | None = None,
+    ) -> MemoryDocument:
+        """Put bytes in place under a turn of their own: one scope may write many times."""
+        request = JournalRequest(
+            scope=replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}"),
+            index=0,
+            document=key,
+            store=store,
+            action=action,
+            content="",
+            at=datetime.now(UTC),
+            refers_to=refers_to,
+        )
+        pending = [PendingChange(request=request, data=data, expected_version=expected_version)]
+        results = await self._change(key, pending)
+        result = results[request.key]
+        if isinstance(result, MemoryConflict):
+            raise result
+        [found] = await self._store.load([key])
+        return self._shown(key, replace(found, data=data))
+
+    async def _change(self, key: str, pending: Sequence[PendingChange]) -> Mapping[Key, Result]:
+        work = partial(work_out, pending=pending, max_bytes=self._max_bytes, at=datetime.now(UTC))
+        commit = await self._store.change(key, [each.request.key for each in pending], work)
+        return commit.results
+
+    def _shown(self, key: str, found: StoredDocument) -> MemoryDocument:
+        return MemoryDocument(
+            content=rules.show(found.data),
+            location=self._store.location(key),
+            modified_at=found.modified_at,
+            version=rules.version(found.data),
+        )
+
+
+def _key(scope: MemoryScope, store: MemoryStoreName) -> str:
+    check_ids(scope)
+    key = document_key(scope, store)
+    if key is None:
+        raise InvalidId("user", "")
+    return key

@@ -1,0 +1,261 @@
+"""The Markdown memory with a copy of each document on a server: what changes here goes there, and the other way round.
+
+The files in the data directory are the memory, with their locks, journal and history. Before a turn the server is asked
+whether somebody edited a document there; such an edit is merged like any other by hand. What changes here is sent
+after it is durable. The three texts of a merge (what the server had, what it has, what is here) are all on the disk,
+so a crash between any two steps loses nothing, and a server that is away only makes the copy late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from gateway.errors import FileError, MemoryConflict, MemoryUnavailable, StoreError
+from gateway.files.locks import FileLock
+from gateway.memory import rules
+from gateway.memory.history import History, HistoryEntry
+from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
+from gateway.memory.merging import merge_for_mine
+from gateway.memory.paths import check_ids, document_key, documents, scope_of_key
+from gateway.memory.webdav.copies import Copies
+from gateway.memory.webdav.server import RemoteFile, WebdavServer
+from gateway.protocols import (
+    MemoryContext,
+    MemoryDocument,
+    MemoryScope,
+    MemoryStoreName,
+    MemoryUpdate,
+    SyncReport,
+)
+from gateway.runtime.failpoints import reach
+
+_log = structlog.get_logger(__name__)
+_LOCK_TIMEOUT_S = 60.0
+_TRIES = 100
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 60.0
+
+
+class WebdavMemory:
+    """A `MemoryProvider`, `EditableMemory` and `HistoricMemory` on Markdown files and a server."""
+
+    def __init__(
+        self, files: MarkdownFileMemoryProvider, server: WebdavServer, *, copies: Path, news_s: float = 0.3
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            files: the memory here.
+            server: the folder there.
+            copies: a directory for what the server had last.
+            news_s: how long a turn waits for the server; then it has the text that is here.
+        """
+        self._files = files
+        self._server = server
+        self._copies = Copies(copies)
+        self._news_s = news_s
+        self._exchanges: dict[str, asyncio.Task[None]] = {}
+        self._unsent: set[str] = set()
+        self._wait_s = 0.0
+        self._retrying: asyncio.Task[None] | None = None
+        self.problem: str | None = None
+
+    async def open(self) -> None:
+        """Send what an earlier process could not; the server may be away."""
+        for place in await asyncio.to_thread(lambda: [*documents(self._files.root)]):
+            self._unsent.add(place.key)
+            self._exchange(place.key)
+
+    async def close(self) -> None:
+        """End what is under way; what the server lacks is sent at the next start."""
+        running = [*self._exchanges.values(), *([self._retrying] if self._retrying else [])]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._files.close()
+        await self._server.close()
+
+    # ---- MemoryProvider ---------------------------------------------------------------------------------------------
+
+    async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
+        check_ids(scope)
+        await self._news(scope, STORES)
+        return await self._files.prefetch(scope)
+
+    async def sync(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> SyncReport:
+        report = await self._files.sync(scope, updates)
+        self._send(scope, {update.store for update in updates})
+        return report
+
+    # ---- EditableMemory ---------------------------------------------------------------------------------------------
+
+    async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
+        check_ids(scope)
+        await self._news(scope, (store,))
+        return self._placed(scope, store, await self._files.read(scope, store))
+
+    async def write(
+        self, scope: MemoryScope, store: MemoryStoreName, content: str, expected_version: str
+    ) -> MemoryDocument:
+        document = await self._files.write(scope, store, content, expected_version)
+        self._send(scope, (store,))
+        return self._placed(scope, store, document)
+
+    # ---- HistoricMemory ---------------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> History:
+        """What was, by the ids of the entries."""
+        return self._files.history
+
+    async def log(
+        self,
+        scope: MemoryScope | None = None,
+        store: MemoryStoreName = "memory",
+        limit: int = 50,
+        before: int | None = None,
+    ) -> Sequence[HistoryEntry]:
+        return await self._files.log(scope, store, limit, before)
+
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> HistoryEntry | None:
+        return await self._files.why(scope, line, store)
+
+    async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
+        return await self._files.difference(scope, updates)
+
+    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
+        document = await self._files.undo(scope, entry_id)
+        self._send(scope, STORES)
+        return document
+
+    # ---- with the server --------------------------------------------------------------------------------------------
+
+    @property
+    def late(self) -> int:
+        """Documents of which the server may lack the last text."""
+        return len(self._unsent)
+
+    async def settle(self) -> None:
+        """Wait until every exchange that is under way has ended."""
+        while self._exchanges:
+            await asyncio.wait(self._exchanges.values())
+
+    async def _news(self, scope: MemoryScope, stores: Collection[MemoryStoreName]) -> None:
+        """Bring in what was edited on the server, if it answers in time; an exchange that is late goes on."""
+        if self.problem is not None:  # it is known to be away, and asked again in the background
+            return
+        tasks = [self._exchange(key) for store in stores if (key := document_key(scope, store)) is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._news_s)
+
+    def _send(self, scope: MemoryScope, stores: Collection[MemoryStoreName]) -> None:
+        """Have the server get what is here, soon."""
+        for store in stores:
+            key = document_key(scope, store)
+            if key is not None:
+                self._unsent.add(key)
+                if self.problem is None:
+                    self._exchange(key)
+
+    def _exchange(self, key: str) -> asyncio.Task[None]:
+        """Bring a document here and its copy there together; one that is under way looks again at its end."""
+        task = self._exchanges.get(key)
+        if task is None:
+            task = self._exchanges[key] = asyncio.create_task(self._exchanged(key), name="memory copy")
+            task.add_done_callback(lambda _: self._exchanges.pop(key))
+        return task
+
+    async def _exchanged(self, key: str) -> None:
+        try:
+            lock_path = await asyncio.to_thread(self._copies.lock_path, key)
+            async with FileLock(lock_path, _LOCK_TIMEOUT_S):
+                for _ in range(_TRIES):
+                    is_sent = key in self._unsent
+                    self._unsent.discard(key)
+                    if await self._is_together(key, is_sent=is_sent) and key not in self._unsent:
+                        self.problem, self._wait_s = None, 0.0
+                        return
+            raise FileError(f"{self._server.location(key)} changes faster than it can be written")
+        except (MemoryUnavailable, FileError, StoreError, OSError) as error:
+            self._unsent.add(key)
+            self._put_off(error)
+        except BaseException:
+            self._unsent.add(key)
+            raise
+
+    async def _is_together(self, key: str, *, is_sent: bool) -> bool:
+        """One try: what the server has is merged in, and it gets what it lacks."""
+        base = await asyncio.to_thread(self._copies.read, key)
+        if not is_sent:  # else `put` finds out whether the server still has `base`
+            base = await self._taken(key, base)
+        scope, store = scope_of_key(key)
+        here = await self._files.read_bytes(scope, store)
+        if here == base.data:
+            return True
+        there = await self._server.put(key, here, base)
+        reach("memory.webdav.put")
+        if there is None:
+            await self._taken(key, base)
+            self._unsent.add(key)
+            return False
+        if there.data != here:  # another was faster than the question for the new ETag
+            await asyncio.to_thread(self._copies.write, key, RemoteFile(here, base.etag))
+            self._unsent.add(key)
+            return False
+        await asyncio.to_thread(self._copies.write, key, there)
+        reach("memory.webdav.noted")
+        return True
+
+    async def _taken(self, key: str, base: RemoteFile) -> RemoteFile:
+        """Merge what was edited on the server; returns what it has now, which is the base from here on."""
+        there = await self._server.get(key, base.etag)
+        if there is None or there == base:
+            return base
+        scope, store = scope_of_key(key)
+        for _ in range(_TRIES):
+            here = await self._files.read_bytes(scope, store)
+            merged = await asyncio.to_thread(_merged, base.data, here, there.data)
+            try:
+                if merged != here:
+                    await self._files.take_edit(scope, store, merged, rules.version(here))
+            except MemoryConflict:  # a turn was faster
+                continue
+            reach("memory.webdav.merged")
+            await asyncio.to_thread(self._copies.write, key, there)
+            return there
+        raise FileError(f"{key} changes faster than an edit on the server can be merged")
+
+    def _put_off(self, error: Exception) -> None:
+        """The server is away: turns go on with what is here, and it is asked again in the background."""
+        self._wait_s = min(max(2 * self._wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
+        if self.problem != str(error):
+            _log.error("memory_server_away", error=str(error), retry_s=self._wait_s)
+        self.problem = str(error)
+        if self._retrying is None or self._retrying.done():
+            self._retrying = asyncio.create_task(self._retried(), name="memory server")
+
+    async def _retried(self) -> None:
+        while self._unsent and self.problem is not None:
+            await asyncio.sleep(self._wait_s)
+            await asyncio.wait([self._exchange(min(self._unsent))])
+        for key in [*self._unsent]:
+            self._exchange(key)
+
+    def _placed(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> MemoryDocument:
+        return replace(document, location=self._server.location(document_key(scope, store) or ""))
+
+
+def _merged(base: bytes, here: bytes, there: bytes) -> bytes:
+    """The text here with what was edited there; a line that both changed is the person's there."""
+    if here in (base, there):
+        return there
+    mine, old, theirs = (rules.to_newlines(rules.decode(data)) for data in (there, base, here))
+    if mine == old:
+        return here
+    text, _ = merge_for_mine(old, mine, theirs)
+    return rules.encode(text)

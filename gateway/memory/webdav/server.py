@@ -1,0 +1,247 @@
+"""Files on a server with WebDAV (RFC 4918): read if changed, written only over the version that was read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import httpx
+
+from gateway.errors import MemoryUnavailable
+
+_LOCK = (
+    '<?xml version="1.0" encoding="utf-8"?><D:lockinfo xmlns:D="DAV:"><D:lockscope><D:exclusive/></D:lockscope>'
+    "<D:locktype><D:write/></D:locktype><D:owner>Ethos Gateway</D:owner></D:lockinfo>"
+)
+_TEXT = {"Content-Type": "text/markdown; charset=utf-8"}
+_TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
+_LOCK_S = 30
+_LOCK_WAIT_S = 0.1
+# Apache calls an ETag weak while the file is younger than a second.
+_STRONG_WITHIN_S = 3.0
+_STRONG_WAIT_S = 0.25
+_REASONS: Mapping[int, str] = {
+    401: "it refuses the user name or the password; most servers want an app password here",
+    403: "this user may not use the folder; look at its permissions and at `url`",
+    404: "there is no such folder; look at `url`",
+    405: "it does not speak WebDAV there; look at `url`",
+    409: "the folder that `url` names is not there; make it first",
+    413: "it takes no file of this size",
+    423: "somebody else has locked the file",
+    507: "it has no room left",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file as a server has it, or had it; by default there is none.
+
+    Attributes:
+        etag: with its quotation marks; None where there is no file, and from a server that has no ETags.
+    """
+
+    data: bytes = b""
+    etag: str | None = None
+
+
+class WebdavServer:
+    """One folder on a server.
+
+    Every method raises:
+        MemoryUnavailable: the server is away, or answers what no file is; the text says which, and what to do.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, url: str, *, max_bytes: int, has_locks: bool = False) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            client: has the credentials and the time limits; does not follow redirects.
+            url: of the folder, without a password.
+            max_bytes: a longer file is refused.
+            has_locks: whether files are locked for each write, because the server has no strong ETags.
+        """
+        self._client = client
+        self._url = url.rstrip("/")
+        self._max_bytes = max_bytes
+        self._has_locks = has_locks
+
+    def location(self, key: str) -> str:
+        """The address of a file."""
+        return f"{self._url}/{quote(key)}"
+
+    async def get(self, key: str, etag: str | None = None) -> RemoteFile | None:
+        """The file; None where it still is the version of that ETag."""
+        headers = {} if etag is None or self._has_locks else {"If-None-Match": etag}
+        async with self._asked(), self._client.stream("GET", self.location(key), headers=headers) as answer:
+            if answer.status_code == httpx.codes.NOT_MODIFIED:
+                return None
+            if answer.status_code in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+                return RemoteFile()
+            self._check(answer)
+            return RemoteFile(await self._body(answer), answer.headers.get("ETag"))
+
+    async def put(self, key: str, data: bytes, base: RemoteFile) -> RemoteFile | None:
+        """Write the file if the server still has `base`; None where it does not.
+
+        Returns:
+            The file as it is now: where the server gives no ETag for what was written, another may have changed it.
+        """
+        if self._has_locks:
+            return await self._put_locked(key, data, base)
+        if base.etag is None:
+            return await self._put(key, data, {"If-None-Match": "*"})
+        etag = base.etag
+        if etag.startswith("W/"):
+            now = await self._strong(key)
+            if now.data != base.data or now.etag is None:
+                return None
+            etag = now.etag
+        return await self._put(key, data, {"If-Match": etag})
+
+    async def delete(self, key: str) -> None:
+        """Remove a file or a folder; harmless where there is none."""
+        async with self._asked():
+            answer = await self._client.delete(self.location(key))
+            if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+                self._check(answer)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def check(self) -> None:
+        """Prove, with a file of our own, that it keeps files and that no write goes over a version that was not read."""
+        key = f".ethos-check-{secrets.token_hex(6)}.md"
+        try:
+            first = await self._put(key, b"1\n", {"If-None-Match": "*"})
+            if first is None or first.data != b"1\n":
+                raise MemoryUnavailable(f"{self._url} does not keep what is written to it; look at `url`")
+            if self._has_locks:
+                async with self._locked(key):
+                    return
+            fault = await self._fault_of_etags(key)
+            if fault is not None:
+                raise MemoryUnavailable(f"{self._url} {fault}; set `locks: true` if it can lock files")
+        finally:
+            await self.delete(key)
+
+    async def _fault_of_etags(self, key: str) -> str | None:
+        """Why the server's ETags do not keep one writer from overwriting another; None where they do."""
+        first = await self._strong(key)
+        if first.etag is None:
+            return "gives files no ETag"
+        second = await self._put(key, b"2\n", {"If-Match": first.etag})
+        if second is None:
+            return "changes the ETag of a file that did not change"
+        if second.etag == first.etag:
+            return "gives two versions of a file one ETag, as it counts in seconds"
+        if await self._put(key, b"3\n", {"If-Match": first.etag}) is not None:
+            return "ignores If-Match, so two writers would overwrite each other"
+        return None
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _put(self, key: str, data: bytes, headers: Mapping[str, str]) -> RemoteFile | None:
+        """Write under a condition; folders that are missing are made."""
+        for is_again in (False, True):
+            async with self._asked():
+                answer = await self._client.put(self.location(key), content=data, headers={**_TEXT, **headers})
+            if answer.status_code == httpx.codes.PRECONDITION_FAILED:
+                return None
+            if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND) and "/" in key and not is_again:
+                await self._make_folders(key)
+                continue
+            self._check(answer)
+            break
+        etag = answer.headers.get("ETag")
+        return RemoteFile(data, etag) if etag is not None and not etag.startswith("W/") else await self.get(key)
+
+    async def _make_folders(self, key: str) -> None:
+        parts = key.split("/")[:-1]
+        for number in range(1, len(parts) + 1):
+            async with self._asked():
+                answer = await self._client.request("MKCOL", self.location("/".join(parts[:number])) + "/")
+                if answer.status_code != httpx.codes.METHOD_NOT_ALLOWED:  # it is there
+                    self._check(answer)
+
+    async def _strong(self, key: str) -> RemoteFile:
+        """The file with an ETag that `If-Match` may name."""
+        deadline = asyncio.get_running_loop().time() + _STRONG_WITHIN_S
+        while True:
+            found = await self.get(key) or RemoteFile()
+            if found.etag is None or not found.etag.startswith("W/"):
+                return found
+            if asyncio.get_running_loop().time() > deadline:
+                raise MemoryUnavailable(f"{self._url} has only weak ETags; set `locks: true` if it can lock files")
+            await asyncio.sleep(_STRONG_WAIT_S)
+
+    async def _put_locked(self, key: str, data: bytes, base: RemoteFile) -> RemoteFile | None:
+        async with self._locked(key) as token:
+            now = await self.get(key)
+            if now is None or now.data != base.data:  # where there was none, the lock has made an empty one
+                return None
+            return await self._put(key, data, {"If": f"(<{token}>)"})
+
+    @asynccontextmanager
+    async def _locked(self, key: str) -> AsyncGenerator[str]:
+        """Hold the server's lock on a file."""
+        headers = {"Timeout": f"Second-{_LOCK_S}", "Depth": "0", "Content-Type": "application/xml"}
+        deadline = asyncio.get_running_loop().time() + _LOCK_S
+        is_made = False
+        while True:
+            async with self._asked():
+                answer = await self._client.request("LOCK", self.location(key), content=_LOCK, headers=headers)
+            if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND) and "/" in key and not is_made:
+                is_made = True
+                await self._make_folders(key)
+                continue
+            if answer.status_code != httpx.codes.LOCKED or asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(_LOCK_WAIT_S)
+        self._check(answer)
+        token = _TOKEN.search(answer.headers.get("Lock-Token", ""))
+        if token is None:
+            raise MemoryUnavailable(f"{self._url} cannot lock files; leave `locks: true` out")
+        try:
+            yield token[1]
+        finally:
+            async with self._asked():
+                await self._client.request("UNLOCK", self.location(key), headers={"Lock-Token": f"<{token[1]}>"})
+
+    async def _body(self, answer: httpx.Response) -> bytes:
+        if answer.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/html":
+            raise MemoryUnavailable(
+                f"{self._url} answers with a web page and not with the file; look at `url`, which must be the "
+                "server's address for WebDAV"
+            )
+        body = bytearray()
+        async for part in answer.aiter_bytes():
+            body += part
+            if len(body) > self._max_bytes:
+                raise MemoryUnavailable(
+                    f"{answer.url} is longer than {self._max_bytes:,} bytes, so it is left as it is; shorten it"
+                )
+        return bytes(body)
+
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.is_success:
+            return
+        reason = _REASONS.get(answer.status_code, f"it answered {answer.status_code} {answer.reason_phrase}")
+        if answer.is_redirect:
+            reason = f"it sends us on to {answer.headers.get('Location', 'another place')}; give that as `url`"
+        raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}")
+
+    @asynccontextmanager
+    async def _asked(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise MemoryUnavailable(f"the memory at {self._url} does not answer in time") from error
+        except httpx.HTTPError as error:
+            text = str(error) or type(error).__name__
+            raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {text}") from error

@@ -1,0 +1,51 @@
+from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from redis.asyncio import Redis
+
+from gateway.memory.stored.postgres import PostgresDocuments
+from gateway.memory.stored.redis import RedisDocuments
+from tests.servers import postgres, redis
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[redis.RedisServer]:
+    if redis.MISSING:
+        pytest.skip(redis.MISSING)
+    with redis.redis_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def redis_documents(redis_server: redis.RedisServer) -> AsyncIterator[RedisDocuments]:
+    """Documents under a prefix of their own."""
+    async with Redis.from_url(redis_server.url) as client:
+        yield RedisDocuments(client, prefix=f"ethos-{uuid4().hex[:8]}", shown_url=redis_server.url)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    if postgres.MISSING:
+        pytest.skip(postgres.MISSING)
+    with postgres.postgres_server("fsync=off") as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.PostgresServer) -> str:
+    """A database of its own."""
+    name = f"t{uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres_server.url(name)
+
+
+@pytest.fixture
+async def postgres_documents(postgres_url: str) -> AsyncIterator[PostgresDocuments]:
+    async with AsyncConnectionPool(postgres_url, open=False, min_size=1, max_size=4) as pool:
+        documents = PostgresDocuments(pool, shown_url=postgres_url)
+        await documents.prepare()
+        yield documents

@@ -1,0 +1,89 @@
+"""Real servers on 127.0.0.1, from Debian's packages, in directories of their own; ended by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+INSTALL = "as root, deploy/install-test-packages"
+_READY_S = 60.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def other_user() -> str | None:
+    """Whom a server that refuses root runs as; None where we are nobody special ourselves."""
+    return "nobody" if os.geteuid() == 0 else None
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
+    """A directory of the server's own, which its user may use."""
+    root = Path(tempfile.mkdtemp(prefix="ethos-server-"))
+    try:
+        user = other_user()
+        if user is not None:
+            account = pwd.getpwnam(user)
+            os.chown(root, account.pw_uid, account.pw_gid)
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+class Process:
+    """A server's process, which can be killed and started again."""
+
+    def __init__(
+        self, command: Sequence[str | Path], *, root: Path, is_ready: Callable[[], bool], user: str | None = None
+    ) -> None:
+        self._user = user
+        self._command = [*command]
+        self._log = root / "log"
+        self._is_ready = is_ready
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, user=self._user, cwd="/"
+            )
+        deadline = time.monotonic() + _READY_S
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"{self._command[0]} did not start:\n{self._log.read_text(errors='replace')}")
+            time.sleep(0.02)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal: `SIGSTOP` makes a server that hangs."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody listens."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
