@@ -6,7 +6,7 @@ here, found with `isinstance`, never a method that does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -300,7 +300,7 @@ class MemoryProvider(Protocol):
 
         Raises:
             InvalidId: an id is malformed; nothing was read.
-            FileError: the file cannot be read now.
+            FileError, MemoryUnavailable: it cannot be read now.
         """
 
     async def sync(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> SyncReport:
@@ -308,7 +308,7 @@ class MemoryProvider(Protocol):
 
         Raises:
             InvalidId: an id is malformed; nothing was written.
-            FileError: not written now (the lock's holder did not let go, the disk is full); call again later.
+            FileError, MemoryUnavailable: not written now (the disk is full, the server is away); call again later.
         """
 
 
@@ -361,3 +361,159 @@ class SearchableMemory(Protocol):
 
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
         """Passages that the scope may see, best first."""
+
+
+MemoryAction = Literal["add", "replace", "remove", "write", "undo", "edit"]
+"""`write` replaces the text by hand in one of our interfaces, `edit` was found to have been made outside of them."""
+MemoryOutcome = Literal["applied", "no_match"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryChange:
+    """One change of a document, for people.
+
+    Attributes:
+        id: for `undo`.
+        document: its name, such as `users/u_1/USER.md`.
+        user_id: on whose behalf; None where that is not known, as for an `edit` made outside, and in a group.
+        author_id: who wrote the message that it came from.
+        diff: the lines that went (`-`) and came (`+`); empty where nothing changed or it is not known any more.
+        refers_to: the change that was undone; of an `edit`, the oldest one that it brings back for an editor that had
+            not read it.
+    """
+
+    id: int
+    at: datetime
+    document: str
+    personality_id: str
+    user_id: str | None
+    channel: str | None
+    session_id: str | None
+    turn_id: str
+    action: MemoryAction
+    content: str
+    outcome: MemoryOutcome
+    hash_before: str | None
+    hash_after: str | None
+    diff: str
+    refers_to: int | None
+    author_id: str | None
+
+
+@runtime_checkable
+class HistoricMemory(Protocol):
+    """A memory that knows who changed what, and can take it back."""
+
+    async def log(
+        self,
+        scope: MemoryScope | None = None,
+        store: MemoryStoreName = "memory",
+        limit: int = 50,
+        before: int | None = None,
+    ) -> Sequence[MemoryChange]:
+        """The newest changes of a document, newest first; without a scope, of all documents.
+
+        Args:
+            before: only those that follow the change of this id.
+        """
+
+    async def change(self, change_id: int) -> MemoryChange | None:
+        """One change that was made, or came to nothing; None where there is none of that id."""
+
+    async def texts(self, change_id: int) -> tuple[bytes, bytes]:
+        """The bytes from before a change, and those that it left.
+
+        Raises:
+            NoSuchEntry: there is no such change, or its texts are not known any more.
+        """
+
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
+        """The newest change that brought a line, or a part of one, in; in the user's document first."""
+
+    async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
+        """What updates of one store would change in its text now, as a unified diff; empty for nothing."""
+
+    async def undo(self, scope: MemoryScope, change_id: int) -> MemoryDocument:
+        """Bring back the bytes from before a change; a change of its own.
+
+        Raises:
+            NoSuchEntry: there is no such change in the documents of the scope.
+            MemoryConflict: the text has changed since; carries the text from before and the current one.
+        """
+
+    async def restore(
+        self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str
+    ) -> MemoryDocument:
+        """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
+
+
+@runtime_checkable
+class ErasableMemory(Protocol):
+    """A memory that can forget a person."""
+
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        """Delete all documents of these users, with their history, and what others' histories say of them.
+
+        Again is harmless.
+
+        Args:
+            user_ids: one person's.
+            lines: by document that others read, too: what only this person's turns added, without blanks around.
+
+        Raises:
+            FileError, MemoryUnavailable: not all of it could be done now; call again.
+        """
+
+
+@runtime_checkable
+class ExportableMemory(Protocol):
+    """A memory that can hand over what it holds of a person."""
+
+    async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
+        """The documents of these users and their archives, by name: `u_1/USER.md`."""
+
+
+@runtime_checkable
+class SupportsUnion(Protocol):
+    """A memory in which two people who turn out to be one become one, and can be separated again."""
+
+    async def unite(self, link_id: str, survivor: str, absorbed: str) -> None:
+        """Keep both people's documents as they are, then add to the survivor's what only the absorbed one's have.
+
+        Again is harmless. Raises `FileError` or `MemoryUnavailable`: call again later.
+        """
+
+    async def part(self, link_id: str, survivor: str, absorbed: str, successors: Sequence[str]) -> bool:
+        """Take out again what came in with the link; whether something else has changed since. Raises as `unite`."""
+
+
+@runtime_checkable
+class OpensMemory(Protocol):
+    """A memory that must be opened before it is used, and closed after that."""
+
+    async def open(self) -> None:
+        """Get ready. A server that is away is no error here: it is asked again when the memory is used."""
+
+    async def close(self) -> None:
+        """Let go of everything. May be called twice."""
+
+
+@runtime_checkable
+class ChecksMemory(Protocol):
+    """A memory that can say what is wrong with where it lies."""
+
+    async def check(self) -> Sequence[str]:
+        """Ask now; one line for each problem, which says what to do; no secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryServices:
+    """What the gateway lends to a memory when it is built: `provider(config, services)`.
+
+    Attributes:
+        state_dir: a directory of its own (0700) for what must survive a restart; made on first use.
+        max_document_bytes: what a document may hold.
+    """
+
+    state_dir: Path
+    max_document_bytes: int

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from gateway.errors import MemoryConflict
 from gateway.memory import rules
 from gateway.memory.delta import Delta
-from gateway.memory.journal import Change, EntryOutcome, JournalRequest, Key
-from gateway.protocols import MemoryUpdate
+from gateway.memory.journal import Change, JournalRequest, Key
+from gateway.protocols import MemoryOutcome, MemoryUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Draft:
     hash: str
     cut: bytes = b""
     changes: list[Change] = field(default_factory=list)
-    outcomes: dict[Key, EntryOutcome] = field(default_factory=dict)
+    outcomes: dict[Key, MemoryOutcome] = field(default_factory=dict)
     conflicts: dict[Key, MemoryConflict] = field(default_factory=dict)
 
 

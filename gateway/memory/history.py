@@ -5,46 +5,14 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol
 
 from gateway.errors import MemoryStoreError
 from gateway.memory import rules
-from gateway.memory.journal import EntryAction, EntryOutcome, JournalEntry, JournalRequest
+from gateway.memory.journal import JournalEntry, JournalRequest
+from gateway.protocols import MemoryChange
 
 _PAGE = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One change of a document, for people.
-
-    Attributes:
-        id: for `undo`.
-        user_id: on whose behalf; None where that is not known, as for an `edit` made outside, and in a group.
-        author_id: who wrote the message that it came from.
-        diff: the lines that went (`-`) and came (`+`); empty where nothing changed or it is not known any more.
-        refers_to: the entry that was undone; of an `edit`, the oldest one that it brings back for an editor that had
-            not read it.
-    """
-
-    id: int
-    at: datetime
-    document: str
-    personality_id: str
-    user_id: str | None
-    channel: str | None
-    session_id: str | None
-    turn_id: str
-    action: EntryAction
-    content: str
-    outcome: EntryOutcome
-    hash_before: str | None
-    hash_after: str | None
-    diff: str
-    refers_to: int | None
-    author_id: str | None
 
 
 class NoSuchEntry(MemoryStoreError):
@@ -76,7 +44,7 @@ class History:
     def __init__(self, journal: HistorySource) -> None:
         self._journal = journal
 
-    async def log(self, document: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
+    async def log(self, document: str | None, limit: int, before: int | None = None) -> list[MemoryChange]:
         """The newest entries of one document or of all, newest first; `before`: those that follow this id."""
         if document is not None and before is not None:
             last = await self._journal.entry(before)
@@ -85,7 +53,7 @@ class History:
             before = last.position
         return [await self._shown(entry) for entry in await self._journal.entries(document, limit, before)]
 
-    async def entry(self, entry_id: int) -> HistoryEntry | None:
+    async def entry(self, entry_id: int) -> MemoryChange | None:
         """One entry that was settled; None where there is none of that id."""
         entry = await self._journal.entry(entry_id)
         return None if entry is None or entry.outcome is None else await self._shown(entry)
@@ -101,7 +69,7 @@ class History:
             raise NoSuchEntry(f"entry {entry_id} is not a change of a document; the history lists them")
         return await self.text_before(entry), await self.text_after(entry)
 
-    async def why(self, document: str, line: str) -> HistoryEntry | None:
+    async def why(self, document: str, line: str) -> MemoryChange | None:
         """The newest entry that brought a line in; None where no entry did.
 
         Args:
@@ -157,9 +125,9 @@ class History:
         except NoSuchEntry:
             return True
 
-    async def _shown(self, entry: JournalEntry) -> HistoryEntry:
+    async def _shown(self, entry: JournalEntry) -> MemoryChange:
         request: JournalRequest = entry.request
-        return HistoryEntry(
+        return MemoryChange(
             id=entry.id,
             at=entry.written_at or request.at,
             document=request.document,

@@ -11,15 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.memory.delta import Delta
 from gateway.memory.paths import document_key
-from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
+from gateway.protocols import MemoryAction, MemoryOutcome, MemoryScope, MemoryStoreName, MemoryUpdate
 
-EntryAction = Literal["add", "replace", "remove", "write", "undo", "edit"]
-"""`write` replaces the text by hand in one of our interfaces, `edit` was found to have been made outside of them."""
-EntryOutcome = Literal["applied", "no_match"]
 Key = tuple[str, int]
 """Turn id and the update's index in it."""
 
@@ -49,7 +46,7 @@ class JournalRequest:
     index: int
     document: str
     store: MemoryStoreName
-    action: EntryAction
+    action: MemoryAction
     content: str
     at: datetime
     refers_to: int | None = None
@@ -125,7 +122,7 @@ class JournalEntry:
 
     id: int
     request: JournalRequest
-    outcome: EntryOutcome | None = None
+    outcome: MemoryOutcome | None = None
     position: int | None = None
     written_at: datetime | None = None
     hash_before: str | None = None
@@ -143,7 +140,7 @@ class PastChange(NamedTuple):
     """
 
     id: int
-    action: EntryAction
+    action: MemoryAction
     refers_to: int | None
     written_at: str
     prefix_bytes: int | None
@@ -182,7 +179,7 @@ class Tail:
 class MemoryJournal(Protocol):
     """Where the journal is kept. The callers of `record` and `settle` hold the document's lock."""
 
-    async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
+    async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, MemoryOutcome]:
         """Note what is not noted yet; returns the outcomes of those that are settled."""
 
     async def tail(self, document: str) -> Tail:
@@ -191,14 +188,14 @@ class MemoryJournal(Protocol):
     async def knows(self, document: str, text_hash: str) -> bool:
         """Whether a text is one that the document had lately."""
 
-    async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
+    async def record(self, write: Write) -> Mapping[Key, MemoryOutcome]:
         """Note what is about to be written. What was recorded by hand before and did not come into place is forgotten.
 
         Returns:
             Those that are settled already; if there are any, the write must not be made.
         """
 
-    async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:
+    async def settle(self, outcomes: Mapping[Key, MemoryOutcome], *, is_durable: bool = False) -> None:
         """Note what became of them; those that are settled stay as they are.
 
         With an `edit` that has a content, what it displaced becomes a proposal; see `gateway.memory.writer`.

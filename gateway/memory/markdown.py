@@ -19,12 +19,14 @@ from gateway.files.atomic import FileSnapshot, Signature, read_settled, sign
 from gateway.memory import rules
 from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
-from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
-from gateway.memory.journal import HASH_OF_NOTHING, EntryAction, JournalRequest, MemoryJournal, requests_of
+from gateway.memory.history import History, NoSuchEntry, difference
+from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
 from gateway.memory.read_cache import CachedText, ReadCache
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
+    MemoryAction,
+    MemoryChange,
     MemoryContext,
     MemoryDocument,
     MemoryScope,
@@ -180,7 +182,7 @@ class MarkdownFileMemoryProvider:
         store: MemoryStoreName = "memory",
         limit: int = 50,
         before: int | None = None,
-    ) -> list[HistoryEntry]:
+    ) -> list[MemoryChange]:
         """The newest changes of a document, newest first; without a scope, of all documents.
 
         Args:
@@ -188,7 +190,7 @@ class MarkdownFileMemoryProvider:
         """
         return await self._history.log(None if scope is None else self._place(scope, store).key, limit, before)
 
-    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> HistoryEntry | None:
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
         """The newest entry that brought a line, or a part of one, in; in the user's document first."""
         for each in ("user", "memory") if store is None else (store,):
             key = document_key(scope, each)
@@ -299,7 +301,7 @@ class MarkdownFileMemoryProvider:
         data: bytes,
         *,
         expected_version: str,
-        action: EntryAction,
+        action: MemoryAction,
         refers_to: int | None = None,
     ) -> MemoryDocument:
         """Put bytes in place under a key of their own: one scope may write many times."""

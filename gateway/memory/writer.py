@@ -33,7 +33,6 @@ from gateway.memory.journal import (
     HASH_OF_NOTHING,
     MERGE,
     Change,
-    EntryOutcome,
     JournalRequest,
     Key,
     MemoryJournal,
@@ -41,7 +40,7 @@ from gateway.memory.journal import (
     Write,
 )
 from gateway.memory.paths import DocumentPlace
-from gateway.protocols import MemoryScope, UpdateOutcome
+from gateway.protocols import MemoryOutcome, MemoryScope, UpdateOutcome
 
 T = TypeVar("T")
 
@@ -129,7 +128,7 @@ class DocumentWriter:
     async def _drain(self) -> None:
         """One rewrite after the other, each for all callers that wait by then, until none does."""
         jobs: list[_Job] = []
-        noting: asyncio.Task[Mapping[Key, EntryOutcome]] | None = None
+        noting: asyncio.Task[Mapping[Key, MemoryOutcome]] | None = None
         try:
             while self._queue:
                 try:
@@ -160,7 +159,7 @@ class DocumentWriter:
             _fail([*jobs, *self._queue], asyncio.CancelledError())  # none, unless the event loop is ending
             self._queue = []
 
-    def _note(self, pending: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
+    def _note(self, pending: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, MemoryOutcome]]:
         """Have the journal note all that is asked for, at once; it takes its calls in order, so before the rewrite's.
 
         Returns:
@@ -168,7 +167,7 @@ class DocumentWriter:
         """
         return asyncio.create_task(self._begin([each.request for each in pending if each.data is None]))
 
-    async def _begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
+    async def _begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, MemoryOutcome]:
         if not requests:
             return {}
         settled = await self._journal.begin(requests)
@@ -186,7 +185,9 @@ async def _in_thread(work: Callable[..., T], *args: object) -> T:
         raise
 
 
-async def _deliver(jobs: Sequence[_Job], made: RewriteResult, noting: asyncio.Task[Mapping[Key, EntryOutcome]]) -> None:
+async def _deliver(
+    jobs: Sequence[_Job], made: RewriteResult, noting: asyncio.Task[Mapping[Key, MemoryOutcome]]
+) -> None:
     """Give each caller its own report once the journal has it; a key that two asked for was applied for the first."""
     try:
         settled = await noting

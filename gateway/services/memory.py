@@ -9,14 +9,13 @@ from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import may
 from gateway.domain.visible import hidden_count
 from gateway.errors import MemoryConflict
-from gateway.memory.history import HistoryEntry
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory.review import FactOrigin, MemoryReview
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.links import LinkStore
-from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
+from gateway.protocols import MemoryChange, MemoryDocument, MemoryScope, MemoryStoreName
 from gateway.sdk.models import memory as wire
 from gateway.services.caller import Caller, NotFound
 from gateway.services.naming import Naming, Wanted, scope_of
@@ -253,7 +252,7 @@ class MemoryService:
         scope, stores = await self._naming.memory(caller, wanted)
         return scope, stores[0]
 
-    async def _entry(self, caller: Caller, change_id: int) -> tuple[HistoryEntry, MemoryScope, MemoryStoreName]:
+    async def _entry(self, caller: Caller, change_id: int) -> tuple[MemoryChange, MemoryScope, MemoryStoreName]:
         """A change, and the document that it is of, as the caller may see it.
 
         Raises:
@@ -266,7 +265,7 @@ class MemoryService:
 
     async def _visible(
         self, caller: Caller, change_id: int
-    ) -> tuple[HistoryEntry, MemoryScope, MemoryStoreName] | None:
+    ) -> tuple[MemoryChange, MemoryScope, MemoryStoreName] | None:
         entry = await self._files.history.entry(change_id)
         if entry is None or not entry.document:
             return None
@@ -276,7 +275,7 @@ class MemoryService:
         here, stores = await self._naming.memory(caller, Wanted())
         return next(((entry, here, one) for one in stores if document_key(here, one) == entry.document), None)
 
-    async def _log_here(self, caller: Caller, limit: int) -> list[HistoryEntry]:
+    async def _log_here(self, caller: Caller, limit: int) -> list[MemoryChange]:
         """The newest changes of both documents that a person in a chat talks with."""
         scope, stores = await self._naming.memory(caller, Wanted())
         found = [entry for store in stores for entry in await self._files.log(scope, store, limit)]
@@ -363,7 +362,7 @@ def fact_of(fact: FactOrigin) -> wire.FactOrigin:
     )
 
 
-def _change_for(caller: Caller, entry: HistoryEntry) -> wire.Change:
+def _change_for(caller: Caller, entry: MemoryChange) -> wire.Change:
     """A change as it goes over the wire; in a chat only the owner is told of others who they are."""
     store, personality, user = _named_by(entry.document)
     is_hidden = caller.chat is not None and caller.chat.role != "owner" and entry.author_id != caller.user_id
@@ -390,7 +389,7 @@ def _change_for(caller: Caller, entry: HistoryEntry) -> wire.Change:
     )
 
 
-def _may_undo(caller: Caller, entry: HistoryEntry, reviewer: Reviewer) -> bool:
+def _may_undo(caller: Caller, entry: MemoryChange, reviewer: Reviewer) -> bool:
     """Of what others read, too, the owner takes back everything, a member what they brought in, a guest nothing."""
     chat = caller.chat
     if chat is None or chat.role == "owner" or not is_shared(*scope_of(caller, entry.document)):
@@ -398,13 +397,13 @@ def _may_undo(caller: Caller, entry: HistoryEntry, reviewer: Reviewer) -> bool:
     return may(chat.role, "write shared memory") and reviewer.is_called(entry.author_id)
 
 
-def _undone_by(caller: Caller, entries: Sequence[HistoryEntry]) -> HistoryEntry | None:
+def _undone_by(caller: Caller, entries: Sequence[MemoryChange]) -> MemoryChange | None:
     """What this very turn has taken back already."""
     chat = caller.chat
     return None if chat is None else next((one for one in entries if one.turn_id.startswith(f"{chat.turn_id}:")), None)
 
 
-def _open(entries: Sequence[HistoryEntry]) -> Sequence[HistoryEntry]:
+def _open(entries: Sequence[MemoryChange]) -> Sequence[MemoryChange]:
     """Those that count and were not taken back, newest first."""
     undone = {one.refers_to for one in entries if one.action == "undo"}
     return [

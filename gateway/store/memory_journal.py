@@ -20,7 +20,6 @@ from gateway.memory.journal import (
     LATELY_ENTRIES,
     MERGE,
     Change,
-    EntryOutcome,
     JournalEntry,
     JournalRequest,
     Key,
@@ -32,7 +31,7 @@ from gateway.memory.journal import (
     requests_of,
 )
 from gateway.memory.rules import clean
-from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.protocols import MemoryOutcome, MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 
@@ -95,7 +94,7 @@ class SqliteMemoryJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
+    async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, MemoryOutcome]:
         return await self._database.write(partial(_begin, requests=requests), is_durable=False)
 
     async def tail(self, document: str) -> Tail:
@@ -104,10 +103,10 @@ class SqliteMemoryJournal:
     async def knows(self, document: str, text_hash: str) -> bool:
         return await self._database.read(partial(_knows, document=document, text_hash=text_hash))
 
-    async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
+    async def record(self, write: Write) -> Mapping[Key, MemoryOutcome]:
         return await self._database.write(partial(_record, write=write), is_durable=False)
 
-    async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:
+    async def settle(self, outcomes: Mapping[Key, MemoryOutcome], *, is_durable: bool = False) -> None:
         await self._database.write(partial(_settle, outcomes=outcomes), is_durable=is_durable)
 
     async def pending(self, document: str) -> Collection[Key]:
@@ -151,15 +150,15 @@ class SqliteMemoryJournal:
 # ---- one function for each statement of the protocol, on the database's own threads ---------------------------------
 
 
-def _begin(connection: sqlite3.Connection, *, requests: Sequence[JournalRequest]) -> dict[Key, EntryOutcome]:
-    done: dict[Key, EntryOutcome] = {}
+def _begin(connection: sqlite3.Connection, *, requests: Sequence[JournalRequest]) -> dict[Key, MemoryOutcome]:
+    done: dict[Key, MemoryOutcome] = {}
     for request in requests:
         if not connection.execute(_INSERT, _row(request)).rowcount:
             done.update(_outcome(connection, request.key))
     return done
 
 
-def _outcome(connection: sqlite3.Connection, key: Key) -> dict[Key, EntryOutcome]:
+def _outcome(connection: sqlite3.Connection, key: Key) -> dict[Key, MemoryOutcome]:
     sql = "SELECT outcome FROM memory_journal WHERE turn_id = ? AND update_index = ? AND outcome IS NOT NULL"
     row = connection.execute(sql, key).fetchone()
     return {} if row is None else {key: row["outcome"]}
@@ -189,7 +188,7 @@ def _knows(connection: sqlite3.Connection, *, document: str, text_hash: str) -> 
     return connection.execute(sql, (document, bytes.fromhex(text_hash), LATELY_ENTRIES)).fetchone() is not None
 
 
-def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryOutcome]:
+def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, MemoryOutcome]:
     # What an attempt recorded that never came into place; a repetition of it has a key of its own.
     connection.execute(
         f"DELETE FROM memory_journal {_BY_PENDING} WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"  # noqa: S608 (a constant)
@@ -244,7 +243,7 @@ def _values(change: Change, position: int, at: datetime) -> tuple[object, ...]:
     )
 
 
-def _settle(connection: sqlite3.Connection, *, outcomes: Mapping[Key, EntryOutcome]) -> None:
+def _settle(connection: sqlite3.Connection, *, outcomes: Mapping[Key, MemoryOutcome]) -> None:
     now = iso(datetime.now(UTC))
     connection.executemany(
         "UPDATE memory_journal SET outcome = ?1, written_at = coalesce(written_at, ?4), position = CASE"

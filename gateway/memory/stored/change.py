@@ -14,8 +14,8 @@ from gateway.errors import MemoryConflict
 from gateway.memory import rules
 from gateway.memory.delta import Delta
 from gateway.memory.draft import PendingChange, draft
-from gateway.memory.journal import HASH_OF_NOTHING, EntryOutcome, JournalEntry, JournalRequest, Key, is_due
-from gateway.protocols import MemoryScope, UpdateOutcome
+from gateway.memory.journal import HASH_OF_NOTHING, JournalEntry, JournalRequest, Key, is_due
+from gateway.protocols import MemoryOutcome, MemoryScope, UpdateOutcome
 
 Result = UpdateOutcome | MemoryConflict
 
@@ -55,7 +55,7 @@ class Commit:
 
 def work_out(
     stored: StoredDocument,
-    settled: Mapping[Key, EntryOutcome],
+    settled: Mapping[Key, MemoryOutcome],
     pending: Sequence[PendingChange],
     *,
     max_bytes: int,
@@ -64,7 +64,9 @@ def work_out(
     """What the changes make of the document as it is; those that are settled are not made again."""
     results: dict[Key, Result] = dict.fromkeys(settled, "replayed")
     unique = {each.request.key: each for each in reversed(pending)}  # of a repetition, the first
-    new = draft(stored.data, [each for key, each in reversed(unique.items()) if key not in settled], max_bytes=max_bytes)
+    new = draft(
+        stored.data, [each for key, each in reversed(unique.items()) if key not in settled], max_bytes=max_bytes
+    )
     results.update(new.conflicts)
     results.update(new.outcomes)
     entries = [

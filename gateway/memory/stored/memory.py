@@ -13,21 +13,25 @@ from typing import Protocol
 from gateway.errors import InvalidId, MemoryConflict
 from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
-from gateway.memory.history import History, HistoryEntry, HistorySource, NoSuchEntry, difference
-from gateway.memory.journal import EntryAction, EntryOutcome, JournalRequest, Key, requests_of
+from gateway.memory.history import History, HistorySource, NoSuchEntry, difference
+from gateway.memory.journal import JournalRequest, Key, requests_of
 from gateway.memory.markdown import MAX_FILE_BYTES, STORES
-from gateway.memory.paths import check_ids, document_key
+from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
+from gateway.memory.stored.whole import WholeDocument, without_person
 from gateway.protocols import (
+    MemoryAction,
+    MemoryChange,
     MemoryContext,
     MemoryDocument,
+    MemoryOutcome,
     MemoryScope,
     MemoryStoreName,
     MemoryUpdate,
     SyncReport,
 )
 
-Work = Callable[[StoredDocument, Mapping[Key, EntryOutcome]], Commit]
+Work = Callable[[StoredDocument, Mapping[Key, MemoryOutcome]], Commit]
 
 
 class DocumentStore(HistorySource, Protocol):
@@ -35,6 +39,15 @@ class DocumentStore(HistorySource, Protocol):
 
     Every method raises `MemoryUnavailable` when the store cannot be used now; then nothing was changed, or all of it.
     """
+
+    async def open(self) -> None:
+        """Get ready; a server that is away is no error yet."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+    async def check(self) -> Sequence[str]:
+        """What is wrong with where the documents are; see `ChecksMemory`."""
 
     def location(self, key: str) -> str:
         """Where people find a document; no secret."""
@@ -45,7 +58,23 @@ class DocumentStore(HistorySource, Protocol):
     async def change(self, key: str, keys: Collection[Key], work: Work) -> Commit:
         """Write down what `work` makes of the document and of those of the keys that are settled.
 
-        Nobody else changes the document in between; `work` may be asked more than once.
+        No other writer changes the document in between; `work` may be asked more than once.
+        """
+
+    async def keys(self) -> Sequence[str]:
+        """Of every document that is there, or was."""
+
+    async def whole(self, key: str) -> WholeDocument:
+        """A document with all that is kept of it."""
+
+    async def numbers(self, count: int) -> int:
+        """The first of so many ids for entries, which nobody else gets."""
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        """Keep this, and nothing else, of a document; None: nothing at all. The entries have their ids.
+
+        Returns:
+            False where the document is another by now; then nothing was changed.
         """
 
 
@@ -56,7 +85,7 @@ class StoredMemory:
         """`max_bytes` is what a document may hold; older lines go to its archive."""
         self._store = store
         self._max_bytes = max_bytes
-        self.history = History(store)
+        self._history = History(store)
 
     # ---- MemoryProvider ---------------------------------------------------------------------------------------------
 
@@ -112,13 +141,13 @@ class StoredMemory:
         store: MemoryStoreName = "memory",
         limit: int = 50,
         before: int | None = None,
-    ) -> Sequence[HistoryEntry]:
-        return await self.history.log(None if scope is None else _key(scope, store), limit, before)
+    ) -> Sequence[MemoryChange]:
+        return await self._history.log(None if scope is None else _key(scope, store), limit, before)
 
-    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> HistoryEntry | None:
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
         for each in STORES if store is None else (store,):
             key = document_key(scope, each)
-            found = await self.history.why(key, line) if key else None
+            found = await self._history.why(key, line) if key else None
             if found is not None:
                 return found
         return None
@@ -143,13 +172,51 @@ class StoredMemory:
             key,
             scope,
             entry.request.store,
-            await self.history.text_before(entry),
+            await self._history.text_before(entry),
             expected_version=entry.hash_after,
             action="undo",
             refers_to=entry_id,
         )
 
+    async def change(self, change_id: int) -> MemoryChange | None:
+        return await self._history.entry(change_id)
+
+    async def texts(self, change_id: int) -> tuple[bytes, bytes]:
+        return await self._history.texts(change_id)
+
+    # ---- OpensMemory, ChecksMemory, ErasableMemory, ExportableMemory ------------------------------------------------
+
+    async def open(self) -> None:
+        await self._store.open()
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def check(self) -> Sequence[str]:
+        return await self._store.check()
+
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        for key in await self._store.keys():
+            while not await self._is_erased(key, user_ids, lines.get(key, ())):
+                pass  # a turn of another person was faster
+
+    async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
+        found: dict[str, bytes] = {}
+        for key in await self._store.keys():
+            if _owner(key) in user_ids:
+                whole = await self._store.whole(key)
+                name = key.removeprefix("users/")
+                found[name] = whole.document.data
+                if whole.archive:
+                    found[f"{name.rpartition('/')[0]}/{ARCHIVE_NAME}"] = whole.archive
+        return found
+
     # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _is_erased(self, key: str, user_ids: Collection[str], lines: Collection[str]) -> bool:
+        whole = await self._store.whole(key)
+        cleaned = None if _owner(key) in user_ids else without_person(whole, user_ids, lines)
+        return cleaned == whole or await self._store.put_whole(key, cleaned, instead_of=whole.document)
 
     async def _put(
         self,
@@ -159,7 +226,7 @@ class StoredMemory:
         data: bytes,
         *,
         expected_version: str,
-        action: EntryAction = "write",
+        action: MemoryAction = "write",
         refers_to: int | None = None,
     ) -> MemoryDocument:
         """Put bytes in place under a turn of their own: one scope may write many times."""
@@ -201,3 +268,9 @@ def _key(scope: MemoryScope, store: MemoryStoreName) -> str:
     if key is None:
         raise InvalidId("user", "")
     return key
+
+
+def _owner(key: str) -> str | None:
+    """The user whose document it is; None for one that others read, too."""
+    first, _, rest = key.partition("/")
+    return rest.partition("/")[0] if first == "users" else None

@@ -1,5 +1,6 @@
 """Documents in PostgreSQL: a row for each text, and a row for each entry of its history.
 
+from gateway.protocols import MemoryOutcome
 A change takes the document's lock, an advisory one, so that it holds for documents that are not there yet, too. Two
 round trips: lock and read; write and commit.
 """
@@ -16,9 +17,11 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from gateway.errors import MemoryUnavailable
 from gateway.memory import rules
-from gateway.memory.journal import EntryOutcome, JournalEntry, Key
+from gateway.memory.journal import JournalEntry, Key
 from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacked
 from gateway.memory.stored.memory import Work
+from gateway.memory.stored.whole import WholeDocument
+from gateway.protocols import MemoryOutcome
 
 SCHEMA: LiteralString = """
 CREATE TABLE IF NOT EXISTS ethos_documents (
@@ -43,6 +46,7 @@ CREATE TABLE IF NOT EXISTS ethos_document_history (
     UNIQUE (document, position)
 );
 """
+_SCHEMA_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(hashtextextended('ethos schema', 0))"
 _LOCK: LiteralString = "SELECT pg_advisory_xact_lock(hashtextextended('ethos ' || %s, 0))"
 _LOAD: LiteralString = (
     "SELECT key, content, raw, sha256, position, modified_at FROM ethos_documents WHERE key = ANY(%s)"
@@ -61,6 +65,16 @@ _NOTE: LiteralString = """
     INSERT INTO ethos_document_history (document, position, turn_id, update_index, outcome, has_checkpoint, entry)
     VALUES (%s, %s, %s, %s, %s, %s, %s)
 """
+_NOTE_NUMBERED: LiteralString = """
+    INSERT INTO ethos_document_history
+        (id, document, position, turn_id, update_index, outcome, has_checkpoint, entry)
+    OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_NUMBERS: LiteralString = """
+    SELECT min(nextval(pg_get_serial_sequence('ethos_document_history', 'id'))) FROM generate_series(1, %s)
+"""
+_ALL: LiteralString = "SELECT id, entry FROM ethos_document_history WHERE document = %s ORDER BY id"
+_ARCHIVE: LiteralString = "SELECT archive FROM ethos_documents WHERE key = %s"
 _OF_DOCUMENT: LiteralString = """
     SELECT id, entry FROM ethos_document_history
     WHERE document = %s AND position < %s ORDER BY position DESC LIMIT %s
@@ -74,22 +88,55 @@ _CHAIN: LiteralString = """
         WHERE document = %(document)s AND position <= %(position)s AND has_checkpoint
     ) ORDER BY position
 """
+_SETTINGS: LiteralString = """
+    SELECT name, setting FROM pg_settings WHERE name IN ('server_encoding', 'fsync', 'transaction_read_only')
+"""
+_PROBE = ".ethos-check"
+_OLDEST = 130_000
 _END = (1 << 63) - 1
 
 
 class PostgresDocuments:
     """The `DocumentStore` in PostgreSQL."""
 
-    def __init__(self, pool: AsyncConnectionPool[AsyncConnection[TupleRow]], *, shown_url: str) -> None:
-        """Nothing is asked yet; `shown_url` names the database without its password."""
-        self._pool = pool
-        self._shown_url = shown_url
+    def __init__(self, url: str, *, shown_url: str, connections: int = 4, timeout_s: float = 2.0) -> None:
+        """Nothing is asked yet.
 
-    async def prepare(self) -> None:
-        """Make the tables where they are missing."""
-        async with self._connection() as connection:
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ethos schema', 0))")
-            await connection.execute(SCHEMA)
+        Args:
+            url: as libpq takes it.
+            shown_url: the same without its password.
+            connections: at once, at most.
+            timeout_s: for a connection and for one question.
+        """
+        milliseconds = round(timeout_s * 1000)
+        self._url = url
+        self._options: dict[str, Any] = {
+            "connect_timeout": max(2, round(timeout_s)),  # libpq takes less for 2
+            "options": f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=30000",
+            "tcp_user_timeout": milliseconds,
+        }
+        self._pool = AsyncConnectionPool(
+            url, open=False, min_size=1, max_size=connections, timeout=timeout_s, kwargs=self._options
+        )
+        self._shown_url = shown_url
+        self._is_prepared = False
+
+    async def open(self) -> None:
+        """Begin to connect; the tables are made with the first question, where they are missing."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def check(self) -> Sequence[str]:
+        try:
+            connection = await AsyncConnection.connect(self._url, **self._options)
+        except Error as error:
+            return [
+                f"{self._shown_url} cannot be used: {_first_line(error)}; look at `url`, and whether the server runs"
+            ]
+        async with connection:
+            return [f"{self._shown_url} {problem}" for problem in await _problems(connection)]
 
     def location(self, key: str) -> str:
         return f"{self._shown_url} ethos_documents {key}"
@@ -105,16 +152,47 @@ class PostgresDocuments:
                 found = await connection.execute(_LOAD, ([key],))
                 noted = await connection.execute(_SETTLED, (key, [turn_id for turn_id, _ in keys]))
                 row, rows = await found.fetchone(), await noted.fetchall()
-            settled: dict[Key, EntryOutcome] = {(turn_id, index): outcome for turn_id, index, outcome in rows}
+            settled: dict[Key, MemoryOutcome] = {(turn_id, index): outcome for turn_id, index, outcome in rows}
             commit = work(_document(row), {each: settled[each] for each in keys if each in settled})
             if not commit.entries:
                 return commit
             async with connection.pipeline():
-                await connection.execute(_PUT, _values(key, commit))
+                await connection.execute(_PUT, _values(key, commit.document, commit.cut))
                 for entry in commit.entries:
                     await connection.execute(_NOTE, _entry_values(key, entry))
                 await connection.commit()
             return commit
+
+    # ---- whole documents --------------------------------------------------------------------------------------------
+
+    async def keys(self) -> Sequence[str]:
+        return [row[0] for row in await self._rows("SELECT key FROM ethos_documents ORDER BY key", ())]
+
+    async def whole(self, key: str) -> WholeDocument:
+        async with self._connection() as connection:
+            await connection.execute(_LOCK, (key,))
+            row = await (await connection.execute(_LOAD, ([key],))).fetchone()
+            rows = await (await connection.execute(_ALL, (key,))).fetchall()
+            archive = await (await connection.execute(_ARCHIVE, (key,))).fetchone()
+        entries = [unpacked(entry_id, text) for entry_id, text in rows]
+        return WholeDocument(document=_document(row), entries=entries, archive=archive[0] if archive else b"")
+
+    async def numbers(self, count: int) -> int:
+        [row] = await self._rows(_NUMBERS, (count,))
+        return int(row[0])
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        async with self._connection() as connection:
+            await connection.execute(_LOCK, (key,))
+            if _document(await (await connection.execute(_LOAD, ([key],))).fetchone()) != instead_of:
+                return False
+            await connection.execute("DELETE FROM ethos_documents WHERE key = %s", (key,))
+            await connection.execute("DELETE FROM ethos_document_history WHERE document = %s", (key,))
+            if whole is not None:
+                await connection.execute(_PUT, _values(key, whole.document, whole.archive))
+                values = [(entry.id, *_entry_values(key, entry)) for entry in whole.entries]
+                await connection.cursor().executemany(_NOTE_NUMBERED, values)
+            return True
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -145,10 +223,45 @@ class PostgresDocuments:
         """A connection in a transaction, which is committed at the end."""
         try:
             async with self._pool.connection() as connection:
+                if not self._is_prepared:
+                    await connection.execute(_SCHEMA_LOCK)
+                    await connection.execute(SCHEMA)
+                    await connection.commit()
+                    self._is_prepared = True
                 yield connection
-        except (Error, PoolTimeout, OSError) as error:
-            text = str(error).partition("\n")[0]
-            raise MemoryUnavailable(f"the memory at {self._shown_url} cannot be used now: {text}") from error
+        except PoolTimeout as error:  # which does not say why
+            problems = await self.check()
+            text = problems[0] if problems else f"{self._shown_url} has no connection to spare"
+            raise MemoryUnavailable(text) from error
+        except (Error, OSError) as error:
+            raise MemoryUnavailable(
+                f"the memory at {self._shown_url} cannot be used now: {_first_line(error)}"
+            ) from error
+
+
+async def _problems(connection: AsyncConnection[TupleRow]) -> Sequence[str]:
+    """What a database says of itself that is not good enough for a memory."""
+    found: list[str] = []
+    version = connection.info.server_version
+    if version < _OLDEST:
+        found.append(f"is PostgreSQL {version // 10_000}, which is too old; use {_OLDEST // 10_000} or newer")
+    settings: dict[str, str] = dict(await (await connection.execute(_SETTINGS)).fetchall())
+    if settings["server_encoding"] != "UTF8":
+        found.append(f"has the encoding {settings['server_encoding']}; make a database with `ENCODING 'UTF8'`")
+    if settings["fsync"] == "off":
+        found.append("does not write to its disk at once (fsync = off), so a power cut may lose everything")
+    try:
+        await connection.execute(SCHEMA)
+        await connection.execute(_PUT, _values(_PROBE, StoredDocument(), b""))
+    except Error as error:
+        reason = "; give the address of the primary" if settings["transaction_read_only"] == "on" else ""
+        found.append(f"cannot be written to: {_first_line(error)}{reason}")
+    await connection.rollback()
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _document(row: TupleRow | None) -> StoredDocument:
@@ -161,11 +274,10 @@ def _document(row: TupleRow | None) -> StoredDocument:
     )
 
 
-def _values(key: str, commit: Commit) -> tuple[object, ...]:
-    after = commit.document
-    shown = _shown(after.data)
-    raw = None if shown.encode() == after.data else after.data
-    return key, shown, raw, after.sha256, after.position, commit.cut, after.modified_at
+def _values(key: str, document: StoredDocument, archive: bytes) -> tuple[object, ...]:
+    shown = _shown(document.data)
+    raw = None if shown.encode() == document.data else document.data
+    return key, shown, raw, document.sha256, document.position, archive, document.modified_at
 
 
 def _entry_values(key: str, entry: JournalEntry) -> tuple[object, ...]:

@@ -1,51 +1,58 @@
 """Documents in Redis or Valkey: a hash for the text, a stream for its history, and a script that changes both at once.
 
+from gateway.protocols import MemoryOutcome
 All keys begin with `{prefix}:`, in braces so that a cluster keeps them on one server:
 
 - `doc:<key>` hash: `content`, `sha256`, `position`, `modified_at`, `version`;
 - `log:<key>` stream: the history, one JSON text an entry; an entry's number is its id everywhere;
 - `done:<key>` hash: `<turn id> <index>` to the outcome, so that nothing is applied twice;
-- `archive:<key>` text: what became too long; `changes` stream: the document of each entry; `ids`: the last number.
+- `archive:<key>` text: what became too long;
+- `documents` set: the keys; `changes` sorted set: `<number> <key>` of each entry; `ids`: the last number.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import sha1
 from typing import Any, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, WatchError
 
 from gateway.errors import MemoryUnavailable
-from gateway.memory.journal import EntryOutcome, JournalEntry, Key
+from gateway.memory.journal import JournalEntry, Key
 from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacked
 from gateway.memory.stored.memory import Work
+from gateway.memory.stored.whole import WholeDocument
+from gateway.protocols import MemoryOutcome
 
 _FIELDS = ("content", "sha256", "position", "modified_at", "version")
-# KEYS: doc, log, done, changes, ids, archive. ARGV: the version and the SHA-1 of the content that were read; content,
+# KEYS: doc, log, done, changes, ids, archive, documents.
+# ARGV: the version and the SHA-1 of the content that were read; content,
 # sha256, position, modified_at ('' for none), cut; the document; then for each entry its key, outcome and text.
 _COMMIT = """
 local doc, log, done, changes, ids, archive = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local found = redis.call('HMGET', doc, 'version', 'content')
 if (found[1] or '0') ~= ARGV[1] or redis.sha1hex(found[2] or '') ~= ARGV[2] then return 0 end
+redis.call('SADD', KEYS[7], ARGV[8])
 redis.call('HINCRBY', doc, 'version', 1)
 redis.call('HSET', doc, 'sha256', ARGV[4], 'position', ARGV[5])
 if ARGV[6] ~= '' then redis.call('HSET', doc, 'content', ARGV[3], 'modified_at', ARGV[6]) end
 if ARGV[7] ~= '' then redis.call('APPEND', archive, ARGV[7]) end
 for at = 9, #ARGV, 3 do
-    local id = redis.call('INCR', ids) .. '-0'
-    redis.call('XADD', log, id, 'entry', ARGV[at + 2])
-    redis.call('XADD', changes, id, 'document', ARGV[8])
+    local id = redis.call('INCR', ids)
+    redis.call('XADD', log, id .. '-0', 'entry', ARGV[at + 2])
+    redis.call('ZADD', changes, id, id .. ' ' .. ARGV[8])
     redis.call('HSET', done, ARGV[at], ARGV[at + 1])
 end
 return 1
 """
 _PAGE = 200
+_OLDEST = 6
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
 
@@ -59,6 +66,19 @@ class RedisDocuments:
         self._prefix = prefix
         self._shown_url = shown_url
         self._commit = client.register_script(_COMMIT)
+
+    async def open(self) -> None:
+        """Nothing to prepare: connections are made with the first question."""
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def check(self) -> Sequence[str]:
+        try:
+            info = await self._call(self._redis.info())
+        except (RedisError, OSError) as error:
+            return [f"{self._shown_url} cannot be used: {error}; look at `url`, and whether the server runs"]
+        return [f"{self._shown_url} {problem}" for problem in _problems(info)]
 
     def location(self, key: str) -> str:
         return f"{self._shown_url} {self._name('doc', key)}"
@@ -80,7 +100,7 @@ class RedisDocuments:
                     pipe.hmget(done, [_field(each) for each in wanted])
                     row, outcomes = await pipe.execute()
                 settled = {
-                    each: cast("EntryOutcome", outcome.decode())
+                    each: cast("MemoryOutcome", outcome.decode())
                     for each, outcome in zip(wanted, outcomes, strict=True)
                     if outcome is not None
                 }
@@ -95,14 +115,15 @@ class RedisDocuments:
         content, *_, version = row
         after = commit.document
         entries = [
-            part
-            for entry in commit.entries
-            for part in (_field(entry.request.key), entry.outcome or "", packed(entry))
+            part for entry in commit.entries for part in (_field(entry.request.key), entry.outcome or "", packed(entry))
         ]
         names = [self._name(kind, key) for kind in ("doc", "log", "done")]
         return bool(
             await self._commit(
-                keys=[*names, self._name("changes"), self._name("ids"), self._name("archive", key)],
+                keys=[
+                    *names,
+                    *(self._name("changes"), self._name("ids"), self._name("archive", key), self._name("documents")),
+                ],
                 args=[
                     version or b"0",
                     sha1(content or b"", usedforsecurity=False).hexdigest(),
@@ -117,6 +138,62 @@ class RedisDocuments:
             )
         )
 
+    # ---- whole documents --------------------------------------------------------------------------------------------
+
+    async def keys(self) -> Sequence[str]:
+        async with self._as_unavailable():
+            return sorted(key.decode() for key in await self._call(self._redis.smembers(self._name("documents"))))
+
+    async def whole(self, key: str) -> WholeDocument:
+        async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.hmget(self._name("doc", key), _FIELDS)
+            pipe.xrange(self._name("log", key))
+            pipe.get(self._name("archive", key))
+            row, rows, archive = await pipe.execute()
+        return WholeDocument(document=_document(row), entries=[_entry(each) for each in rows], archive=archive or b"")
+
+    async def numbers(self, count: int) -> int:
+        async with self._as_unavailable():
+            return int(await self._call(self._redis.incrby(self._name("ids"), count))) - count + 1
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        doc, log, archive, changes = (
+            *(self._name(kind, key) for kind in ("doc", "log", "archive")),
+            self._name("changes"),
+        )
+        async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
+            await pipe.watch(doc)
+            row = await self._call(pipe.hmget(doc, _FIELDS))
+            if _document(row) != instead_of:
+                return False
+            old = [_entry(each) for each in await self._call(pipe.xrange(log))]
+            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.delete(doc, log, archive, *([self._name("done", key)] if whole is None else []))
+            if old:
+                pipe.zrem(changes, *(f"{entry.id} {key}" for entry in old))
+            if whole is None:
+                pipe.srem(self._name("documents"), key)
+            else:
+                self._fill(pipe, key, whole, int(row[-1] or 0))
+            try:
+                await pipe.execute()
+            except WatchError:
+                return False
+            return True
+
+    def _fill(self, pipe: Any, key: str, whole: WholeDocument, version: int) -> None:
+        doc, document = self._name("doc", key), whole.document
+        pipe.sadd(self._name("documents"), key)
+        pipe.hset(doc, mapping={"sha256": document.sha256, "position": document.position, "version": version + 1})
+        if document.modified_at is not None:
+            pipe.hset(doc, mapping={"content": document.data, "modified_at": document.modified_at.isoformat()})
+        if whole.archive:
+            pipe.set(self._name("archive", key), whole.archive)
+        for entry in whole.entries:
+            pipe.xadd(self._name("log", key), {"entry": packed(entry)}, id=f"{entry.id}-0")
+            pipe.zadd(self._name("changes"), {f"{entry.id} {key}": entry.id})
+            pipe.hset(self._name("done", key), _field(entry.request.key), entry.outcome or "")
+
     # ---- history ----------------------------------------------------------------------------------------------------
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
@@ -130,18 +207,13 @@ class RedisDocuments:
                 if not page:
                     break
                 found += [one for one in page if one.position is not None and (before is None or one.position < before)]
-                end = f"({page[-1].id}-0"
+                end = _below(page[-1].id)
             return found[:limit]
 
     async def entry(self, entry_id: int) -> JournalEntry | None:
         async with self._as_unavailable():
-            found = await self._call(self._redis.xrange(self._name("changes"), f"{entry_id}-0", f"{entry_id}-0"))
-            if not found:
-                return None
-            rows = await self._call(
-                self._redis.xrange(self._name("log", _document_of(found[0])), f"{entry_id}-0", f"{entry_id}-0")
-            )
-            return _entry(rows[0]) if rows else None
+            found = await self._named(self._redis.zrangebyscore(self._name("changes"), entry_id, entry_id))
+            return found[0] if found else None
 
     async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
         async with self._as_unavailable():
@@ -153,15 +225,19 @@ class RedisDocuments:
                         found.append(one)
                         if one.checkpoint is not None:
                             return found[::-1]
-                end = f"({page[-1].id}-0"
+                end = _below(page[-1].id)
             return found[::-1]
 
     async def _newest(self, limit: int, before: int | None) -> list[JournalEntry]:
-        end = "+" if before is None else f"({before}-0"
-        rows = await self._call(self._redis.xrevrange(self._name("changes"), end, "-", limit))
+        end = "+inf" if before is None else f"({before}"
+        return await self._named(self._redis.zrevrangebyscore(self._name("changes"), end, "-inf", 0, limit))
+
+    async def _named(self, members: Awaitable[Any] | Any) -> list[JournalEntry]:
+        """The entries that members of `changes` name."""
         async with self._redis.pipeline(transaction=False) as pipe:
-            for row in rows:
-                pipe.xrange(self._name("log", _document_of(row)), row[0], row[0])
+            for member in await self._call(members):
+                number, _, key = member.decode().partition(" ")
+                pipe.xrange(self._name("log", key), f"{number}-0", f"{number}-0")
             return [_entry(found[0]) for found in await pipe.execute() if found]
 
     async def _log(self, document: str, *, end: str, count: int) -> list[JournalEntry]:
@@ -186,6 +262,22 @@ class RedisDocuments:
             raise MemoryUnavailable(f"the memory at {self._shown_url} cannot be used now: {error}") from error
 
 
+def _problems(info: Mapping[str, Any]) -> Iterator[str]:
+    """What a server says of itself that is not good enough for a memory."""
+    version = str(info.get("redis_version", "0"))
+    if int(version.partition(".")[0]) < _OLDEST:
+        yield f"is Redis {version}, which is too old; use {_OLDEST} or newer"
+    if info.get("role") == "slave":
+        yield "is a read-only copy; give the address of the primary"
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction" and info.get("maxmemory", 0):
+        yield f"may drop memory to make room (maxmemory-policy {policy}); set `maxmemory-policy noeviction`"
+    if not info.get("aof_enabled"):
+        yield "keeps no log of changes, so a power cut loses the last ones; set `appendonly yes`"
+    if "err" in (info.get("rdb_last_bgsave_status"), info.get("aof_last_write_status")):
+        yield "could not write to its disk; make room there, and look into its log"
+
+
 def _document(row: Sequence[bytes | None]) -> StoredDocument:
     content, sha256, position, modified_at, _ = row
     empty = StoredDocument()
@@ -197,12 +289,13 @@ def _document(row: Sequence[bytes | None]) -> StoredDocument:
     )
 
 
+def _below(entry_id: int) -> str:
+    """The end of a range before an entry; the exclusive ranges of Redis 6.2 are not needed."""
+    return f"{entry_id - 1}-{(1 << 64) - 1}"
+
+
 def _field(key: Key) -> str:
     return f"{key[0]} {key[1]}"
-
-
-def _document_of(row: tuple[bytes, dict[bytes, bytes]]) -> str:
-    return row[1][b"document"].decode()
 
 
 def _entry(row: tuple[bytes, dict[bytes, bytes]]) -> JournalEntry:

@@ -18,13 +18,14 @@ import structlog
 from gateway.errors import FileError, MemoryConflict, MemoryUnavailable, StoreError
 from gateway.files.locks import FileLock
 from gateway.memory import rules
-from gateway.memory.history import History, HistoryEntry
+from gateway.memory.history import History
 from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
 from gateway.memory.merging import merge_for_mine
 from gateway.memory.paths import check_ids, document_key, documents, scope_of_key
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.server import RemoteFile, WebdavServer
 from gateway.protocols import (
+    MemoryChange,
     MemoryContext,
     MemoryDocument,
     MemoryScope,
@@ -119,10 +120,10 @@ class WebdavMemory:
         store: MemoryStoreName = "memory",
         limit: int = 50,
         before: int | None = None,
-    ) -> Sequence[HistoryEntry]:
+    ) -> Sequence[MemoryChange]:
         return await self._files.log(scope, store, limit, before)
 
-    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> HistoryEntry | None:
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
         return await self._files.why(scope, line, store)
 
     async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
@@ -180,7 +181,7 @@ class WebdavMemory:
                     if await self._is_together(key, is_sent=is_sent) and key not in self._unsent:
                         self.problem, self._wait_s = None, 0.0
                         return
-            raise FileError(f"{self._server.location(key)} changes faster than it can be written")
+            self._put_off(FileError(f"{self._server.location(key)} changes faster than it can be written"))
         except (MemoryUnavailable, FileError, StoreError, OSError) as error:
             self._unsent.add(key)
             self._put_off(error)

@@ -115,7 +115,7 @@ class WebdavServer:
         await self._client.aclose()
 
     async def check(self) -> None:
-        """Prove, with a file of our own, that it keeps files and that no write goes over a version that was not read."""
+        """Prove, with a file of our own, that it keeps files and that no write hides a version that was not read."""
         key = f".ethos-check-{secrets.token_hex(6)}.md"
         try:
             first = await self._put(key, b"1\n", {"If-None-Match": "*"})
@@ -148,18 +148,19 @@ class WebdavServer:
 
     async def _put(self, key: str, data: bytes, headers: Mapping[str, str]) -> RemoteFile | None:
         """Write under a condition; folders that are missing are made."""
-        for is_again in (False, True):
-            async with self._asked():
-                answer = await self._client.put(self.location(key), content=data, headers={**_TEXT, **headers})
-            if answer.status_code == httpx.codes.PRECONDITION_FAILED:
-                return None
-            if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND) and "/" in key and not is_again:
-                await self._make_folders(key)
-                continue
-            self._check(answer)
-            break
+        answer = await self._answer_to_put(key, data, headers)
+        if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND) and "/" in key:
+            await self._make_folders(key)
+            answer = await self._answer_to_put(key, data, headers)
+        if answer.status_code == httpx.codes.PRECONDITION_FAILED:
+            return None
+        self._check(answer)
         etag = answer.headers.get("ETag")
         return RemoteFile(data, etag) if etag is not None and not etag.startswith("W/") else await self.get(key)
+
+    async def _answer_to_put(self, key: str, data: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        async with self._asked():
+            return await self._client.put(self.location(key), content=data, headers={**_TEXT, **headers})
 
     async def _make_folders(self, key: str) -> None:
         parts = key.split("/")[:-1]

@@ -3,7 +3,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg_pool import AsyncConnectionPool
 from redis.asyncio import Redis
 
 from gateway.memory.stored.postgres import PostgresDocuments
@@ -45,7 +44,7 @@ def postgres_url(postgres_server: postgres.PostgresServer) -> str:
 
 @pytest.fixture
 async def postgres_documents(postgres_url: str) -> AsyncIterator[PostgresDocuments]:
-    async with AsyncConnectionPool(postgres_url, open=False, min_size=1, max_size=4) as pool:
-        documents = PostgresDocuments(pool, shown_url=postgres_url)
-        await documents.prepare()
-        yield documents
+    documents = PostgresDocuments(postgres_url, shown_url=postgres_url)
+    await documents.open()
+    yield documents
+    await documents.close()

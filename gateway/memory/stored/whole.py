@@ -1,0 +1,85 @@
+"""A document with all that is kept of it: for copies to another memory, and for erasures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from gateway.memory import rules
+from gateway.memory.journal import JournalEntry
+from gateway.memory.stored.change import StoredDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeDocument:
+    """A document, its history (oldest first) and the oldest lines of a text that became too long."""
+
+    document: StoredDocument
+    entries: Sequence[JournalEntry] = ()
+    archive: bytes = b""
+
+
+def without_person(whole: WholeDocument, user_ids: Collection[str], lines: Collection[str]) -> WholeDocument:
+    """The document without what only this person's turns added, and its history without the person.
+
+    Changes of others stay in it, but cannot be undone any more: the text to restore may name the person.
+    """
+    theirs = [entry for entry in whole.entries if _is_of(entry, user_ids)]
+    gone = {*lines, *_added_lines(theirs)} - {
+        line
+        for entry in whole.entries
+        if entry.request.action == "add" and not _is_of(entry, user_ids)
+        for line in _lines(entry.request.content)
+    }
+    kept = [
+        replace(
+            entry,
+            request=replace(entry.request, content=_without(entry.request.content, gone)),
+            delta=None,
+            checkpoint=None,
+        )
+        for entry in whole.entries
+        if not _is_of(entry, user_ids)
+    ]
+    data = rules.encode(_without(rules.decode(whole.document.data), gone))
+    return WholeDocument(
+        document=replace(whole.document, data=data, sha256=rules.version(data)),
+        entries=kept,
+        archive=rules.encode(_without(rules.decode(whole.archive), gone)),
+    )
+
+
+def _is_of(entry: JournalEntry, user_ids: Collection[str]) -> bool:
+    scope = entry.request.scope
+    return scope.user_id in user_ids or scope.author_id in user_ids
+
+
+def _added_lines(entries: Sequence[JournalEntry]) -> set[str]:
+    found: set[str] = set()
+    for entry in entries:
+        new = _lines(rules.show(entry.delta.inserted)) if entry.delta else set()
+        if entry.request.action == "add":
+            new |= _lines(entry.request.content)
+        found |= new - (_lines(rules.show(entry.delta.removed)) if entry.delta else set())
+    return found
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.split("\n") if line.strip()}
+
+
+def _without(text: str, gone: AbstractSet[str]) -> str:
+    """The text without these lines; of the blank lines around one, one is enough."""
+    if gone.isdisjoint(_lines(text)):
+        return text
+    kept: list[str] = []
+    is_gap = False
+    for line in text.split("\n"):
+        if line.strip() in gone:
+            is_gap = not any(kept[-1:])
+        elif line.strip() or not is_gap:
+            kept.append(line)
+            is_gap = False
+    found = "\n".join(kept).rstrip("\n")
+    return f"{found}\n" if found else ""
