@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from gateway.errors import InvalidId, MemoryConflict
+from gateway.files.atomic import check_id
 from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, HistorySource, NoSuchEntry, difference
@@ -19,6 +20,7 @@ from gateway.memory.markdown import MAX_FILE_BYTES, STORES
 from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
 from gateway.memory.stored.whole import WholeDocument, without_person
+from gateway.memory.union import USER, Union
 from gateway.protocols import (
     MemoryAction,
     MemoryChange,
@@ -31,6 +33,7 @@ from gateway.protocols import (
     SyncReport,
 )
 
+_BEFORE, _DONE = "before-", ".complete"
 Work = Callable[[StoredDocument, Mapping[Key, MemoryOutcome]], Commit]
 
 
@@ -86,6 +89,7 @@ class StoredMemory:
         self._store = store
         self._max_bytes = max_bytes
         self._history = History(store)
+        self._union = Union(self, StoredOriginals(store))
 
     # ---- MemoryProvider ---------------------------------------------------------------------------------------------
 
@@ -211,6 +215,19 @@ class StoredMemory:
                     found[f"{name.rpartition('/')[0]}/{ARCHIVE_NAME}"] = whole.archive
         return found
 
+    # ---- SupportsUnion ----------------------------------------------------------------------------------------------
+
+    async def unite(self, link_id: str, survivor: str, absorbed: str) -> None:
+        await self._union.unite(link_id, survivor, absorbed)
+
+    async def part(self, link_id: str, survivor: str, absorbed: str, successors: Sequence[str]) -> bool:
+        return await self._union.part(link_id, survivor, absorbed, successors)
+
+    async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
+        """The document's own bytes, none where there is none."""
+        [found] = await self._store.load([_key(scope, store)])
+        return found.data
+
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
     async def _is_erased(self, key: str, user_ids: Collection[str], lines: Collection[str]) -> bool:
@@ -274,3 +291,44 @@ def _owner(key: str) -> str | None:
     """The user whose document it is; None for one that others read, too."""
     first, _, rest = key.partition("/")
     return rest.partition("/")[0] if first == "users" else None
+
+
+class StoredOriginals:
+    """The `Originals` of a link, as documents of their own: `users/<id>/before-<link>/USER.md`."""
+
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
+
+    async def keep(self, link_id: str, user_id: str) -> None:
+        """See `Originals.keep`."""
+        place, done = _originals(link_id, user_id), f"{_originals(link_id, user_id)}{_DONE}"
+        names = await self._names(f"users/{user_id}/")
+        if f"{_BEFORE}{link_id}/{_DONE}" in names:
+            return
+        now = datetime.now(UTC)
+        for name in [name for name in names if not name.startswith(_BEFORE)]:
+            [found] = await self._store.load([f"users/{user_id}/{name}"])
+            await self._put(f"{place}{name}", StoredDocument(data=found.data, modified_at=now))
+        await self._put(done, StoredDocument(modified_at=now))
+
+    async def names(self, link_id: str, user_id: str) -> Sequence[str]:
+        """See `Originals.names`."""
+        names = await self._names(_originals(link_id, user_id))
+        return sorted((name for name in names if name != _DONE), key=lambda name: (name != USER, name))
+
+    async def read(self, link_id: str, user_id: str, name: str) -> bytes:
+        """See `Originals.read`."""
+        [found] = await self._store.load([f"{_originals(link_id, user_id)}{name}"])
+        return found.data
+
+    async def _names(self, prefix: str) -> list[str]:
+        return [key.removeprefix(prefix) for key in await self._store.keys() if key.startswith(prefix)]
+
+    async def _put(self, key: str, document: StoredDocument) -> None:
+        whole = WholeDocument(document=replace(document, sha256=rules.version(document.data)))
+        [now] = await self._store.load([key])
+        await self._store.put_whole(key, whole, instead_of=now)
+
+
+def _originals(link_id: str, user_id: str) -> str:
+    return f"users/{check_id('user', user_id)}/{_BEFORE}{check_id('link', link_id)}/"

@@ -3,16 +3,26 @@
 import pytest
 
 from gateway.memory.stored.memory import StoredMemory
-from tests.conformance.memory import MemoryConformance
+from gateway.testing.memory import (
+    EditableMemorySuite,
+    ErasableMemorySuite,
+    HistoricMemorySuite,
+    MemoryProviderSuite,
+    UnionSuite,
+)
 
 
-class TestRedis(MemoryConformance):
+class Suites(MemoryProviderSuite, EditableMemorySuite, HistoricMemorySuite, ErasableMemorySuite, UnionSuite):
+    """All that a stored memory can."""
+
+
+class TestRedis(Suites):
     @pytest.fixture
     def provider(self, redis_documents):
         return StoredMemory(redis_documents)
 
 
-class TestPostgres(MemoryConformance):
+class TestPostgres(Suites):
     @pytest.fixture
     def provider(self, postgres_documents):
         return StoredMemory(postgres_documents)
