@@ -26,7 +26,7 @@ from gateway.files.home import DATABASE_NAME
 from gateway.memory.ingest import IngestJob
 from gateway.memory.tokenizer import words_of
 from gateway.messages import Attachment, QuotedText
-from gateway.ops.backup.archive import unpack
+from gateway.ops.backup.archive import read_archive
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import take_backup
 from gateway.ops.privacy.home import clean_restored
@@ -232,7 +232,7 @@ async def test_a_person_known_in_every_way_gets_everything_and_then_nothing_tell
         (attachment,) = phone.sent[-1].attachments
         _check_export(Path(attachment.ref), ids)
         await take_backup(house.home, backup)
-        unpack(backup, old)
+        read_archive(backup, old)
         for name in (DATABASE_NAME, TRACES_NAME):
             (house.home / f"{name}.before-3").write_bytes((old / name).read_bytes())
         old.rename(house.home / "replaced-20261121T000000Z")
