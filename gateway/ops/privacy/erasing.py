@@ -126,7 +126,7 @@ class Eraser:
         lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
         for document, added in lines.items():
             if added:
-                await take_lines_out(self.home, document, added, await run(partial(_pending, document=document)))
+                await take_lines_out(self.home, document, added, await self.store.journal.pending(document))
         self.on_step("users")
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_user, self.home, user_id)
@@ -168,8 +168,3 @@ def _in_transaction(work: Work[T]) -> Work[T]:
         return result
 
     return run
-
-
-def _pending(connection: sqlite3.Connection, *, document: str) -> set[tuple[str, int]]:
-    sql = "SELECT turn_id, update_index FROM memory_journal WHERE document = ? AND outcome IS NULL"
-    return {(row[0], row[1]) for row in connection.execute(sql, (document,))}

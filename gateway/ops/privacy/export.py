@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from gateway import __version__
 from gateway.domain.sessions import Session, SessionMessage
 from gateway.errors import FileError
-from gateway.files.atomic import make_private_directory, sync_directory
+from gateway.files.atomic import sync_directory
 from gateway.ops.privacy.people import accounts_of, ids_of
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Account
@@ -114,10 +114,11 @@ class Exporter:
 
     async def _add_session(self, archive: zipfile.ZipFile, session_id: str, ids: Collection[str]) -> None:
         session = await self.store.sessions.session(session_id)
-        messages = [each for each in await self.store.sessions.messages(session_id) if each.user_id in ids]
+        said = await self.store.sessions.messages(session_id)
+        messages = [each for each in said if each.user_id in ids]
         if session is None or not (messages or session.user_id in ids):
             return
-        is_shared = len(messages) < len(await self.store.sessions.messages(session_id))
+        is_shared = len(messages) < len(said)
         name = f"sessions/{session.created_at:%Y-%m-%d}-{session.id}"
         await _add(archive, f"{name}.md", "\n".join(_as_markdown(session, messages, is_shared=is_shared)))
         about = {**asdict(session), **({"title": "", "summary": ""} if is_shared else {})}
@@ -208,9 +209,3 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def prepare_place(path: Path) -> Path:
-    """Make the directory of an export, for its owner only."""
-    make_private_directory(path.parent)
-    return path
