@@ -26,27 +26,10 @@ from gateway.runtime.failpoints import reach
 
 _MOUNTS = Path("/proc/self/mountinfo")
 # flock on these is local to one machine, emulated or absent, and SQLite's WAL needs shared memory that they lack.
-_NETWORK_TYPES = frozenset(
-    [
-        "9p",
-        "afs",
-        "ceph",
-        "cifs",
-        "coda",
-        "davfs",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-    ]
-)
+_NETWORK_TYPES = frozenset({
+    "9p", "afs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2",
+    "orangefs", "pvfs2", "smb3", "smbfs",
+})  # fmt: skip
 _NETWORK_FUSE_TYPES = frozenset(["ceph", "davfs", "gcsfuse", "glusterfs", "rclone", "s3fs", "sshfs", "vmhgfs-fuse"])
 _devices_seen: set[int] = set()
 
