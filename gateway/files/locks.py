@@ -83,7 +83,8 @@ class FileLock:
         except TimeoutError:
             self._leave(place)
             waited_s = round(time.monotonic() - started_at, 1)
-            raise LockTimeout(str(self._path), waited_s, _holder(self._path)) from None
+            pid = holder_pid(self._path)
+            raise LockTimeout(str(self._path), waited_s, None if pid is None else f"process {pid}") from None
         except BaseException:
             self._leave(place)
             raise
@@ -296,8 +297,3 @@ def _release(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
     finally:
         os.close(fd)
-
-
-def _holder(path: Path) -> str | None:
-    pid = holder_pid(path)
-    return None if pid is None else f"process {pid}"

@@ -34,10 +34,6 @@ Run = Callable[[Work[Any]], Awaitable[Any]]
 _log = structlog.get_logger(__name__)
 
 
-def _no_step(_step: str) -> None:
-    """Ignore the step."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eraser:
     """Erases people from one data directory.
@@ -54,7 +50,7 @@ class Eraser:
     identities: IdentityMap
     kinds: Mapping[str, str]
     trace_store: TraceStore | None = None
-    on_step: Callable[[str], None] = field(default=_no_step)
+    on_step: Callable[[str], None] = field(default=lambda _step: None)
 
     async def schedule(self, user_id: str) -> Tombstone:
         """Decide that a user is to be erased, durably, with all users that were linked to them.
