@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gateway.domain.codes import without_codes
 from gateway.messages import ConversationRef
-from gateway.sdk.models.deliveries import Delivery, Queue
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, inbound, outbound
+from gateway.store.queue_rows import Queue
 from gateway.store.rows import record_of
 from gateway.store.turns import delete_steps
+
+if TYPE_CHECKING:  # a gateway need not load it before it is asked
+    from gateway.sdk.models.deliveries import Delivery
 
 # Each part has an index of its own.
 _COUNTS = """
@@ -119,6 +122,8 @@ class SqliteDeliveries:
 
 
 def _delivery(queue: Queue, row: sqlite3.Row, now_ms: int) -> Delivery:
+    from gateway.sdk.models.deliveries import Delivery  # noqa: PLC0415 (as above)
+
     message = inbound(row) if queue == "inbox" else outbound(row)
     shown = {
         "queue": queue,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from gateway.messages import ConversationRef
-from gateway.sdk.models.deliveries import Queue
 from gateway.store.clock import LONGEST_WAIT_MS
 from gateway.store.database import statement
 from gateway.store.payloads import conversation_of
 from gateway.store.rows import insert, key_of
+
+Queue = Literal["inbox", "outbox"]
 
 
 def add_row(connection: sqlite3.Connection, queue: Queue, columns: Mapping[str, object], once: str) -> int | None:

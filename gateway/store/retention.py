@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from gateway.memory.journal import iso
-from gateway.sdk.models.deliveries import Queue
 from gateway.store.payloads import EMPTIED, emptied, from_ms
+from gateway.store.queue_rows import Queue
 
 BATCH = 200
 """Rows that one commit changes: under 10 ms on the slowest of our disks."""

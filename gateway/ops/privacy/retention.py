@@ -14,10 +14,10 @@ import structlog
 from gateway.config import RetentionConfig
 from gateway.files.home import LOG_NAME
 from gateway.ops.privacy.files import EXPORTS_NAME, copies_of_databases
-from gateway.sdk.models.deliveries import Queue
 from gateway.sdk.models.system import Forgotten
 from gateway.store import retention
 from gateway.store.clock import wall_ms
+from gateway.store.queue_rows import Queue
 from gateway.store.retention import Aging
 from gateway.store.sqlite import SqliteStore
 
