@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from gateway.agent.budgets import Ask, Budgets, BudgetUse, Denied, Granted, Limit, Scope, UsageStore, uses
+from gateway.agent.budgets import Budgets, BudgetUse, Denied, Granted, Limit, PlannedCall, Scope, UsageStore, uses
 from gateway.agent.model import (
     Model,
     ModelEvent,
@@ -166,8 +166,8 @@ class Meter:
         if not limits:
             return call
         has_limited_calls = any(limit.limits_calls for limit in limits.values())
-        ask = self._ask(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
-        granted, call.day = await self._granted(ask)
+        planned = self._planned(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
+        granted, call.day = await self._granted(planned)
         call.reservation = granted.reservation
         if has_limited_calls:
             call.request = replace(request, max_output_tokens=granted.output_tokens)
@@ -198,7 +198,7 @@ class Meter:
 
     # ---- reserving and settling ------------------------------------------------------------------------------------
 
-    def _ask(self, call: _Call, model: str, *, is_free: bool) -> Ask:
+    def _planned(self, call: _Call, model: str, *, is_free: bool) -> PlannedCall:
         request, name = call.request, call.name
         output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
         input_tokens = call.input_tokens
@@ -206,7 +206,7 @@ class Meter:
         if not is_free:
             input_usd = self._price_usd(name, model, input_tokens, 0)
             output_usd = self._price_usd(name, model, input_tokens, output_tokens) - input_usd
-        return Ask(
+        return PlannedCall(
             spender=request.spender,
             day=call.day,
             model=model,
@@ -226,19 +226,19 @@ class Meter:
             )
         return price
 
-    async def _granted(self, ask: Ask) -> tuple[Granted, str]:
+    async def _granted(self, planned: PlannedCall) -> tuple[Granted, str]:
         """Room for the call, and the day in which it is reserved."""
         while True:
             now, settled, budgets = self._now(), self._settled, self._budgets
-            ask = replace(ask, day=budgets.day(now))
+            planned = replace(planned, day=budgets.day(now))
             self._under_way += 1
             try:
-                answer = await self._reserve(ask, budgets.limits_of(ask.spender))
+                answer = await self._reserve(planned, budgets.limits_of(planned.spender))
             except BaseException:
                 self._is_over()
                 raise
             if isinstance(answer, Granted):
-                return answer, ask.day
+                return answer, planned.day
             self._under_way -= 1
             if self._budgets is not budgets:  # they were changed meanwhile
                 continue
@@ -247,23 +247,23 @@ class Meter:
                 happened("budget.denied", scope=answer.scope, what=answer.what)
                 left_s = self._budgets.left_s(now)
                 raise BudgetExhausted(
-                    answer.in_words(ask.spender),
+                    answer.in_words(planned.spender),
                     budget=answer.scope,
                     day_turns_in_s=left_s,
                     retry_after_s=min(left_s + 1.0, LOOK_AGAIN_S) if answer.is_final else BUSY_S,
                 )
             await settled.wait()  # a call under way holds what this one needs, and may give it back
 
-    async def _reserve(self, ask: Ask, limits: Mapping[Scope, Limit]) -> Granted | Denied:
+    async def _reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit]) -> Granted | Denied:
         """Reserve, and give it back at once where the turn is cancelled meanwhile."""
-        reserving = asyncio.create_task(self._store.reserve(ask, limits, owner=self._owner))
+        reserving = asyncio.create_task(self._store.reserve(planned, limits, owner=self._owner))
         try:
             return await asyncio.shield(reserving)
         except asyncio.CancelledError:
             with contextlib.suppress(StoreError):
                 answer = await reserving
                 if isinstance(answer, Granted):
-                    self._unsettled.append(_Bill(answer.reservation, ask.spender, ask.day, ()))
+                    self._unsettled.append(_Bill(answer.reservation, planned.spender, planned.day, ()))
                     await self._settle_late()
             raise
 

@@ -134,7 +134,7 @@ class Gateway(Composition):
         )
         self._metrics = await measure(stack, self.config)
         self._compose()
-        await self.people.book()
+        await self.people.snapshot()
         stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)

@@ -11,8 +11,8 @@ from functools import partial
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.access_records import (
     AccessSnapshot,
-    Ask,
     ClaimOwner,
+    KeepRequest,
     LetIn,
     OfferOwner,
     PeopleChange,
@@ -37,7 +37,7 @@ _HELD_IN = """
     SELECT DISTINCT inbox.channel, conversation, thread FROM held_messages JOIN inbox USING (seq)
     WHERE held_messages.channel = ? AND account = ?
 """
-_ASK = """
+_KEEP_REQUEST = """
     INSERT INTO access_requests (channel, account, label, conversation, thread, seed, state, times, first_at, asked_at,
                                  expires_at, told_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -126,8 +126,8 @@ def insert_chat(connection: sqlite3.Connection, account: str, conversation: Conv
 def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
     """Do it inside a transaction; `inbox_seq` is the message of the turn, where it is part of one."""
     match change:
-        case Ask():
-            _ask(connection, change, inbox_seq)
+        case KeepRequest():
+            _keep_request(connection, change, inbox_seq)
         case LetIn():
             _let_in(connection, change)
         case Reopen(channel=channel, account=account):
@@ -150,11 +150,11 @@ def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_
             connection.execute(_OFFER, (change.code_hash, to_ms(change.expires_at)))
 
 
-def _ask(connection: sqlite3.Connection, change: Ask, inbox_seq: int | None) -> None:
+def _keep_request(connection: sqlite3.Connection, change: KeepRequest, inbox_seq: int | None) -> None:
     request, where = change.request, change.request.conversation
     connection.execute(_OVER, (to_ms(request.asked_at) - _FORGET_AFTER_MS,))
     connection.execute(
-        _ASK,
+        _KEEP_REQUEST,
         (
             request.channel,
             request.account,
@@ -199,7 +199,7 @@ class SqlitePeople:
     def foreign_changes(self) -> int:
         return self._database.foreign_commits
 
-    async def book(self) -> AccessSnapshot:
+    async def snapshot(self) -> AccessSnapshot:
         def work(connection: sqlite3.Connection) -> AccessSnapshot:
             return AccessSnapshot(
                 ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
