@@ -12,7 +12,6 @@ from typing import Protocol
 
 from gateway.agent.meter import Meter
 from gateway.agent.model import ChatMessage, ModelRequest, ModelUsage, Spender
-from gateway.agent.model_states import ModelStates
 from gateway.errors import ConfigError, ModelError, ModelUnavailable
 from gateway.runtime.observe import note, span
 
@@ -72,16 +71,14 @@ def identity_of(model: str, dimensions: int | None) -> str:
 class MeteredEmbedder:
     """A `PaidEmbedder` over the configured one, which a reload may exchange."""
 
-    def __init__(self, meter: Meter, states: ModelStates, embedder: Callable[[], Embedder]) -> None:
+    def __init__(self, meter: Meter, embedder: Callable[[], Embedder]) -> None:
         """Nothing is called yet.
 
         Args:
             meter: counts the calls.
-            states: hears which answer and which do not, for health and doctor.
             embedder: gives the one that is configured now.
         """
         self._meter = meter
-        self._states = states
         self._embedder = embedder
 
     @property
@@ -116,10 +113,10 @@ class MeteredEmbedder:
         except ModelError as error:
             was_read = False
             if isinstance(error, ModelUnavailable):
-                self._states.failed(name, error)
+                self._meter.states.failed(name, error)
             raise
         else:
-            self._states.answered(name)
+            self._meter.states.answered(name)
             usage = ModelUsage(model=name, input_tokens=embedded.input_tokens, output_tokens=0)
             await meter.end(call, usage)
         finally:

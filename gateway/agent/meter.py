@@ -7,8 +7,8 @@ cost at most, and notes afterwards what it did cost. Where no budget is set, onl
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from gateway.agent.model import (
     TextDelta,
     size_bytes,
 )
+from gateway.agent.model_states import ModelStates
 from gateway.agent.prompt import estimated_tokens
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
 from gateway.runtime.observe import happened
@@ -89,7 +90,11 @@ class _Bill:
 
 
 class Meter:
-    """Gives out models whose calls are counted; see the module."""
+    """Gives out models whose calls are counted; see the module.
+
+    Attributes:
+        states: which of them answer.
+    """
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class Meter:
         self._prices = prices
         self._owner = owner
         self._now = now
+        self.states = ModelStates()
         self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
         self._settled = asyncio.Event()
         self._unsettled: list[_Bill] = []  # what could not be written down yet
@@ -148,9 +154,10 @@ class Meter:
     def model(self, name: str | None) -> Model:
         """The model of that name; one whose settings are wrong is there, too, and unavailable."""
         try:
-            return _MeteredModel(self, name, self._model(name))
+            model: Model | ConfigError = self._model(name)
         except ConfigError as error:
-            return _UnusableModel(name or "", error)
+            model = error
+        return _MeteredModel(self, name, model)
 
     async def begin(self, name: str | None, model: str, request: ModelRequest) -> _Call:
         """Reserve what the call may cost.
@@ -260,7 +267,7 @@ class Meter:
         try:
             return await asyncio.shield(reserving)
         except asyncio.CancelledError:
-            with contextlib.suppress(StoreError):
+            with suppress(StoreError):
                 answer = await reserving
                 if isinstance(answer, Granted):
                     self._unsettled.append(_Bill(answer.reservation, planned.spender, planned.day, ()))
@@ -313,64 +320,53 @@ class Meter:
 
 
 class _MeteredModel:
-    """A model behind the meter."""
+    """A model behind the meter; one whose settings are wrong waits until they are corrected."""
 
-    def __init__(self, meter: Meter, asked_name: str | None, model: Model) -> None:
+    def __init__(self, meter: Meter, asked_name: str | None, model: Model | ConfigError) -> None:
         self._meter = meter
         self._asked_name = asked_name
         self._model = model
-
-    @property
-    def name(self) -> str:
-        return self._model.name
+        self.name = (asked_name or "") if isinstance(model, ConfigError) else model.name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """See `Model.stream`; raises `BudgetExhausted` where there is no room for the call."""
+        if isinstance(self._model, ConfigError):
+            raise ModelUnavailable(f"the settings of this model are wrong: {self._model}")
         meter, call = self._meter, await self._begin(request)
-        events = self._model.stream(call.request)
         # A call that is cut, by who listens or by the end of the process, has most likely been read all the same.
         was_read = True
         try:
-            async for event in events:
-                match event:
-                    case TextDelta(text=text):
-                        call.said.append(text)
-                    case StreamRestarted():  # what was said is paid for, and it is all asked again
-                        await meter.end(call, meter.cut(call, self.name, was_read=True))
-                        call = await self._begin(request)
-                    case ModelReply(usage=usage):
-                        await meter.end(call, usage)
-                yield event
+            async with aclosing(self._watched(self._model.stream(call.request))) as events:
+                async for event in events:
+                    match event:
+                        case TextDelta(text=text):
+                            call.said.append(text)
+                        case StreamRestarted():  # what was said is paid for, and it is all asked again
+                            await meter.end(call, meter.cut(call, self.name, was_read=True))
+                            call = await self._begin(request)
+                        case ModelReply(usage=usage):
+                            await meter.end(call, usage)
+                    yield event
         except ModelError:
             was_read = False
             raise
         finally:
             if not call.is_over:
                 await meter.end(call, meter.cut(call, self.name, was_read=was_read))
-            if isinstance(events, AsyncGenerator):
-                await events.aclose()
 
     async def _begin(self, request: ModelRequest) -> _Call:
         return await self._meter.begin(self._asked_name, self.name, request)
 
-
-class _UnusableModel:
-    """Stands where a model's settings are wrong: its calls wait until the settings are corrected."""
-
-    def __init__(self, name: str, error: ConfigError) -> None:
-        self.name = name
-        self._error = error
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """A stream that raises `ModelUnavailable`, and nothing else."""
-        del request
-        return self
-
-    def __aiter__(self) -> AsyncIterator[ModelEvent]:
-        return self
-
-    async def __anext__(self) -> ModelEvent:
-        raise ModelUnavailable(f"the settings of this model are wrong: {self._error}")
+    async def _watched(self, answer: AsyncGenerator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
+        """The same; notes whether the model answers. One that refuses a request does."""
+        try:
+            async with aclosing(answer) as events:
+                async for event in events:
+                    yield event
+        except ModelUnavailable as error:
+            self._meter.states.failed(self.name, error)
+            raise
+        self._meter.states.answered(self.name)
 
 
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from gateway.agent.meter import Meter
 from gateway.agent.model import Model
-from gateway.agent.model_states import ModelStates
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.reload import Reloading
@@ -135,8 +134,7 @@ class Composition:
         self.personalities = Personalities(self.home)
         self.models = LiveModels(ModelRegistry(config))
         self.models.current.get(None)  # what is wrong with the default model's settings is an error of the start
-        self.model_states = ModelStates()
-        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models.current, owner=owner)
+        self.meter = Meter(self._model_named, self.store.usage, budgets_of(config), self.models.current, owner=owner)
 
     def _compose_memory(self) -> None:
         """The memory, sessions and traces."""
@@ -156,7 +154,6 @@ class Composition:
             store=store,
             meter=self.meter,
             models=self.models,
-            model_states=self.model_states,
             personalities=self.personalities,
         )
         self.review = MemoryReview(store.proposals, self.memory_files, self.memory, self.traces.facts)
@@ -240,7 +237,7 @@ class Composition:
             outbox=self.outbox,
             inbox=self.store.inbox,
             memory=self.memory,
-            models=self.model_states,
+            models=self.meter.states,
             identities=self.identities,
             reloading=self.reloading,
             started_at=self._started_at,
@@ -299,5 +296,5 @@ class Composition:
         )
         return load_kind(channel.kind).build(channel.settings, services)
 
-    def _watched_model(self, name: str | None) -> Model:
-        return self.model_states.watched((self._model or self.models.current.get)(name))
+    def _model_named(self, name: str | None) -> Model:
+        return (self._model or self.models.current.get)(name)

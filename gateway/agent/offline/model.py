@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import cycle, islice
 from zoneinfo import ZoneInfo
 
@@ -77,7 +77,7 @@ class OfflineModel:
         """As in the configuration."""
         return self._name
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Answer word by word, at no cost. Never raises."""
         message = _WORK[request.purpose](request)
         for number, piece in enumerate(re.finditer(r"\s*\S+|\s+", message.text), start=1):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import structlog
@@ -174,7 +174,7 @@ class FallbackModel:
                 yield StreamRestarted()
                 has_shown = False
             try:
-                async with _closing(self._models[index].stream(request)) as events:
+                async with aclosing(self._models[index].stream(request)) as events:
                     async for event in events:
                         has_shown = isinstance(event, TextDelta) or (
                             has_shown and not isinstance(event, StreamRestarted)
@@ -217,13 +217,3 @@ def _summary(errors: Sequence[ModelError]) -> ModelError:
         return ModelRefused(said)
     waits_s = [error.retry_after_s for error in unavailable if error.retry_after_s is not None]
     return ModelUnavailable(said, min(waits_s) if len(waits_s) == len(unavailable) else None)
-
-
-@asynccontextmanager
-async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
-    """End a stream together with its consumer; an iterator that is no generator has nothing to end."""
-    try:
-        yield events
-    finally:
-        if isinstance(events, AsyncGenerator):
-            await events.aclose()
