@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.agent.embeddings import MeteredEmbedder, PaidEmbedder
+from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.agent.tools import Tool
 from gateway.config import OFFLINE, Config, TracesConfig
 from gateway.domain.personalities import Personalities
@@ -130,7 +130,7 @@ def compose_traces(
 
 def _compose_vectors(
     trace_store: TraceStore, embeddings: EmbeddingsConfig, meter: Meter, models: LiveModels
-) -> tuple[PaidEmbedder | None, Vectorizing | None]:
+) -> tuple[MeteredEmbedder | None, Vectorizing | None]:
     """What makes vectors, and makes them in the background; neither where no embeddings are configured.
 
     Raises:

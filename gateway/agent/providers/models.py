@@ -155,7 +155,6 @@ class WireModel:
         self._max_output_tokens = max_output_tokens
         self._backoff_s = backoff_s
         self._wire: Wire | None = None
-        self._loading = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -213,10 +212,9 @@ class WireModel:
 
     async def _opened(self) -> Wire:
         if self._wire is None:
-            async with self._loading:
-                if self._wire is None:
-                    # In a thread: the import takes a while, and other conversations go on meanwhile.
-                    self._wire = await asyncio.to_thread(_load, self._endpoint)
+            wire = await asyncio.to_thread(_load, self._endpoint)  # the import takes a while
+            if self._wire is None:  # another call may have loaded it meanwhile
+                self._wire = wire
         return self._wire
 
 
