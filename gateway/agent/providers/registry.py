@@ -12,8 +12,8 @@ import structlog
 from gateway.agent.model import Model, ModelEvent, ModelRequest, StreamRestarted, TextDelta
 from gateway.agent.offline.model import OfflineModel
 from gateway.agent.providers.embeddings import WireEmbedder
-from gateway.agent.providers.models import Endpoint, WireModel
-from gateway.config import Config, ModelConfig
+from gateway.agent.providers.models import WireModel, endpoint_of
+from gateway.config import OFFLINE, Config
 from gateway.config.prices import price_usd
 from gateway.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 
@@ -52,7 +52,8 @@ class ModelRegistry:
             config = self._config.models.get(name)
             if config is None or config.provider != "openai":
                 raise ConfigError([f"memory.traces.embeddings.model: {name} is no model of the provider openai"])
-            embedder = self._embedders[name, dimensions] = WireEmbedder(_endpoint(name, config), dimensions=dimensions)
+            endpoint = endpoint_of(name, config, read_timeout_s=config.timeout_s)
+            embedder = self._embedders[name, dimensions] = WireEmbedder(endpoint, dimensions=dimensions)
         return embedder
 
     def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
@@ -96,7 +97,9 @@ class ModelRegistry:
         """The model of that name in the configuration, without its fallbacks."""
         model = self._single.get(name)
         if model is None:
-            model = self._single[name] = _build(name, self._config.models[name])
+            config = self._config.models[name]
+            model = OfflineModel(name) if config.provider == OFFLINE else WireModel(name, config)
+            self._single[name] = model
         return model
 
 
@@ -105,38 +108,6 @@ class LiveModels:
     """The models in force: a reload gives others, so keep this and not what is in it."""
 
     current: ModelRegistry
-
-
-def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:
-    if config.provider == "offline":
-        return OfflineModel(name)
-    return WireModel(
-        name=name,
-        provider=config.provider,
-        model=config.model or name,
-        api_key=config.api_key.get_secret_value() if config.api_key else None,
-        base_url=config.base_url,
-        timeout_s=config.timeout_s,
-        silence_s=config.silence_s,
-        max_retries=config.max_retries,
-        input_usd_per_million=config.input_usd_per_million,
-        output_usd_per_million=config.output_usd_per_million,
-        max_output_tokens=config.max_output_tokens,
-        sees_images=config.base_url is None if config.sees_images is None else config.sees_images,
-    )
-
-
-def _endpoint(name: str, config: ModelConfig) -> Endpoint:
-    """Of embeddings, which have no stream: `timeout_s` is for the whole call."""
-    return Endpoint(
-        name=name,
-        provider="openai",
-        model=config.model or name,
-        api_key=config.api_key.get_secret_value().strip() or None if config.api_key else None,
-        base_url=config.base_url,
-        prices_usd=None,
-        read_timeout_s=config.timeout_s,
-    )
 
 
 class FallbackModel:
