@@ -158,8 +158,8 @@ class Supervisor:
 
     def _accept_from(self, channel: str) -> Accept:
         async def accept(message: InboundMessage) -> None:
-            is_new = await self._inbox.accept(message)
-            self._channels.exchanged(channel, is_new=is_new)
+            accepted = await self._inbox.accept(message)
+            self._channels.exchanged(channel, is_new=accepted is not None)
             reach("inbox.acknowledging")
 
         return accept
