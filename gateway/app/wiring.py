@@ -164,7 +164,7 @@ class Composition:
     def _compose_queues(self, owner: str) -> None:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
-        self.outbox = Outbox(store.outbox, self.channels, policy=policy_of(config))
+        self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
         self.dispatcher = Dispatcher(store.inbox, self.access, config.limits, owner=owner)
         self.inbox = Inbox(
             store.inbox,
