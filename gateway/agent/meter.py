@@ -106,13 +106,7 @@ class Meter:
         owner: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Nothing is called yet.
-
-        Args:
-            model: the models themselves; nothing else may call them.
-            owner: names this process in reservations.
-            now: the wall clock; says which day it is.
-        """
+        """`model` gives the models themselves, which nothing else may call; `owner` names this process."""
         self._model = model
         self._store = store
         self._budgets = budgets

@@ -89,7 +89,6 @@ class Access:
         channels: Channels,
         operators: Operators,
     ) -> None:
-        """Nothing is read yet. Operators are owners always."""
         self.rules = rules
         self._people = people
         self._identities = identities

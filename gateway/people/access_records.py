@@ -164,7 +164,6 @@ class AccessRecords:
     """The records in memory, read again when somebody changed them."""
 
     def __init__(self, store: PeopleStore) -> None:
-        """The first `snapshot` reads the store."""
         self._store = store
         self._snapshot = AccessSnapshot()
         self._read_at: int | None = None

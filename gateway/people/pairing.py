@@ -105,7 +105,6 @@ class Pairing:
         operators: Operators,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        """Nothing is read yet; `pepper` is the secret of the data directory."""
         self._store = store
         self._people = people
         self._access = access

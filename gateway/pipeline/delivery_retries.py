@@ -26,7 +26,6 @@ class DeliveryRetries:
     """Counts the failures of platforms, and wakes conversations early when their channel works again."""
 
     def __init__(self, queue: FairQueue, channels: Channels) -> None:
-        """`queue` is woken for what is tried early."""
         self._queue = queue
         self._channels = channels
         self._failures: Counter[ConversationRef] = Counter()  # in a row

@@ -88,7 +88,6 @@ class Checkup:
         reloading: Reloads,
         started_at: datetime,
     ) -> None:
-        """Nothing is asked yet; `home` is the data directory."""
         self._home = home
         self._store = store
         self._channels = channels

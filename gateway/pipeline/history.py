@@ -107,11 +107,7 @@ class History:
     """Reads windows, and keeps the summaries behind them."""
 
     def __init__(self, sessions: SessionStore, model: Callable[[str | None], Model], *, budget_tokens: int) -> None:
-        """Nothing is read before `window`.
-
-        Args:
-            budget_tokens: what the messages of a window may count, estimated.
-        """
+        """`budget_tokens`: what the messages of a window may count, estimated."""
         self._sessions = sessions
         self._model = model
         self.budget_tokens = budget_tokens

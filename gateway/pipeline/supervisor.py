@@ -34,7 +34,6 @@ class Supervisor:
     """Keeps the channels connected while it runs."""
 
     def __init__(self, channels: Channels, inbox: Inbox, outbox: Outbox) -> None:
-        """Nothing is connected before `run`."""
         self._channels = channels
         self._inbox = inbox
         self._outbox = outbox

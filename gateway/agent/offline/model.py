@@ -315,8 +315,8 @@ def _sum(match: re.Match[str], _request: ModelRequest) -> ChatMessage | None:
         return _say(f"{match['sum'].strip()} = {evaluate(match['sum'])}")
     except NotASum:
         return None
-    except ArithmeticError as error:
-        return _say(str(error))
+    except ZeroDivisionError:
+        return _say("Nothing can be divided by zero.")
 
 
 def _know(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
@@ -385,7 +385,7 @@ _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
     ),
     _skill(
         r"(?=.{1,120}\Z)(?:what(?:['\u2019]s|\s+is)|calculate|compute|how much is|was ist|wie\s?viel ist)?"
-        r"\s*(?P<sum>[\d\s.+*/%()^\u00d7\u00f7-]+?)\s*=?\s*\?*",
+        r"\s*(?P<sum>[\d\s.+*/()\u00d7\u00f7-]+?)\s*=?\s*\?*",
         _sum,
     ),
     _skill(r"(?:help|hilfe|what (?:can|do) you do)\s*[?.!]*", _help),

@@ -59,12 +59,7 @@ class WireEmbedder:
     """
 
     def __init__(self, endpoint: Endpoint, *, dimensions: int | None = None) -> None:
-        """Nothing is loaded and no server is called yet.
-
-        Args:
-            endpoint: `read_timeout_s` is for a whole call.
-            dimensions: to be asked for; None leaves them to the model.
-        """
+        """`read_timeout_s` is for a whole call; `dimensions` None leaves them to the model."""
         if find_spec(HTTP_LIBRARY) is None or find_spec("numpy") is None:
             missing = f"the libraries for embeddings are not installed; run {how_to_install('embeddings')}"
             raise ConfigError([f"model {endpoint.name}: {missing}"])

@@ -80,13 +80,7 @@ class Linking:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         code: Callable[[], str] = new_code,
     ) -> None:
-        """Nothing is read yet.
-
-        Args:
-            pepper: what codes are hashed with.
-            now: the wall clock.
-            code: makes a new code, as it is shown.
-        """
+        """`pepper`: what codes are hashed with; `code` makes a new one, as it is shown."""
         self._store = store
         self._accounts = accounts
         self.people = LinkedIdentities(accounts, store)

@@ -24,7 +24,6 @@ class LinkedIdentities:
     """Knows the links that count."""
 
     def __init__(self, accounts: IdentityMap, store: LinkStore) -> None:
-        """Nothing is known before `load`."""
         self._accounts = accounts
         self._store = store
         self._absorbed: dict[str, Link] = {}
