@@ -232,9 +232,8 @@ class Answering:
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         history = await parts.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
         toolbox = turn.toolbox(parts.toolbox)
-        adapter = parts.channels.if_up(message.conversation.channel)
         setting = Setting(
-            capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
+            capabilities=parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL,
             is_direct=message.is_direct,
             display_name=message.sender.display_name,
             today=datetime.now(UTC).date(),
