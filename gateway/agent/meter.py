@@ -73,11 +73,6 @@ class _Call:
     said: list[str] = field(default_factory=list)
     is_over: bool = False
 
-    @property
-    def input_tokens(self) -> int:
-        """What it gives the model to read, at most; counted only when somebody asks."""
-        return most_input_tokens(self.request)
-
 
 @dataclass(frozen=True, slots=True)
 class _Bill:
@@ -93,7 +88,8 @@ class Meter:
     """Gives out models whose calls are counted; see the module.
 
     Attributes:
-        states: which of them answer.
+        budgets: those that hold now.
+        states: which models answer.
     """
 
     def __init__(
@@ -109,7 +105,7 @@ class Meter:
         """`model` gives the models themselves, which nothing else may call; `owner` names this process."""
         self._model = model
         self._store = store
-        self._budgets = budgets
+        self.budgets = budgets
         self._prices = prices
         self._owner = owner
         self._now = now
@@ -120,24 +116,19 @@ class Meter:
         self._settling: set[asyncio.Task[None]] = set()
 
     @property
-    def budgets(self) -> Budgets:
-        """Those that hold now."""
-        return self._budgets
-
-    @property
     def today(self) -> str:
         """The day, as `Budgets.day` has it."""
-        return self._budgets.day(self._now())
+        return self.budgets.day(self._now())
 
     def change(self, budgets: Budgets, prices: PriceList | None = None) -> None:
         """From the next call on, other budgets hold, and other prices where they are given."""
-        self._budgets = budgets
+        self.budgets = budgets
         self._prices = prices or self._prices
 
     async def uses(self) -> Sequence[BudgetUse]:
         """How far each kind of budget is used today; nothing where the store cannot be read, as health says then."""
         try:
-            return uses(self._budgets, await self._store.spending(self.today))
+            return uses(self.budgets, await self._store.spending(self.today))
         except StoreError:
             return ()
 
@@ -162,8 +153,8 @@ class Meter:
         """
         if self._unsettled:
             await self._to_its_end(self._settle_late())
-        limits = self._budgets.limits_of(request.spender)
-        call = _Call(name=name, request=request, day=self._budgets.day(self._now()))
+        limits = self.budgets.limits_of(request.spender)
+        call = _Call(name=name, request=request, day=self.budgets.day(self._now()))
         if not limits:
             return call
         has_limited_calls = any(limit.limits_calls for limit in limits.values())
@@ -195,14 +186,14 @@ class Meter:
         if not said and not was_read:
             return None
         output_tokens = estimated_tokens(said) if said else 0
-        return ModelUsage(model=model, input_tokens=call.input_tokens, output_tokens=output_tokens)
+        return ModelUsage(model=model, input_tokens=most_input_tokens(call.request), output_tokens=output_tokens)
 
     # ---- reserving and settling ------------------------------------------------------------------------------------
 
     def _planned(self, call: _Call, model: str, *, is_free: bool) -> PlannedCall:
         request, name = call.request, call.name
         output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
-        input_tokens = call.input_tokens
+        input_tokens = most_input_tokens(request)
         input_usd = output_usd = 0.0
         if not is_free:
             input_usd = self._price_usd(name, model, input_tokens, 0)
@@ -230,7 +221,7 @@ class Meter:
     async def _granted(self, planned: PlannedCall) -> tuple[Granted, str]:
         """Room for the call, and the day in which it is reserved."""
         while True:
-            now, settled, budgets = self._now(), self._settled, self._budgets
+            now, settled, budgets = self._now(), self._settled, self.budgets
             planned = replace(planned, day=budgets.day(now))
             self._under_way += 1
             try:
@@ -241,12 +232,12 @@ class Meter:
             if isinstance(answer, Granted):
                 return answer, planned.day
             self._under_way -= 1
-            if self._budgets is not budgets:  # they were changed meanwhile
+            if self.budgets is not budgets:  # they were changed meanwhile
                 continue
             if answer.is_final or (self._under_way == 0 and not settled.is_set()):
                 self._tell_waiting()
                 happened("budget.denied", scope=answer.scope, what=answer.what)
-                left_s = self._budgets.left_s(now)
+                left_s = self.budgets.left_s(now)
                 raise BudgetExhausted(
                     answer.in_words(planned.spender),
                     budget=answer.scope,

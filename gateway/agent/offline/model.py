@@ -70,12 +70,7 @@ class OfflineModel:
     """A model that is always there."""
 
     def __init__(self, name: str = "offline") -> None:
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._name
+        self.name = name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Answer word by word, at no cost. Never raises."""
@@ -86,7 +81,7 @@ class OfflineModel:
                 await asyncio.sleep(0)
         heard = estimated_tokens(request.system) + sum(estimated_tokens(said.text) for said in request.messages)
         spoken = estimated_tokens(message.text + "".join(call.arguments for call in message.tool_calls))
-        usage = ModelUsage(model=self._name, input_tokens=heard, output_tokens=spoken, cost_usd=0.0)
+        usage = ModelUsage(model=self.name, input_tokens=heard, output_tokens=spoken, cost_usd=0.0)
         yield ModelReply(message=message, usage=usage)
 
 

@@ -63,19 +63,11 @@ class WireEmbedder:
         if find_spec(HTTP_LIBRARY) is None or find_spec("numpy") is None:
             missing = f"the libraries for embeddings are not installed; run {how_to_install('embeddings')}"
             raise ConfigError([f"model {endpoint.name}: {missing}"])
+        self.name = endpoint.name
+        self.identity = identity_of(endpoint.model, dimensions)
         self._endpoint = endpoint
         self._dimensions = dimensions
         self._http: ProviderHttp | None = None
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._endpoint.name
-
-    @property
-    def identity(self) -> str:
-        """As `identity_of` has it."""
-        return identity_of(self._endpoint.model, self._dimensions)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """One call for all texts, none of which is blank; not tried again.

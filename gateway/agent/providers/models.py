@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -21,6 +21,9 @@ from gateway.agent.model import ModelEvent, ModelReply, ModelRequest, StreamRest
 from gateway.config import ModelConfig
 from gateway.errors import ConfigError, ModelError, ModelUnavailable
 from gateway.runtime.extras import how_to_install
+
+if TYPE_CHECKING:
+    from gateway.agent.providers.client import HttpWire
 
 Provider = Literal["openai", "anthropic"]
 Retry = Literal["never", "once", "yes"]
@@ -50,8 +53,8 @@ class Endpoint:
     model: str
     api_key: str | None
     base_url: str | None
-    prices_usd: tuple[float, float] | None
     read_timeout_s: float
+    prices_usd: tuple[float, float] | None = None
     sees_images: bool = False
 
     @property
@@ -89,21 +92,6 @@ class CallFailed(Exception):
         self.retry = retry
 
 
-class Wire(Protocol):
-    """One model's connection to its provider."""
-
-    def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
-        """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
-
-        Raises:
-            CallFailed: whatever went wrong.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Close the connections."""
-
-
 class WireModel:
     """A model behind a network.
 
@@ -124,14 +112,10 @@ class WireModel:
         problems = _problems(self._endpoint, config)
         if problems:
             raise ConfigError(problems)
+        self.name = name
         self._config = config
         self._backoff_s = backoff_s
-        self._wire: Wire | None = None
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._endpoint.name
+        self._wire: HttpWire | None = None
 
     async def open(self) -> None:
         """Load the HTTP client now, so that the first answer need not wait for it."""
@@ -165,7 +149,7 @@ class WireModel:
                 yield StreamRestarted()
             await asyncio.sleep(wait_s)
 
-    async def _attempt(self, wire: Wire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
+    async def _attempt(self, wire: HttpWire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """One call under the watchdog."""
         allowed_s, waited_for = self._config.timeout_s, "gave no answer within"
         async with aclosing(wire.answer(request)) as events:
@@ -182,7 +166,7 @@ class WireModel:
                 if isinstance(event, ModelReply) or event.text:
                     yield event
 
-    async def _opened(self) -> Wire:
+    async def _opened(self) -> HttpWire:
         if self._wire is None:
             wire = await asyncio.to_thread(_load, self._endpoint)  # the import takes a while
             if self._wire is None:  # another call may have loaded it meanwhile
@@ -220,7 +204,7 @@ class _Patience:
         return wait_s
 
 
-def _load(endpoint: Endpoint) -> Wire:
+def _load(endpoint: Endpoint) -> HttpWire:
     from gateway.agent.providers.client import HttpWire  # noqa: PLC0415 (loads the HTTP client)
 
     return HttpWire(endpoint)

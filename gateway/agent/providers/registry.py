@@ -34,11 +34,11 @@ class ModelRegistry:
 
         A name that the configuration does not know (a personality may say anything) means the default one.
         """
-        name = name if name in self._config.models else self._config.model
-        model = self._models.get(name)
+        links = self._links(name)
+        model = self._models.get(links[0])
         if model is None:
-            chain = [self.single(link) for link in self._chain(name)]
-            model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
+            chain = [self.single(link) for link in links]
+            model = self._models[links[0]] = chain[0] if len(chain) == 1 else FallbackModel(links[0], chain)
         return model
 
     def embedder(self, name: str, dimensions: int | None) -> WireEmbedder:
@@ -83,15 +83,12 @@ class ModelRegistry:
         for embedder in self._embedders.values():
             await embedder.close()
 
-    def _chain(self, name: str) -> list[str]:
+    def _links(self, name: str | None) -> list[str]:
         """The model, its fallbacks and their fallbacks, each once."""
-        chain = [name]
+        chain = [name if name in self._config.models else self._config.model]
         for link in chain:  # grows while it is walked
             chain.extend(other for other in self._config.models[link].fallbacks if other not in chain)
         return chain
-
-    def _links(self, name: str | None) -> list[str]:
-        return self._chain(name if name in self._config.models else self._config.model)
 
     def single(self, name: str) -> OfflineModel | WireModel:
         """The model of that name in the configuration, without its fallbacks."""
@@ -121,15 +118,10 @@ class FallbackModel:
         """Take at least one model, the preferred one first."""
         if not models:
             raise ValueError("a fallback needs at least one model")
-        self._name = name
+        self.name = name
         self._models = tuple(models)
         self._rest_s = rest_s
         self._rests_until = [0.0] * len(models)
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Answer with the first model that can.
