@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 
@@ -20,6 +20,9 @@ from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
+
+if TYPE_CHECKING:
+    from gateway.pipeline.turn import TurnRunner
 
 AFTER_FAULT_S = 2.0
 # Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
@@ -64,16 +67,6 @@ class _Account(NamedTuple):
     sender: str
 
 
-class Turns(Protocol):
-    """Runs one turn; see `turn.TurnRunner`."""
-
-    async def run(self, row: InboxRow, control: TurnControl) -> float | None:
-        """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
-
-    async def dead_letter(self, row: InboxRow, reason: str) -> None:
-        """Commit the message as a dead letter and tell the person."""
-
-
 class Dispatcher:
     """Claims messages and runs their turns."""
 
@@ -83,7 +76,7 @@ class Dispatcher:
         self._access = access
         self._owner = owner
         self._lease_s = limits.lease_s
-        self._turns: Turns
+        self._turns: TurnRunner
         self._policy: DeliveryPolicy
         self._queue = FairQueue(
             self._serve,
@@ -101,7 +94,7 @@ class Dispatcher:
         self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
         self._is_draining = False
 
-    def take_over(self, turns: Turns, policy: DeliveryPolicy) -> None:
+    def take_over(self, turns: TurnRunner, policy: DeliveryPolicy) -> None:
         """Run turns so from the next one on; those that run go on as they are."""
         self._turns, self._policy = turns, policy
 

@@ -32,7 +32,7 @@ TURNS_WITH_PICTURES = 16
 
 
 class TurnRunner:
-    """Runs turns from a claimed message to the commit; see `dispatcher.Turns`."""
+    """Runs turns from a claimed message to the commit, for the dispatcher."""
 
     def __init__(self, parts: TurnDependencies, settings: TurnSettings, *, owner: str) -> None:
         self._parts = parts
