@@ -11,8 +11,8 @@ from functools import partial
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.access_records import (
     AccessSnapshot,
-    Ask,
     ClaimOwner,
+    KeepRequest,
     LetIn,
     OfferOwner,
     PeopleChange,
@@ -104,8 +104,8 @@ def insert_chat(connection: sqlite3.Connection, account: str, conversation: Conv
 def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
     """Do it inside a transaction; `inbox_seq` is the message of the turn, where it is part of one."""
     match change:
-        case Ask():
-            _ask(connection, change, inbox_seq)
+        case KeepRequest():
+            _keep_request(connection, change, inbox_seq)
         case LetIn():
             _let_in(connection, change)
         case Reopen(channel=channel, account=account):
@@ -128,7 +128,7 @@ def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_
             put(connection, "owner_code", {"only_row": 1, **columns_of(change)}, key="only_row")
 
 
-def _ask(connection: sqlite3.Connection, change: Ask, inbox_seq: int | None) -> None:
+def _keep_request(connection: sqlite3.Connection, change: KeepRequest, inbox_seq: int | None) -> None:
     request = change.request
     connection.execute(_OVER, (to_ms(request.asked_at) - _FORGET_AFTER_MS,))
     put(connection, "access_requests", columns_of(request, without=("held",)), key="channel, account")
@@ -171,7 +171,7 @@ class SqlitePeople:
     def foreign_changes(self) -> int:
         return self._database.foreign_commits
 
-    async def book(self) -> AccessSnapshot:
+    async def snapshot(self) -> AccessSnapshot:
         def work(connection: sqlite3.Connection) -> AccessSnapshot:
             return AccessSnapshot(
                 ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},

@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.agent.budgets import (
-    Ask,
     DaySpending,
     DayUsage,
     Denied,
     Granted,
     Limit,
+    PlannedCall,
     Scope,
     Totals,
     UsageSum,
@@ -77,23 +77,23 @@ class SqliteUsage:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reserve(self, ask: Ask, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
-        spender = ask.spender
+    async def reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
+        spender = planned.spender
 
         def work(connection: sqlite3.Connection) -> Granted | Denied:
             granted = grant(
-                ask,
+                planned,
                 limits,
-                spent=_totals(connection, _SPENT, ask, limits),
-                reserved=_totals(connection, _RESERVED, ask, limits),
+                spent=_totals(connection, _SPENT, planned, limits),
+                reserved=_totals(connection, _RESERVED, planned, limits),
                 is_new_turn=bool(spender.turn_id) and not _is_known_turn(connection, spender.turn_id),
             )
             if isinstance(granted, Denied):
                 return granted
-            row = columns_of(ask, without=("output_usd_per_token",)) | {
+            row = columns_of(planned, without=("output_usd_per_token",)) | {
                 "owner": owner,
                 "output_tokens": granted,
-                "usd": ask.input_usd + granted * ask.output_usd_per_token,
+                "usd": planned.input_usd + granted * planned.output_usd_per_token,
             }
             insert(connection, "reservations", row)
             number = connection.execute("SELECT last_insert_rowid()").fetchone()[0]
@@ -171,12 +171,12 @@ def _save(connection: sqlite3.Connection, spender: Spender, day: str, calls: Ite
 
 
 def _totals(
-    connection: sqlite3.Connection, sql: str, ask: Ask, limits: Mapping[Scope, Limit]
+    connection: sqlite3.Connection, sql: str, planned: PlannedCall, limits: Mapping[Scope, Limit]
 ) -> Mapping[Scope, Totals]:
-    whose = {"user": ask.spender.user_id, "personality": ask.spender.personality_id, "gateway": None}
+    whose = {"user": planned.spender.user_id, "personality": planned.spender.personality_id, "gateway": None}
     totals = {}
     for scope in limits:
-        values = (ask.day,) if scope == "gateway" else (ask.day, whose[scope])
+        values = (planned.day,) if scope == "gateway" else (planned.day, whose[scope])
         turns, tokens, usd = connection.execute(sql + _WHOSE[scope], values).fetchone()
         totals[scope] = Totals(turns=turns, tokens=tokens, usd=usd)
     return totals

@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 
 import structlog
 
-from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Model, Spender
+from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.domain.roles import Role, may
 from gateway.errors import ConfigError, ModelError, TraceError
 from gateway.memory.fact_changes import FactChange
@@ -82,7 +82,7 @@ class TurnFactExtractor:
         model: Callable[[], Model],
         rules: RulesOf,
         proposals: ProposalStore | None = None,
-        embedder: PaidEmbedder | None = None,
+        embedder: MeteredEmbedder | None = None,
         *,
         offers: OfferedTraces | None = None,
     ) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Spender
+from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.errors import BudgetExhausted, ConfigError, ModelRefused, ModelUnavailable, StoreError
 from gateway.runtime.backoff import delay_s
 from gateway.traces.lacking import count_lacking, next_lacking
@@ -62,7 +62,12 @@ class Vectorizing:
     """Gives every trace a vector of the present model."""
 
     def __init__(
-        self, trace_store: TraceStore, embedder: PaidEmbedder, *, batch: int = 64, first_retry_s: float = FIRST_RETRY_S
+        self,
+        trace_store: TraceStore,
+        embedder: MeteredEmbedder,
+        *,
+        batch: int = 64,
+        first_retry_s: float = FIRST_RETRY_S,
     ) -> None:
         """Nothing is read before `run`.
 
