@@ -25,6 +25,7 @@ from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, Viewer, merge_
 from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
 
 _log = structlog.get_logger(__name__)
+_NOTE = "INSERT INTO approved_changes (turn_id) VALUES (?) ON CONFLICT DO NOTHING"
 
 
 class ApprovedFacts:
@@ -99,7 +100,7 @@ def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> 
 def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal, trace_store: TraceStore) -> bool:
     """Whether anything is changed: a fact that is gone, or written already, is left alone."""
     fact = proposal.fact
-    if fact is None or not changes.note_once(connection, proposal.approved_scope.turn_id, 0):
+    if fact is None or connection.execute(_NOTE, (proposal.approved_scope.turn_id,)).rowcount == 0:
         return False
     if fact.action == "add":
         trace = _trace(viewer, proposal, fact, trace_store.stability_ms)

@@ -29,7 +29,6 @@ _SAID_BEFORE = """
     SELECT max(position) FROM traces WHERE owner = ? AND conversation = ? AND created_at <= ? AND deleted_at IS NULL
 """
 _DOUBTED_AT = "doubtedAt"  # in the metadata, in milliseconds since 1970
-_NOTE = "INSERT INTO document_updates (turn_id, update_index) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _USE = "INSERT INTO uses (query_id, trace, used_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 # An edge that would lead from the new trace to itself goes; one that is there already keeps the greater weight.
 _REPOINT = """
@@ -175,11 +174,6 @@ def _union(traces: Sequence[Trace], now: datetime, content: str | None) -> Trace
         embedding=None,
         embedding_model=None,
     )
-
-
-def note_once(connection: sqlite3.Connection, turn_id: str, index: int) -> bool:
-    """Note that an update is applied; False where that is noted already."""
-    return connection.execute(_NOTE, (turn_id, index)).rowcount == 1
 
 
 def use(connection: sqlite3.Connection, stored: StoredTrace, query_id: str, now: datetime) -> bool:
