@@ -10,17 +10,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from gateway.traces.transfer.import_records import (
-    ImportItem,
-    ImportProblem,
-    Progress,
-    RecordKind,
-    RefusedItem,
-    SkippedItem,
-    UnreadableRest,
-)
+from gateway.traces.transfer.import_records import ImportItem, Progress, RecordKind, RefusedItem, UnreadableRest
 from gateway.traces.transfer.json_stream import TOO_LARGE, BrokenJson, TooLarge, values_at
-from gateway.traces.transfer.serialization import Unreadable, read_edge, read_record, read_trace, trace_values
+from gateway.traces.transfer.serialization import read_edge, read_record, read_trace, trace_values
 from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, KeptRecord, Snapshot
 from gateway.traces.transfer.source import Source
 
@@ -153,16 +145,11 @@ def _items(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[Import
         yield RefusedItem(place, f"{why}; it was left out")
         return
     kinds: Mapping[str, RecordKind] = {section: kind for kind, section in SECTIONS.items()}
-    try:
-        if name == "edges":
-            yield read_edge(given, place, now_ms=now_ms)
-        elif name in kinds:
-            yield read_record(kinds[name], given, place)
-        elif name in ("chunks", "images"):
-            yield RefusedItem(place, "pieces of documents have no place here; it was left out")
-        else:
-            imported, problems = read_trace(given, place, now_ms=now_ms)
-            yield from (ImportProblem(place, problem) for problem in problems)
-            yield SkippedItem() if imported is None else imported
-    except Unreadable as error:
-        yield RefusedItem(place, f"{error}; it was left out")
+    if name == "edges":
+        yield read_edge(given, place, now_ms=now_ms)
+    elif name in kinds:
+        yield read_record(kinds[name], given, place)
+    elif name in ("chunks", "images"):
+        yield RefusedItem(place, "pieces of documents have no place here; it was left out")
+    else:
+        yield from read_trace(given, place, now_ms=now_ms)

@@ -23,14 +23,12 @@ from gateway.traces.transfer.import_records import (
     ImportedEdge,
     ImportedRecord,
     ImportItem,
-    ImportProblem,
     Progress,
     RecordKind,
     RefusedItem,
-    SkippedItem,
     UnreadableRest,
 )
-from gateway.traces.transfer.serialization import Unreadable, plain, read_edge, read_record, read_trace
+from gateway.traces.transfer.serialization import plain, read_edge, read_record, read_trace
 from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot, node_end
 from gateway.traces.transfer.source import Pace, TooSlow
 
@@ -179,14 +177,7 @@ def _traces(
     total = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 (a constant)
     for index, row in enumerate(connection.execute(sql), 1):
         values = dict(row)
-        place = f"{table} {values.get('id')}"
-        try:
-            imported, problems = read_trace(values, place, now_ms=now_ms)
-        except Unreadable as error:
-            yield RefusedItem(place, f"{error}; it was left out")
-            continue
-        yield from (ImportProblem(place, problem) for problem in problems)
-        yield SkippedItem() if imported is None else imported
+        yield from read_trace(values, f"{table} {values.get('id')}", now_ms=now_ms)
         if index % _REPORTED_EVERY == 0:
             progress(index, total)
     progress(total, total)
@@ -217,17 +208,10 @@ def _own_rest(connection: sqlite3.Connection) -> Iterator[ImportItem]:
 def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKind) -> Iterator[ImportItem]:
     for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 (one of ours)
         values: dict[str, Any] = plain(dict(row))
-        try:
-            yield read_record(kind, values, f"{table} {values.get('id')}")
-        except Unreadable as error:
-            yield RefusedItem(table, f"{error}; it was left out")
+        yield read_record(kind, values, f"{table} {values.get('id') or ''}".rstrip())
 
 
 def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[ImportItem]:
     for row in connection.execute("SELECT * FROM knowledge_edges"):
         values: dict[str, Any] = plain(dict(row))
-        place = f"knowledge_edges {values.get('id')}"
-        try:
-            yield read_edge(values, place, now_ms=now_ms)
-        except Unreadable as error:
-            yield RefusedItem(place, f"{error}; it was left out")
+        yield read_edge(values, f"knowledge_edges {values.get('id')}", now_ms=now_ms)
