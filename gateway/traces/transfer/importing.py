@@ -30,7 +30,7 @@ from gateway.traces.transfer.detection import (
     is_records,
 )
 from gateway.traces.transfer.exporting import ignore_progress
-from gateway.traces.transfer.import_records import ImportedTrace, ImportItem, ImportResult, Progress, UnreadableRest
+from gateway.traces.transfer.import_records import CarriedTrace, ImportItem, ImportResult, Progress, UnreadableRest
 from gateway.traces.transfer.import_sink import ImportSink
 from gateway.traces.transfer.json_format import read_json
 from gateway.traces.transfer.markdown_format import notes_in, read_notes
@@ -122,7 +122,7 @@ def _lot(items: Iterator[ImportItem], pace: Pace) -> Sequence[ImportItem]:
         with pace:
             for item in islice(items, LOT):
                 lot.append(item)
-                content_chars = len(item.trace.content) if isinstance(item, ImportedTrace) else 0
+                content_chars = len(item.trace.content) if isinstance(item, CarriedTrace) else 0
                 pace.count(RECORD_BYTES + content_chars)
                 chars += content_chars
                 if chars > _LOT_CHARS:
@@ -160,7 +160,7 @@ def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress, p
     def counted() -> Iterator[ImportItem]:
         nonlocal done
         for item in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms, pace=pace):
-            done += isinstance(item, ImportedTrace)
+            done += isinstance(item, CarriedTrace)
             yield item
 
     return _Reading(path.name, counted(), lambda: progress(done, total))

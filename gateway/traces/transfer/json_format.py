@@ -10,10 +10,19 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from gateway.traces.transfer.import_records import ImportItem, Progress, RecordKind, RefusedItem, UnreadableRest
+from gateway.traces.transfer.import_records import (
+    UNNAMED,
+    CarriedEdge,
+    CarriedRecord,
+    ImportItem,
+    Progress,
+    RecordKind,
+    RefusedItem,
+    UnreadableRest,
+)
 from gateway.traces.transfer.json_stream import TOO_LARGE, BrokenJson, TooLarge, values_at
 from gateway.traces.transfer.serialization import read_edge, read_record, read_trace, trace_values
-from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, KeptRecord, Snapshot
+from gateway.traces.transfer.snapshot import SECTIONS, Snapshot
 from gateway.traces.transfer.source import Source
 
 VERSION = 1
@@ -65,7 +74,7 @@ def _write_section(file: IO[str], name: str, records: Iterator[Mapping[str, Any]
     file.write("]")
 
 
-def edge_values(edge: KeptEdge) -> dict[str, Any]:
+def edge_values(edge: CarriedEdge) -> dict[str, Any]:
     """All fields of an edge."""
     values = {
         "source": edge.source,
@@ -75,10 +84,10 @@ def edge_values(edge: KeptEdge) -> dict[str, Any]:
         "metadata": dict(edge.metadata),
         "createdAt": edge.created_at_ms,
     }
-    return values if edge.owner is None else values | {"ownerScope": edge.owner.kind, "ownerId": edge.owner.id}
+    return values if edge.owner == UNNAMED else values | {"ownerScope": edge.owner.kind, "ownerId": edge.owner.id}
 
 
-def record_values(record: KeptRecord) -> dict[str, Any]:
+def record_values(record: CarriedRecord) -> dict[str, Any]:
     """A record as it came in, and whose it is."""
     return {**record.body, "ownerScope": record.owner.kind, "ownerId": record.owner.id}
 

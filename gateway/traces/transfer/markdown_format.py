@@ -20,7 +20,9 @@ import yaml
 from gateway.traces.trace import SCOPES, TYPES, hash_of, merge_tags
 from gateway.traces.transfer import obsidian
 from gateway.traces.transfer.import_records import (
-    ImportedTrace,
+    UNNAMED,
+    CarriedEdge,
+    CarriedTrace,
     ImportItem,
     ImportProblem,
     Progress,
@@ -29,7 +31,6 @@ from gateway.traces.transfer.import_records import (
 )
 from gateway.traces.transfer.json_format import edge_values, record_values
 from gateway.traces.transfer.serialization import (
-    ExportedTrace,
     as_time_ms,
     is_safe_id,
     iso,
@@ -40,7 +41,7 @@ from gateway.traces.transfer.serialization import (
     read_trace,
     trace_values,
 )
-from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot
+from gateway.traces.transfer.snapshot import SECTIONS, Snapshot
 from gateway.traces.transfer.source import RECORD_BYTES, Pace, decode_text
 
 RECORDS_NAME = ".ethos/records.jsonl"
@@ -85,7 +86,7 @@ def write_notes(
     return written
 
 
-def _note(snapshot: Snapshot, exported: ExportedTrace, *, is_obsidian: bool, with_embedding: bool) -> str:
+def _note(snapshot: Snapshot, exported: CarriedTrace, *, is_obsidian: bool, with_embedding: bool) -> str:
     values = trace_values(exported, with_embedding=with_embedding)
     for name in _TIMES:
         if name in values:
@@ -95,12 +96,12 @@ def _note(snapshot: Snapshot, exported: ExportedTrace, *, is_obsidian: bool, wit
     if edges:
         values["edges"] = [_edge_of_note(edge) for edge in edges]
     if is_obsidian:
-        related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner is None]
+        related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner == UNNAMED]
         content = obsidian.decorated(content, exported.trace.tags, related)
     return join_note(values, content)
 
 
-def _edge_of_note(edge: KeptEdge) -> dict[str, Any]:
+def _edge_of_note(edge: CarriedEdge) -> dict[str, Any]:
     values = edge_values(edge)
     del values["source"]
     return values | {"createdAt": iso(edge.created_at_ms)}
@@ -201,7 +202,7 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
         yield SkippedItem()
         return
     for item in read_trace(values, place, now_ms=now_ms):
-        if isinstance(item, ImportedTrace):
+        if isinstance(item, CarriedTrace):
             yield replace(item, names=(*names, item.trace.id), links=tuple(links))
         else:
             yield item

@@ -32,9 +32,9 @@ from gateway.traces.trace import (
     new_trace_id,
 )
 from gateway.traces.transfer.import_records import (
-    ImportedEdge,
-    ImportedRecord,
-    ImportedTrace,
+    CarriedEdge,
+    CarriedRecord,
+    CarriedTrace,
     ImportItem,
     ImportProblem,
     RecordKind,
@@ -57,16 +57,7 @@ def is_safe_id(trace_id: str) -> bool:
 # ---- out ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedTrace:
-    """A trace that leaves, with the text from before it was shortened."""
-
-    trace: Trace
-    verbatim: str | None = None
-    archived_at_ms: int | None = None
-
-
-def trace_values(exported: ExportedTrace, *, with_embedding: bool) -> dict[str, Any]:
+def trace_values(exported: CarriedTrace, *, with_embedding: bool) -> dict[str, Any]:
     """All fields of a trace; what is not known is left out."""
     trace = exported.trace
     values: dict[str, Any] = {
@@ -204,14 +195,14 @@ def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> Iterator
     verbatim = values.text("verbatimContent", "verbatim_content")
     archived_at_ms = None if verbatim is None else values.time_ms(now_ms, "archivedAt", "archived_at")
     yield from (ImportProblem(place, problem) for problem in values.problems)
-    yield ImportedTrace(
+    yield CarriedTrace(
         place=place, trace=trace, verbatim=verbatim, archived_at_ms=archived_at_ms, is_id_its_own=is_id_its_own
     )
 
 
 def read_edge(
     given: Mapping[str, Any], place: str, *, now_ms: int, source: str | None = None
-) -> ImportedEdge | RefusedItem:
+) -> CarriedEdge | RefusedItem:
     """The edge that the values make; `source` is where it begins, if they need not say so."""
     values = Values(given)
     start = source or values.text("source", "sourceId", "source_id")
@@ -221,7 +212,7 @@ def read_edge(
     metadata = values.mapping("metadata")
     if values.get("bidirectional") in (True, 1):
         metadata["bidirectional"] = True
-    return ImportedEdge(
+    return CarriedEdge(
         place=place,
         source=start,
         target=end,
@@ -233,14 +224,14 @@ def read_edge(
     )
 
 
-def read_record(kind: RecordKind, given: Mapping[str, Any], place: str) -> ImportedRecord | RefusedItem:
+def read_record(kind: RecordKind, given: Mapping[str, Any], place: str) -> CarriedRecord | RefusedItem:
     """A node, document, conversation or message, kept as it is."""
     values = Values(given)
     record_id = values.text("id")
     if record_id is None:
         return RefusedItem(place, "it has no id; it was left out")
     body = {name: value for name, value in plain(given).items() if name not in ("ownerScope", "ownerId")}
-    return ImportedRecord(place=place, kind=kind, id=record_id, owner=_record_owner(values), body=body)
+    return CarriedRecord(place=place, kind=kind, id=record_id, owner=_record_owner(values), body=body)
 
 
 def read_tags(given: object) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ from gateway.store.database import connect
 from gateway.store.schema import migrate, migrations
 from gateway.traces.rows import as_json, insert, owner_number
 from gateway.traces.search_words import register_functions
-from gateway.traces.trace import SCOPES, Owner, hash_of
+from gateway.traces.trace import SCOPES, hash_of
 from gateway.traces.transfer.bounds import Everything
 from gateway.traces.transfer.import_records import (
-    ImportedEdge,
-    ImportedRecord,
+    UNNAMED,
+    CarriedEdge,
     ImportItem,
     Progress,
     RecordKind,
@@ -29,7 +29,7 @@ from gateway.traces.transfer.import_records import (
     UnreadableRest,
 )
 from gateway.traces.transfer.serialization import plain, read_edge, read_record, read_trace
-from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot, node_end
+from gateway.traces.transfer.snapshot import SECTIONS, Snapshot, node_end
 from gateway.traces.transfer.source import Pace, TooSlow
 
 LARGEST_ROW_BYTES = 64 * 1024 * 1024
@@ -105,10 +105,10 @@ def write_sqlite(snapshot: Snapshot, target: Path, *, progress: Progress) -> int
         return _finish(copy, progress)
 
 
-def _write_edge(copy: sqlite3.Connection, edge: KeptEdge) -> None:
+def _write_edge(copy: sqlite3.Connection, edge: CarriedEdge) -> None:
     """An end that is no trace is a node of the edge's owner."""
     ends = [edge.source, edge.target]
-    if edge.owner is not None:
+    if edge.owner != UNNAMED:
         number = owner_number(copy, edge.owner)
         is_trace = "SELECT 1 FROM traces WHERE id = ?"
         ends = [end if copy.execute(is_trace, (end,)).fetchone() else node_end(number, end) for end in ends]
@@ -185,24 +185,14 @@ def _traces(
 
 def _own_rest(connection: sqlite3.Connection) -> Iterator[ImportItem]:
     snapshot = Snapshot(connection, Everything())
-    for kind, name in SECTIONS.items():
+    for kind in SECTIONS:
         for record in snapshot.records(kind):
-            place = f"{name} {record.id}"
-            if record.owner.kind not in SCOPES:  # other programs may write other kinds
-                yield RefusedItem(place, f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out")
-            else:
-                yield ImportedRecord(place=place, kind=kind, id=record.id, owner=record.owner, body=record.body)
-    for edge in snapshot.edges():
-        yield ImportedEdge(
-            place=f"edge {edge.source}",
-            source=edge.source,
-            target=edge.target,
-            kind=edge.kind,
-            weight=edge.weight,
-            metadata=edge.metadata,
-            created_at_ms=edge.created_at_ms,
-            owner=edge.owner or Owner("user", ""),
-        )
+            if record.owner.kind in SCOPES:
+                yield record
+            else:  # other programs may write other kinds
+                why = f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out"
+                yield RefusedItem(record.place, why)
+    yield from snapshot.edges()
 
 
 def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKind) -> Iterator[ImportItem]:
