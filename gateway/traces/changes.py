@@ -110,10 +110,15 @@ def add_tags_to_same(connection: sqlite3.Connection, owner: int, trace: Trace) -
     return str(same["id"])
 
 
-def rewrite(connection: sqlite3.Connection, number: int, content: str) -> None:
-    """Change the content, its hash and its index; a new embedding will be made."""
-    text = storable(content)
-    connection.execute(_SET_CONTENT, (text, hash_of(text), number))
+def update(
+    connection: sqlite3.Connection, number: int, *, content: str | None = None, tags: Sequence[str] | None = None
+) -> None:
+    """Change what is given; for a new content a new embedding will be made."""
+    if content is not None:
+        text = storable(content)
+        connection.execute(_SET_CONTENT, (text, hash_of(text), number))
+    if tags is not None:
+        connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
 
 
 def hide(connection: sqlite3.Connection, number: int, now: datetime, *, merged_into: str | None = None) -> None:

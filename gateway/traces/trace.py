@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from gateway.errors import TraceError
+from gateway.protocols import MemoryScope
 
 TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]
@@ -32,6 +33,18 @@ KEEP = "keep"
 def new_trace_id() -> str:
     """A random id, which cannot be guessed."""
     return f"mt_{uuid.uuid4()}"
+
+
+def trace_id_of(seed: str) -> str:
+    """The id that belongs to a text: always the same."""
+    digest = hashlib.sha256(seed.encode(errors="replace")).digest()
+    return f"mt_{uuid.UUID(bytes=digest[:16], version=4)}"
+
+
+def where_of(scope: MemoryScope) -> dict[str, str]:
+    """For the metadata: in which turn, on which channel and in which session, as far as that is known."""
+    known = {"turnId": scope.turn_id, "channel": scope.channel, "sessionId": scope.session_id}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

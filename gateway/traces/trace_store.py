@@ -19,10 +19,10 @@ from gateway.store.database import Database, snapshot
 from gateway.store.schema import migrate, migrations
 from gateway.traces import changes
 from gateway.traces.changes import Added, Merged
-from gateway.traces.rows import NOT_SHARED, StoredTrace, as_json, find, find_to_change, places, visible
+from gateway.traces.rows import NOT_SHARED, StoredTrace, find, find_to_change, places, visible
 from gateway.traces.search import Compare, ScoredTrace, TraceQuery, recall, search
 from gateway.traces.search_words import register_functions
-from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, merge_tags
+from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer
 
 PersonIds = Callable[[str], Awaitable[Sequence[str]]]
 """All ids of the person that a user id stands for, that id among them; see `gateway.people.linking.links.LinkStore`."""
@@ -153,14 +153,7 @@ class TraceStore:
         """
         if content is not None:
             check_content(content)
-
-        def change(connection: sqlite3.Connection, number: int) -> None:
-            if content is not None:
-                changes.rewrite(connection, number, content)
-            if tags is not None:
-                connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
-
-        return await self._change(viewer, trace_id, change)
+        return await self._change(viewer, trace_id, partial(changes.update, content=content, tags=tags))
 
     async def delete(self, viewer: Viewer, trace_id: str) -> bool:
         """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back.
