@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gateway.sdk.models.traces import Edge
 from gateway.store.payloads import from_ms
 from gateway.traces.filters import TraceFilter, filtered_owners, tag_clause
 from gateway.traces.rows import SELECT, StoredTrace, find, places, stored_trace, visible
@@ -42,16 +43,6 @@ class Listing:
     is_deleted: bool = False
     before: int | None = None
     limit: int = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """Between two ends, from `source` to `target`; an end is the id of a trace, or of a node of an import."""
-
-    source: str
-    target: str
-    kind: str
-    weight: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +110,7 @@ def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> 
 def _around(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, limit: int) -> Surroundings | None:
     if find(connection, viewer, trace_id) is None and find(connection, viewer, trace_id, is_deleted=True) is None:
         return None
-    edges = [Edge(*row) for row in connection.execute(_EDGES, (trace_id, _LOOKED_AT * limit))]
+    edges = [Edge(**dict(row)) for row in connection.execute(_EDGES, (trace_id, _LOOKED_AT * limit))]
     ends = list(dict.fromkeys(edge.target if edge.source == trace_id else edge.source for edge in edges))
     owners = set(visible(connection, viewer))
     traces = _seen(connection, [end for end in ends if not end.startswith(NODE)], owners)
@@ -130,7 +121,7 @@ def _around(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, limit
     return Surroundings(
         traces={end: traces[end] for end in shown if end in traces},
         nodes={end: nodes[end] for end in shown if end in nodes},
-        edges=[*own, *(Edge(*row) for row in others)],
+        edges=[*own, *(Edge(**dict(row)) for row in others)],
         is_cut=len(traces) + len(nodes) > len(shown) or len(edges) == _LOOKED_AT * limit,
     )
 

@@ -25,6 +25,7 @@ import structlog
 from gateway.errors import DataDirectoryLocked, EthosError, ModelError
 from gateway.files.locks import hold
 from gateway.runtime.observe import happened
+from gateway.sdk.models import traces as wire
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import changes
 from gateway.traces.insights import Insight, clusters, keep_insight
@@ -41,7 +42,7 @@ _INDEX_PAGES = 500  # of the full-text index that are merged at a time
 _OWNERS = "SELECT number FROM owners ORDER BY number"
 _LOG = """
     INSERT INTO consolidation_log (started_at, duration_ms, reason, pruned, merged, derived, compacted)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
+    VALUES (:started_at, :duration_ms, :reason, :pruned, :merged, :derived, :compacted)
 """
 _READ_LOG = "SELECT * FROM consolidation_log WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
 PROTECTED_FROM = 0.3
@@ -106,27 +107,6 @@ _COMPACT = f"UPDATE traces SET type = 'semantic' WHERE number = :number AND {_IS
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolidationReport:
-    """How many traces were pruned, went into others, were derived and compacted. All zeros: one was running already."""
-
-    pruned: int = 0
-    merged: int = 0
-    derived: int = 0
-    compacted: int = 0
-    duration_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolidationEntry:
-    """One consolidation that came to its end; `reason` is `nightly`, `50 turns`, or `tool` with what the agent gave."""
-
-    id: int
-    started_at: datetime
-    reason: str
-    report: ConsolidationReport
-
-
 class Consolidation:
     """Consolidates one trace store."""
 
@@ -136,18 +116,14 @@ class Consolidation:
         self._insight = insight
         self._lock: Path = trace_store.database.path.with_name(LOCK_NAME)
 
-    async def run(self, viewer: Viewer | None = None, *, reason: str = "schedule") -> ConsolidationReport:
-        """As `try_run`, with zeros where one is running already."""
-        return await self.try_run(viewer, reason=reason) or ConsolidationReport()
-
-    async def try_run(
-        self, viewer: Viewer | None = None, *, reason: str, derives: bool = True
-    ) -> ConsolidationReport | None:
-        """Consolidate what the viewer may change; without a viewer, everything. None: one is running already.
+    async def run(
+        self, viewer: Viewer | None = None, *, reason: str = "schedule", derives: bool = True
+    ) -> wire.ConsolidationResult:
+        """Consolidate what the viewer may change; without a viewer, everything. All zeros: one is running already.
 
         Args:
             viewer: whose.
-            reason: for the log.
+            reason: for the log: `nightly`, `50 turns`, or `tool` with what the agent gave.
             derives: a model is asked for insights, where there is one.
 
         Raises:
@@ -157,7 +133,7 @@ class Consolidation:
         try:
             lock = await asyncio.shield(taking)
         except DataDirectoryLocked:
-            return None
+            return wire.ConsolidationResult(pruned=0, merged=0, derived=0, compacted=0, duration_ms=0, is_running=True)
         except asyncio.CancelledError:  # the thread still takes the lock, so release it here
             with contextlib.suppress(EthosError):
                 (await taking).release()
@@ -167,11 +143,12 @@ class Consolidation:
         finally:
             await asyncio.to_thread(lock.release)
 
-    async def log(self, *, limit: int = 50, before: int | None = None) -> Sequence[ConsolidationEntry]:
+    async def log(self, *, limit: int = 50, before: int | None = None) -> list[wire.Consolidation]:
         """What was done, newest first; with `before` the entries that are older than the one with that id."""
-        return [_entry(row) for row in await self._trace_store.database.rows(_READ_LOG, (before, before, limit))]
+        rows = await self._trace_store.database.rows(_READ_LOG, (before, before, limit))
+        return [wire.Consolidation(**{**dict(row), "started_at": from_ms(row["started_at"])}) for row in rows]
 
-    async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> ConsolidationReport:
+    async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> wire.ConsolidationResult:
         started_at, clock = self._trace_store.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
@@ -180,12 +157,13 @@ class Consolidation:
             await self._step(link_used_together, owner)
             derived += await self._derived(owner) if derives else 0
             compacted += await self._swept(COMPACT, owner)
-        report = ConsolidationReport(
+        report = wire.ConsolidationResult(
             pruned=pruned,
             merged=merged,
             derived=derived,
             compacted=compacted,
             duration_ms=round((time.monotonic() - clock) * 1000),
+            is_running=False,
         )
         await self._trace_store.database.write(lambda connection: _close(connection, started_at, reason, report))
         happened("memory.consolidated")
@@ -239,35 +217,9 @@ class Consolidation:
         return derived
 
 
-def _entry(row: sqlite3.Row) -> ConsolidationEntry:
-    return ConsolidationEntry(
-        id=row["id"],
-        started_at=from_ms(row["started_at"]),
-        reason=row["reason"],
-        report=ConsolidationReport(
-            pruned=row["pruned"],
-            merged=row["merged"],
-            derived=row["derived"],
-            compacted=row["compacted"],
-            duration_ms=row["duration_ms"],
-        ),
-    )
-
-
-def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
+def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, counts: wire.ConsolidationCounts) -> None:
     merge_index(connection, pages=_INDEX_PAGES)
-    connection.execute(
-        _LOG,
-        (
-            to_ms(started_at),
-            report.duration_ms,
-            reason,
-            report.pruned,
-            report.merged,
-            report.derived,
-            report.compacted,
-        ),
-    )
+    connection.execute(_LOG, {**dict(counts), "started_at": to_ms(started_at), "reason": reason})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from gateway.memory.review import FactOrigin
 from gateway.memory.tokenizer import words_of
+from gateway.sdk.models.memory import FactOrigin
 from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
@@ -39,11 +39,11 @@ async def origins(trace_store: TraceStore, viewer: Viewer, words: str) -> Sequen
 def _origin(trace: Trace) -> FactOrigin:
     turn_id, channel, proposal = (trace.metadata.get(name) for name in ("turnId", "channel", "proposal"))
     return FactOrigin(
-        id=trace.id,
+        trace=trace.id,
         text=trace.content,
         at=trace.created_at,
         source=source_of(trace),
-        turn_id=turn_id if isinstance(turn_id, str) else None,
+        turn=turn_id if isinstance(turn_id, str) else None,
         channel=channel if isinstance(channel, str) else None,
         proposal=proposal if isinstance(proposal, int) else None,
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gateway.sdk.models.traces import StrengthCurve, StrengthPoint
 from gateway.traces.trace import DAY_MS, Trace
 
 USE_GAIN = 0.1
@@ -87,33 +87,11 @@ def is_contradicted(content_words: Sequence[str], correction_words: Sequence[str
     return least > 0 and content != correction and len(content & correction) / least >= CONTRADICTED_SHARE
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The strength at one moment."""
+def curve(trace: Trace, now: datetime, count: int, *, used_at: Sequence[datetime]) -> StrengthCurve:
+    """The published formula at so many moments, 2 or more; half of them are before `now` where there is a past.
 
-    at: datetime
-    strength: float
-    is_forecast: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """Points in the order of time.
-
-    Attributes:
-        known_since: the last use or fading: from here on the formula gives every moment, and what was before it is
-            not kept.
-        fades_at: when it falls below what is kept, if it is never used; None where it has fallen, or never does
-            within what a clock can say.
+    It begins with the last use or fading: from there on the formula gives every moment.
     """
-
-    points: Sequence[Point]
-    known_since: datetime
-    fades_at: datetime | None
-
-
-def curve(trace: Trace, now: datetime, count: int) -> Curve:
-    """The published formula at so many moments, 2 or more; half of them are before `now` where there is a past."""
     known_since = min(trace.last_accessed_at, now)
     fades_at = _fades_at(trace)
     until = now + min(max(_ahead(trace, fades_at, now), _FEWEST_AHEAD), _MOST_AHEAD)
@@ -121,8 +99,12 @@ def curve(trace: Trace, now: datetime, count: int) -> Curve:
     moments = [known_since + (now - known_since) * number / past for number in range(past)]
     ahead = count - past
     moments += [now + (until - now) * number / max(1, ahead - 1) for number in range(ahead)]
-    points = [Point(at, _left(trace, at), at > now) for at in moments]
-    return Curve(points=points, known_since=known_since, fades_at=fades_at if fades_at and fades_at > now else None)
+    return StrengthCurve(
+        points=tuple(StrengthPoint(at=at, strength=_left(trace, at), is_forecast=at > now) for at in moments),
+        known_since=known_since,
+        fades_at=fades_at if fades_at and fades_at > now else None,
+        used_at=tuple(used_at),
+    )
 
 
 def _left(trace: Trace, at: datetime) -> float:

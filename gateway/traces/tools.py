@@ -284,14 +284,8 @@ class MemoryReflect(Arguments):
 def _reflect(consolidation: Consolidation) -> Tool:
     async def call(arguments: MemoryReflect, context: ToolContext) -> str:
         reason = f"tool: {arguments.topic[:200]}" if arguments.topic else "tool"
-        report = await consolidation.run(viewer_of(context.scope, context.role), reason=reason)
-        return _json(
-            pruned=report.pruned,
-            merged=report.merged,
-            derived=report.derived,
-            compacted=report.compacted,
-            durationMs=report.duration_ms,
-        )
+        done = await consolidation.run(viewer_of(context.scope, context.role), reason=reason)
+        return _json(**done.model_dump(exclude={"is_running"}))
 
     return Tool(
         name="memory_reflect",
