@@ -59,7 +59,7 @@ async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for
 ) -> None:
     even = replace(SMALL, importance=0.4)
     assert (await keep_facts(trace_store, ADA, turn(clock, even), RULES))["stored"] == 1
-    rules = apply_traits(RULES, {"honesty": 1.0})
+    rules = apply_traits(RULES, {"honesty_humility": 1.0})
     put_right = Fact(text="Ada moved to Rome, not Milan", category="correction", importance=0.2)
     assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t2"), rules))["stored"] == 1
     assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t3"), RULES))["below_threshold"] == 1
