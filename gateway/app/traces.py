@@ -108,7 +108,7 @@ def compose_traces(
     embedder, vectorizing = _compose_vectors(trace_store, traces.embeddings, meter, models, model_states)
     offers = OfferedTraces()
     taker = TurnFactExtractor(
-        trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, embedder, offers=offers
+        trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, offers=offers, embedder=embedder
     )
     memory = TraceMemory(
         trace_store,

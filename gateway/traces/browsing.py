@@ -11,12 +11,9 @@ from datetime import datetime
 from gateway.sdk.models.traces import Edge
 from gateway.store.payloads import from_ms
 from gateway.traces.filters import TraceFilter, filtered_owners, tag_clause
-from gateway.traces.rows import SELECT, StoredTrace, find, places, stored_trace, visible
+from gateway.traces.rows import SELECT, StoredTrace, find, node_of, places, stored_trace, visible
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
 from gateway.traces.trace_store import TraceStore
-
-NODE = "node:"
-"""With this begins the end of an edge that is no trace; see `transfer.snapshot.node_end`."""
 
 _LIST = f"""
     {SELECT} WHERE {{owners}} AND deleted_at IS {{state}} AND (? IS NULL OR traces.number < ?)
@@ -113,7 +110,7 @@ def _around(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, limit
     edges = [Edge(**dict(row)) for row in connection.execute(_EDGES, (trace_id, _LOOKED_AT * limit))]
     ends = list(dict.fromkeys(edge.target if edge.source == trace_id else edge.source for edge in edges))
     owners = set(visible(connection, viewer))
-    traces = _seen(connection, [end for end in ends if not end.startswith(NODE)], owners)
+    traces = _seen(connection, [end for end in ends if node_of(end) is None], owners)
     nodes = {end: label for end in ends if (label := _label(connection, end, owners)) is not None}
     shown = [end for end in ends if end in traces or end in nodes][:limit]
     own = [edge for edge in edges if edge.source in shown or edge.target in shown]
@@ -134,12 +131,10 @@ def _seen(connection: sqlite3.Connection, ids: Sequence[str], owners: set[int]) 
 
 def _label(connection: sqlite3.Connection, end: str, owners: set[int]) -> str | None:
     """What a node is called; None where the end is a trace, or the viewer does not see it."""
-    number, _, node_id = end.removeprefix(NODE).partition(":")
-    if not end.startswith(NODE) or int(number) not in owners:
-        return None
-    row = connection.execute(_LABEL, (int(number), node_id)).fetchone()
-    if row is None:
+    node = node_of(end)
+    row = connection.execute(_LABEL, node).fetchone() if node is not None and node[0] in owners else None
+    if node is None or row is None:
         return None
     body = json.loads(row[0])
     named = (body.get(name) for name in ("label", "name", "title"))
-    return next((each for each in named if isinstance(each, str) and each.strip()), node_id)
+    return next((each for each in named if isinstance(each, str) and each.strip()), node[1])

@@ -12,7 +12,7 @@ import structlog
 from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Model, Spender
 from gateway.domain.roles import Role, may
-from gateway.errors import ConfigError, ModelError, TraceError
+from gateway.errors import ConfigError, ModelError
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.ingest import IngestJob, Said
 from gateway.memory.proposals import Proposal, ProposalStore
@@ -71,10 +71,10 @@ class TurnFactExtractor:
         trace_store: TraceStore,
         model: Callable[[], Model],
         rules: RulesOf,
-        proposals: ProposalStore | None = None,
-        embedder: PaidEmbedder | None = None,
+        proposals: ProposalStore,
         *,
-        offers: OfferedTraces | None = None,
+        offers: OfferedTraces,
+        embedder: PaidEmbedder | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -82,16 +82,16 @@ class TurnFactExtractor:
             trace_store: where facts are stored.
             model: names them.
             rules: of a personality.
-            proposals: takes the facts that need a yes, which are lost where it is None.
-            embedder: makes their vectors, by which near-duplicates are known; None: by their words.
+            proposals: takes the facts that need a yes.
             offers: what a turn was offered, which a correction may contradict.
+            embedder: makes their vectors, by which near-duplicates are known; None: by their words.
         """
         self._trace_store = trace_store
         self._model = model
         self._rules = rules
         self._proposals = proposals
+        self._offers = offers
         self._embedder = embedder
-        self._offers = offers or OfferedTraces()
 
     async def extract(self, job: IngestJob, said: Said) -> str:
         """See `FactExtractor.extract`."""
@@ -109,8 +109,6 @@ class TurnFactExtractor:
             vectors = await self._vectors(turn.facts, scope)
             offered = self._offers.get(scope.turn_id)
             return await keep_facts(self._trace_store, viewer, turn, rules, vectors=vectors, offered=offered)
-        if self._proposals is None:
-            raise TraceError("the facts of this turn need a person's approval, but there is no store for proposals")
         traces = admit(self._trace_store, viewer, turn, rules)
         report = await propose_facts(self._trace_store, self._proposals, job, traces, rules)
         extracted = len(turn.facts)

@@ -14,7 +14,7 @@ from typing import Self
 
 from gateway.store.payloads import storable, to_ms
 from gateway.traces.changes import add_tags_to_same, same_as
-from gateway.traces.rows import as_json, insert, known_number, merge_index, owner_number
+from gateway.traces.rows import as_json, insert, known_number, merge_index, node_end, owner_number
 from gateway.traces.trace import Owner, hash_of, new_trace_id
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds
@@ -30,7 +30,6 @@ from gateway.traces.transfer.import_records import (
     SkippedItem,
     UnreadableRest,
 )
-from gateway.traces.transfer.snapshot import node_end
 
 _TAKEN = "SELECT 1 FROM traces WHERE id = ?"
 _LIVE = "SELECT owner FROM traces WHERE id = ? AND deleted_at IS NULL"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gateway.store.database import connect
-from gateway.traces.rows import SELECT, from_row
+from gateway.traces.rows import NODE, SELECT, from_row, node_of
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import Owner
 from gateway.traces.transfer.bounds import Bounds, owner_clause
@@ -22,8 +22,6 @@ SECTIONS: Mapping[RecordKind, str] = {
     "message": "messages",
 }
 """What the kinds of records are called in a file."""
-_NODE = "node:"
-
 _TRACES = f"""
     SELECT of.*, archive.verbatim, archive.archived_at FROM ({SELECT} WHERE {{owners}} AND deleted_at IS NULL) AS of
     LEFT JOIN archive ON archive.trace = of.id ORDER BY of.number
@@ -37,19 +35,6 @@ _RECORDS = """
 """
 _OWNER = "SELECT kind, id FROM owners WHERE number = ?"
 _OPENING = "SELECT substr(content, 1, 200) FROM traces WHERE id = ?"
-
-
-def node_end(owner: int, node_id: str) -> str:
-    """The end of an edge at a node. The file's author chose the node's name, so the owner is part of it."""
-    return f"{_NODE}{owner}:{node_id}"
-
-
-def node_of(end: str) -> tuple[int, str] | None:
-    """The owner's number and the id of the node at which an edge ends; None where it ends at a trace."""
-    if not end.startswith(_NODE):
-        return None
-    number, _, node_id = end.removeprefix(_NODE).partition(":")
-    return int(number), node_id
 
 
 class Snapshot:
@@ -83,7 +68,7 @@ class Snapshot:
 
     def edges_of_nodes(self) -> Iterator[CarriedEdge]:
         """The edges that begin at no trace."""
-        sql = f"SELECT * FROM edges WHERE source >= '{_NODE}' AND source < 'node;' ORDER BY source, target, kind"  # noqa: S608 (constants)
+        sql = f"SELECT * FROM edges WHERE source >= '{NODE}' AND source < 'node;' ORDER BY source, target, kind"  # noqa: S608 (constants)
         return self._edges(sql)
 
     def records(self, kind: RecordKind) -> Iterator[CarriedRecord]:

@@ -15,7 +15,7 @@ from typing import Any
 from gateway.errors import TraceError
 from gateway.store.database import connect
 from gateway.store.schema import migrate, migrations
-from gateway.traces.rows import as_json, insert, owner_number
+from gateway.traces.rows import as_json, insert, node_end, owner_number
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import SCOPES, hash_of
 from gateway.traces.transfer.bounds import Everything
@@ -29,7 +29,7 @@ from gateway.traces.transfer.import_records import (
     UnreadableRest,
 )
 from gateway.traces.transfer.serialization import plain, read_edge, read_record, read_trace
-from gateway.traces.transfer.snapshot import SECTIONS, Snapshot, node_end
+from gateway.traces.transfer.snapshot import SECTIONS, Snapshot
 from gateway.traces.transfer.source import Pace, TooSlow
 
 LARGEST_ROW_BYTES = 64 * 1024 * 1024
