@@ -265,15 +265,7 @@ class Rewriter:
         on_step: Step,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Prepare; nothing is read yet.
-
-        Args:
-            place: of the document.
-            journal: used on `loop`, which must not be the caller's thread's.
-            max_bytes: what the file may hold.
-            on_step: told of every step.
-            loop: the event loop that the journal belongs to.
-        """
+        """The journal is used on `loop`, which must not be the caller's thread's; `max_bytes` is of the file."""
         self.place = place
         self._journal = journal
         self._max_bytes = max_bytes
@@ -392,7 +384,7 @@ class Rewriter:
         found = self._late_save(look, tail)
         late = None if found is None else self._save(found, tail)
         if tail.hash == look.sha256:
-            return look, _Start(look.data) if late is None else self._edited(tail, scope, late, is_late=True)
+            return look, (_Start(look.data) if late is None else self._edited(tail, scope, late, is_late=True))
         saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
         # A person who has this very text on the screen, and saves another, has seen what it lacks.
         is_read = any(each.expected_version == look.sha256 for each in pending)

@@ -122,7 +122,6 @@ class Consolidation:
         """Consolidate what the viewer may change; without a viewer, everything. All zeros: one is running already.
 
         Args:
-            viewer: whose.
             reason: for the log: `nightly`, `50 turns`, or `tool` with what the agent gave.
             derives: a model is asked for insights, where there is one.
 

@@ -60,8 +60,6 @@ async def erase_person(trace_store: TraceStore, *, user_ids: Collection[str], se
     """Erase all of a person's traces and rewrite the file; returns how many were erased. Safe to repeat.
 
     Args:
-        trace_store: the trace store.
-        user_ids: the person's.
         session_ids: sessions in which only this person wrote.
 
     Raises:

@@ -54,17 +54,7 @@ class TraceMemory:
         vectorizing: Vectorizing | None = None,
         offers: OfferedTraces | None = None,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            trace_store: closed by who opened it.
-            rules: of a personality.
-            counts: how many turns each person had.
-            ingest: None where no facts are taken from turns.
-            schedule: None where no consolidation is scheduled.
-            vectorizing: None where no embeddings are configured.
-            offers: where the ingest looks up what a turn was offered.
-        """
+        """`ingest`, `schedule` and `vectorizing` are None where they are off; the ingest looks into `offers`, too."""
         self.trace_store = trace_store
         self._rules = rules
         self._counts = counts

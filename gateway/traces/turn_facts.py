@@ -76,15 +76,12 @@ class TurnFactExtractor:
         offers: OfferedTraces,
         embedder: PaidEmbedder | None = None,
     ) -> None:
-        """Nothing is asked yet.
+        """Near-duplicates are known by their vectors; without an embedder by their words.
 
         Args:
-            trace_store: where facts are stored.
-            model: names them.
-            rules: of a personality.
+            model: names the facts.
             proposals: takes the facts that need a yes.
             offers: what a turn was offered, which a correction may contradict.
-            embedder: makes their vectors, by which near-duplicates are known; None: by their words.
         """
         self._trace_store = trace_store
         self._model = model

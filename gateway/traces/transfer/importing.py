@@ -72,10 +72,7 @@ async def import_traces(
     that is there. So the same file may be imported again, after a crash too.
 
     Args:
-        trace_store: may be in use.
         path: what is imported; notes may be in a zip.
-        bounds: whose the traces become.
-        form: the format; `auto` looks.
         dedup: False brings in what is there already once more.
         is_dry_run: say what would happen, and change nothing.
         progress: called from any thread, in bytes, traces or notes.
@@ -172,11 +169,7 @@ def _nothing() -> None:
 
 @asynccontextmanager
 async def unpacked(path: Path, *, beside: Path | None = None) -> AsyncIterator[Path]:
-    """The directory of a zip of notes; of anything else the path itself.
-
-    Args:
-        path: what is imported.
-        beside: where to unpack; None: where the system keeps such things.
+    """The directory of a zip of notes, unpacked `beside` or where the system keeps such things; else the path itself.
 
     Raises:
         TraceError: it is damaged, or a trap.

@@ -76,8 +76,8 @@ def write_notes(
         directory.mkdir(mode=0o700, exist_ok=True)
         trace_id = exported.trace.id
         name = trace_id if is_safe_id(trace_id) else hash_of(trace_id)
-        text = _note(snapshot, exported, is_obsidian=is_obsidian, with_embedding=with_embeddings)
-        _write(directory / f"{name}.md", text)
+        with _created(directory / f"{name}.md") as file:
+            file.write(_note(snapshot, exported, is_obsidian=is_obsidian, with_embedding=with_embeddings))
         written += 1
         if written % _REPORTED_EVERY == 0:
             progress(written, total)
@@ -121,11 +121,6 @@ def _write_records(
                     file.write(json.dumps({name: record_values(record)}, ensure_ascii=False) + "\n")
         for edge in snapshot.edges_of_nodes():
             file.write(json.dumps({"edges": edge_values(edge)}, ensure_ascii=False) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    with _created(path) as file:
-        file.write(text)
 
 
 def _created(path: Path) -> IO[str]:
