@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from gateway.errors import TraceError
@@ -16,14 +16,12 @@ from gateway.services.naming import Naming
 from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
 from gateway.traces import strength
-from gateway.traces.browsing import Listing, Surroundings, TraceBrowser
+from gateway.traces.browsing import Listing, Surroundings, TraceBrowser, curve, matched_words, origins
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.filters import TraceFilter
-from gateway.traces.origins import matched_words, origins, source_of
 from gateway.traces.rows import BETWEEN, NOT_SHARED
 from gateway.traces.search import MOST, ScoredTrace, TraceQuery
-from gateway.traces.strength import curve
-from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer
+from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer, source_of
 from gateway.traces.trace_store import TraceStore
 
 CHANGED = "traces.changed"
@@ -276,9 +274,9 @@ class TraceService:
         async with self._stores.opened(caller) as trace_store:
             consolidation = self._consolidation or Consolidation(trace_store)
             viewer = None if caller.user_id is None else await self._scopes.viewer(caller)
-            result = await consolidation.run(viewer, reason=caller.name, derives=derives)
+            report = await consolidation.run(viewer, reason=caller.name, derives=derives)
         happened(CHANGED)
-        return result
+        return wire.ConsolidationResult(**asdict(report))
 
     async def log(self, caller: Caller, *, limit: int, before: int | None = None) -> list[wire.Consolidation]:
         """What consolidations did, newest first; it is about everybody's traces.
@@ -289,7 +287,9 @@ class TraceService:
         caller.refuse_others(None)
         if self._consolidation is None:
             raise TracesOff
-        return await self._consolidation.log(limit=limit, before=before)
+        return [
+            wire.Consolidation(**asdict(each)) for each in await self._consolidation.log(limit=limit, before=before)
+        ]
 
     # ---- within ----------------------------------------------------------------------------------------------------
 

@@ -1,18 +1,27 @@
-"""Looking at traces as they are, without a question: lists, one trace, when it was used, what it is linked to."""
+"""Looking at traces as they are: lists, one trace, when it was used and how it fades, what it is linked to.
+
+And what people ask who wonder about an answer: where facts come from, and by which words they were found.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from gateway.sdk.models.traces import Edge
+from gateway.memory.tokenizer import words_of
+from gateway.sdk.models.memory import FactOrigin
+from gateway.sdk.models.traces import Edge, StrengthCurve, StrengthPoint
 from gateway.store.payloads import from_ms
+from gateway.traces.changes import left
 from gateway.traces.filters import TraceFilter, filtered_owners, tag_clause
 from gateway.traces.rows import SELECT, StoredTrace, find, node_of, places, stored_trace, visible
-from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
+from gateway.traces.search import TraceQuery
+from gateway.traces.strength import PRUNED_BELOW
+from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, source_of
 from gateway.traces.trace_store import TraceStore
 
 _LIST = f"""
@@ -27,6 +36,10 @@ _EDGES = """
 _EDGES_AMONG = "SELECT source, target, kind, weight FROM edges WHERE source IN ({ids}) AND target IN ({ids})"
 _USES = "SELECT used_at FROM uses WHERE trace = ? ORDER BY used_at DESC LIMIT ?"
 _LABEL = "SELECT body FROM records WHERE kind = 'node' AND owner = ? AND id = ?"
+_HOLDS = "SELECT 1 FROM search WHERE rowid = (SELECT number FROM traces WHERE id = ?) AND search MATCH ?"
+_ORIGINS_SHOWN = 3
+_FEWEST_AHEAD = timedelta(days=7)
+_MOST_AHEAD = timedelta(days=3_650)
 _LOOKED_AT = 4  # times as many edges as are wanted: some lead to what is hidden, or not the viewer's
 
 
@@ -138,3 +151,78 @@ def _label(connection: sqlite3.Connection, end: str, owners: set[int]) -> str | 
     body = json.loads(row[0])
     named = (body.get(name) for name in ("label", "name", "title"))
     return next((each for each in named if isinstance(each, str) and each.strip()), node[1])
+
+
+# ---- how it fades ----------------------------------------------------------------------------------------------------
+
+
+def curve(trace: Trace, now: datetime, count: int, *, used_at: Sequence[datetime]) -> StrengthCurve:
+    """The published formula at so many moments, 2 or more; half of them are before `now` where there is a past.
+
+    It begins with the last use or fading: from there on the formula gives every moment.
+    """
+    known_since = min(trace.last_accessed_at, now)
+    fades_at = _fades_at(trace)
+    until = now + min(max(_ahead(trace, fades_at, now), _FEWEST_AHEAD), _MOST_AHEAD)
+    past = count // 2 if known_since < now else 0
+    moments = [known_since + (now - known_since) * number / past for number in range(past)]
+    ahead = count - past
+    moments += [now + (until - now) * number / max(1, ahead - 1) for number in range(ahead)]
+    return StrengthCurve(
+        points=tuple(StrengthPoint(at=at, strength=left(trace, at), is_forecast=at > now) for at in moments),
+        known_since=known_since,
+        fades_at=fades_at if fades_at and fades_at > now else None,
+        used_at=tuple(used_at),
+    )
+
+
+def _fades_at(trace: Trace) -> datetime | None:
+    if trace.strength <= PRUNED_BELOW:
+        return None
+    try:
+        lasts = timedelta(milliseconds=trace.stability_ms * math.log(min(1.0, trace.strength) / PRUNED_BELOW))
+        return trace.last_accessed_at + lasts
+    except OverflowError:  # after the year 9999
+        return None
+
+
+def _ahead(trace: Trace, fades_at: datetime | None, now: datetime) -> timedelta:
+    """Until it has faded and a little further; where it has faded, or hardly does, as long again as its stability."""
+    if fades_at is not None and fades_at > now:
+        return (fades_at - now) * 1.1
+    return timedelta(milliseconds=min(trace.stability_ms, _MOST_AHEAD.total_seconds() * 1000))
+
+
+# ---- where facts come from -------------------------------------------------------------------------------------------
+
+
+async def origins(trace_store: TraceStore, viewer: Viewer, words: str) -> Sequence[FactOrigin]:
+    """Of the facts that hold all of these words, the best first."""
+    query = " AND ".join(f'"{word}"' for word in dict.fromkeys(words_of(words).split()))
+    if not query:
+        return ()
+    found = await trace_store.search(viewer, TraceQuery(query=query, limit=_ORIGINS_SHOWN))
+    return [_origin(each.trace) for each in found if "words" in each.parts]  # others only stand beside one
+
+
+def _origin(trace: Trace) -> FactOrigin:
+    turn_id, channel, proposal = (trace.metadata.get(name) for name in ("turnId", "channel", "proposal"))
+    return FactOrigin(
+        trace=trace.id,
+        text=trace.content,
+        at=trace.created_at,
+        source=source_of(trace),
+        turn=turn_id if isinstance(turn_id, str) else None,
+        channel=channel if isinstance(channel, str) else None,
+        proposal=proposal if isinstance(proposal, int) else None,
+    )
+
+
+def matched_words(connection: sqlite3.Connection, trace: Trace, query: str) -> Sequence[str]:
+    """The words of a query that a trace holds in some form, or that name its speaker or its day."""
+    words = dict.fromkeys(words_of(query).split())
+    return [
+        word
+        for word in words
+        if connection.execute(_HOLDS, (trace.id, f'{{context text}} : "{word}"')).fetchone() is not None
+    ]

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from itertools import combinations, product
@@ -25,7 +25,6 @@ import structlog
 from gateway.errors import DataDirectoryLocked, EthosError, ModelError
 from gateway.files.locks import hold
 from gateway.runtime.observe import happened
-from gateway.sdk.models import traces as wire
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import changes
 from gateway.traces.insights import Insight, clusters, keep_insight
@@ -107,6 +106,27 @@ _COMPACT = f"UPDATE traces SET type = 'semantic' WHERE number = :number AND {_IS
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationReport:
+    """How many traces were pruned, went into others, were derived and compacted; none where another one is running."""
+
+    pruned: int = 0
+    merged: int = 0
+    derived: int = 0
+    compacted: int = 0
+    duration_ms: int = 0
+    is_running: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationEntry(ConsolidationReport):
+    """A consolidation that came to its end."""
+
+    id: int
+    started_at: datetime
+    reason: str
+
+
 class Consolidation:
     """Consolidates one trace store."""
 
@@ -118,7 +138,7 @@ class Consolidation:
 
     async def run(
         self, viewer: Viewer | None = None, *, reason: str = "schedule", derives: bool = True
-    ) -> wire.ConsolidationResult:
+    ) -> ConsolidationReport:
         """Consolidate what the viewer may change; without a viewer, everything. All zeros: one is running already.
 
         Args:
@@ -132,7 +152,7 @@ class Consolidation:
         try:
             lock = await asyncio.shield(taking)
         except DataDirectoryLocked:
-            return wire.ConsolidationResult(pruned=0, merged=0, derived=0, compacted=0, duration_ms=0, is_running=True)
+            return ConsolidationReport(is_running=True)
         except asyncio.CancelledError:  # the thread still takes the lock, so release it here
             with contextlib.suppress(EthosError):
                 (await taking).release()
@@ -142,12 +162,12 @@ class Consolidation:
         finally:
             await asyncio.to_thread(lock.release)
 
-    async def log(self, *, limit: int = 50, before: int | None = None) -> list[wire.Consolidation]:
+    async def log(self, *, limit: int = 50, before: int | None = None) -> list[ConsolidationEntry]:
         """What was done, newest first; with `before` the entries that are older than the one with that id."""
         rows = await self._trace_store.database.rows(_READ_LOG, (before, before, limit))
-        return [wire.Consolidation(**{**dict(row), "started_at": from_ms(row["started_at"])}) for row in rows]
+        return [ConsolidationEntry(**{**dict(row), "started_at": from_ms(row["started_at"])}) for row in rows]
 
-    async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> wire.ConsolidationResult:
+    async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> ConsolidationReport:
         started_at, clock = self._trace_store.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
@@ -156,13 +176,12 @@ class Consolidation:
             await self._step(link_used_together, owner)
             derived += await self._derived(owner) if derives else 0
             compacted += await self._swept(COMPACT, owner)
-        report = wire.ConsolidationResult(
+        report = ConsolidationReport(
             pruned=pruned,
             merged=merged,
             derived=derived,
             compacted=compacted,
             duration_ms=round((time.monotonic() - clock) * 1000),
-            is_running=False,
         )
         await self._trace_store.database.write(lambda connection: _close(connection, started_at, reason, report))
         happened("memory.consolidated")
@@ -216,9 +235,9 @@ class Consolidation:
         return derived
 
 
-def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, counts: wire.ConsolidationCounts) -> None:
+def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
     merge_index(connection, pages=_INDEX_PAGES)
-    connection.execute(_LOG, {**dict(counts), "started_at": to_ms(started_at), "reason": reason})
+    connection.execute(_LOG, {**asdict(report), "started_at": to_ms(started_at), "reason": reason})
 
 
 @dataclass(frozen=True, slots=True)

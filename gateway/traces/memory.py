@@ -17,10 +17,9 @@ from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryHit, MemoryScope
 from gateway.runtime.observe import note, span
 from gateway.traces import strength
-from gateway.traces.origins import source_of
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.search import TraceQuery
-from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace import Trace, Viewer, source_of
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.turn_facts import OfferedTraces, RulesOf, viewer_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -284,8 +285,9 @@ class MemoryReflect(Arguments):
 def _reflect(consolidation: Consolidation) -> Tool:
     async def call(arguments: MemoryReflect, context: ToolContext) -> str:
         reason = f"tool: {arguments.topic[:200]}" if arguments.topic else "tool"
-        done = await consolidation.run(viewer_of(context.scope, context.role), reason=reason)
-        return _json(**done.model_dump(exclude={"is_running"}))
+        done = asdict(await consolidation.run(viewer_of(context.scope, context.role), reason=reason))
+        counts = {name: done[name] for name in ("pruned", "merged", "derived", "compacted")}
+        return _json(**counts, durationMs=done["duration_ms"])
 
     return Tool(
         name="memory_reflect",

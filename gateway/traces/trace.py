@@ -28,6 +28,8 @@ DAY_MS = 86_400_000
 STABILITY_MS = 30.0 * DAY_MS
 KEEP = "keep"
 """A trace with this tag is never pruned."""
+_NAME_CHARS = 60
+_FROM = {"tool": "noted by {agent}", "import": "imported", "consolidation": "concluded from other facts"}
 
 
 def new_trace_id() -> str:
@@ -166,6 +168,16 @@ class Trace:
     def intensity(self) -> float:
         """How strong the feeling is that goes with it, from 0 to 1."""
         return self.emotions.get("intensity", 0.0)
+
+
+def source_of(trace: Trace, *, agent: str = "the agent") -> str:
+    """Where it comes from: `said by Ada on web`, `imported`; `agent` is what the agent is called there."""
+    channel = trace.metadata.get("channel")
+    on = f" on {channel}" if isinstance(channel, str) else ""
+    if trace.source in _FROM:
+        return _FROM[trace.source].format(agent=agent) + on
+    by = f" by {trace.speaker[:_NAME_CHARS]}" if trace.speaker else ""
+    return f"said{by}{on}" if by or on else "said earlier"
 
 
 def hash_of(content: str) -> str:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 
 from gateway.errors import StoreUnavailable
-from gateway.sdk.models.traces import ConsolidationResult
 from gateway.traces import schedule as schedule_module
-from gateway.traces.consolidation import Consolidation
+from gateway.traces.consolidation import Consolidation, ConsolidationReport
 from gateway.traces.schedule import ConsolidationSchedule, next_at
 from gateway.traces.trace import Viewer
 from gateway.traces.trace_store import TraceStore
@@ -99,7 +98,7 @@ async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(trace_store: Tra
     class Failing(Consolidation):
         async def run(
             self, viewer: Viewer | None = None, *, reason: str = "schedule", derives: bool = True
-        ) -> ConsolidationResult:
+        ) -> ConsolidationReport:
             if failures:
                 raise failures.pop(0)
             return await super().run(viewer, reason=reason, derives=derives)
