@@ -1,7 +1,7 @@
 """The JSON form: `{meta, traces, nodes, edges, documents, conversations, messages}`, a record a line.
 
 Read as a stream, so that a file may be larger than memory; once for each of its lists. A bare list of traces
-and JSON lines are read too. What other programs write is as `wire` has it.
+and JSON lines are read too. What other programs write is read as `serialization` says.
 """
 
 from __future__ import annotations

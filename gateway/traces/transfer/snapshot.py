@@ -22,6 +22,7 @@ SECTIONS: Mapping[RecordKind, str] = {
     "message": "messages",
 }
 """What the kinds of records are called in a file."""
+
 _TRACES = f"""
     SELECT of.*, archive.verbatim, archive.archived_at FROM ({SELECT} WHERE {{owners}} AND deleted_at IS NULL) AS of
     LEFT JOIN archive ON archive.trace = of.id ORDER BY of.number
