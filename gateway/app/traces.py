@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from gateway.store.sqlite import SqliteStore
     from gateway.traces.vectorizing import Vectorizing
 
-_HEADINGS_CHARS = 64
-"""More than the headings of a memory section take."""
-
 
 @dataclass(frozen=True, slots=True)
 class Traces:
@@ -109,7 +106,7 @@ def compose_traces(
     embedder, vectorizing = _compose_vectors(trace_store, traces.embeddings, meter, models)
     offers = OfferedTraces()
     taker = TurnFactExtractor(
-        trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, embedder, offers=offers
+        trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, offers=offers, embedder=embedder
     )
     memory = TraceMemory(
         trace_store,
@@ -162,10 +159,8 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
 
     def rules(personality_id: str) -> IngestRules:
         try:
-            traits = dict(personalities.get(personality_id).traits)
+            return apply_traits(base, personalities.get(personality_id).traits)
         except EthosError:  # it is gone, or broken: what it heard is kept by the rules of the configuration
             return base
-        honesty = traits.pop("honesty_humility", None)
-        return apply_traits(base, traits if honesty is None else {**traits, "honesty": honesty})
 
     return rules

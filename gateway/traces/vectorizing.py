@@ -69,14 +69,7 @@ class Vectorizing:
         batch: int = 64,
         first_retry_s: float = FIRST_RETRY_S,
     ) -> None:
-        """Nothing is read before `run`.
-
-        Args:
-            trace_store: whose traces.
-            embedder: makes the vectors; only the gateway's budget limits it, no person's.
-            batch: texts of one call, at most.
-            first_retry_s: the first wait after a failure.
-        """
+        """Only the gateway's budget limits the embedder, no person's; a call has `batch` texts at most."""
         self._trace_store = trace_store
         self._embedder = embedder
         self._batch = batch

@@ -61,7 +61,7 @@ def as_blob(vector: Sequence[float]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """What a question means, and how it is compared; see `search.Compare`.
+    """What a question means, and how it is compared.
 
     Attributes:
         model: only vectors that it made are compared.

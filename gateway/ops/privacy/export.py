@@ -27,7 +27,7 @@ from gateway.store import personal
 from gateway.store.clock import wall_ms
 from gateway.store.erasure import own_sessions, sessions_of
 from gateway.store.sqlite import SqliteStore
-from gateway.traces.erasure import documents_of, traces_of
+from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 
@@ -131,11 +131,6 @@ class Exporter:
             return
         async with await asyncio.to_thread(open_trace_store, path) as trace_store:
             traces = await trace_store.database.read(partial(traces_of, ids={*ids, *sessions}))
-            documents = await trace_store.database.read(partial(documents_of, user_ids=ids))
-        for key, content in documents.items():
-            _, user_id, name = key.split("/", 2)
-            text = content.decode("utf-8", "replace")
-            await _add(archive, f"{_memory_of(user_id, ids)}/traces-{name.replace('/', '-')}", text)
         waiting = await self.store.database.read(partial(personal.waiting_facts, user_ids=ids))
         await _add(archive, "traces-waiting.json", waiting)
         plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]

@@ -140,11 +140,6 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
         connection.execute("INSERT INTO records VALUES ('node', ?, ?, '{}')", (f"{word}node", owner))
         edge = (f"node:{owner}:{word}node", f"node:{owner}:{word}other")
         connection.execute("INSERT INTO edges VALUES (?, ?, 'link', 1.0, '{}', 1)", edge)
-        connection.execute(
-            "INSERT INTO documents VALUES (?, ?, 1)", (f"users/{user_id}/USER.md", f"{word}doc".encode())
-        )
-        archived = (f"users/{user_id}/USER.md", f"{word}cut".encode())
-        connection.execute("INSERT INTO document_archive (key, content, archived_at) VALUES (?, ?, 1)", archived)
 
     await trace_store.database.write(more)
     scope = MemoryScope(personality_id="assistant", user_id=user_id, session_id="s_none", turn_id=f"t_{person}")
@@ -292,7 +287,7 @@ def _check_that_it_is_everywhere(home: Path, needles: Sequence[str]) -> None:
             rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table
     with contextlib.closing(sqlite3.connect(home / TRACES_NAME)) as connection:
-        for table in ("owners", "traces", "archive", "records", "edges", "documents", "document_archive"):
+        for table in ("owners", "traces", "archive", "records", "edges"):
             rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table
     files = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
@@ -305,7 +300,7 @@ def _check_export(path: Path, ids: Sequence[str]) -> None:
         assert archive.testzip() is None
         files = {name: archive.read(name).decode() for name in archive.namelist()}
     everything = "\n".join(files.values())
-    words = ("held", "desk", "sister", "note0", "note5", "room0", "cat", "group", "last", "told", "own", "doc", "cut")
+    words = ("held", "desk", "sister", "note0", "note5", "room0", "cat", "group", "last", "told", "own")
     for word in words:
         assert f"kanarieada{word}" in everything, word
     assert "kanarieben" not in everything
