@@ -1,4 +1,4 @@
-"""Receives Slack's requests over Socket Mode. Bolt reads them, here and over HTTP."""
+"""Receives Slack's requests over Socket Mode, and reads them, here and over HTTP."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 
 import aiohttp
 from slack_bolt.adapter.socket_mode.async_internals import send_async_response
-from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
-from slack_bolt.authorization import AuthorizeResult
-from slack_bolt.middleware.async_middleware import AsyncMiddleware
+from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
@@ -33,18 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 class Bolt:
-    """Bolt reads the three shapes of Slack's requests, and itself answers those about the connection."""
+    """Reads the three shapes of Slack's requests as Bolt does, and answers those about the connection.
+
+    Bolt's own `AsyncApp` is not used: it acknowledges a request before it is handled, even when `auth.test` fails.
+    """
 
     def __init__(self, handle_request: HandleRequest) -> None:
-        # Every request is accepted in `before_authorize`. The steps behind it acknowledge before they work, and even
-        # when `auth.test` fails. `http_receiver.py` checks signatures before, on the raw bytes.
-        self._app = AsyncApp(
-            logger=SDK_LOGGER,
-            authorize=_no_authorization,  # type: ignore[arg-type]  # Bolt takes None for "not installed"
-            before_authorize=_HandleFirst(handle_request),
-            request_verification_enabled=False,
-            ssl_check_enabled=False,
-        )
+        self._handle_request = handle_request
 
     async def answer(self, body: str, headers: Mapping[str, str]) -> tuple[int, str, str]:
         """Answer one HTTP request that is authentic: status, content type, body.
@@ -56,7 +49,7 @@ class Bolt:
             request = AsyncBoltRequest(body=body, headers=dict(headers))
         except (AttributeError, TypeError) as error:  # raised by Bolt where JSON is not of the shape that it looks for
             raise ValueError("not a request of Slack's") from error
-        response = await self._app.async_dispatch(request)
+        response = await self._respond(request)
         return response.status, response.headers.get("content-type", ["text/plain"])[0], response.body or ""
 
     async def handle(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
@@ -67,30 +60,16 @@ class Bolt:
             _log.warning("an envelope is not as Slack describes it; dropped")
             response = BoltResponse(status=200)  # a redelivery would be no better
         else:
-            response = await self._app.async_dispatch(bolt_request)
+            response = await self._respond(bolt_request)
         await send_async_response(client, request, response, 0.0)
 
-
-class _HandleFirst(AsyncMiddleware):
-    """Has a request accepted, and answers it.
-
-    For a plain function Bolt looks up arguments in the request, and fails where a malformed one lacks them.
-    """
-
-    def __init__(self, handle_request: HandleRequest) -> None:
-        self._handle_request = handle_request
-
-    async def async_process(
-        self,
-        *,
-        req: AsyncBoltRequest,
-        resp: BoltResponse,
-        next: Callable[[], Awaitable[BoltResponse]],  # noqa: A002
-    ) -> BoltResponse:
-        del resp
-        if req.body.get("type") == "url_verification":
-            return await next()
-        return BoltResponse(status=200, body=await self._handle_request(req.body))
+    async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
+        if request.body.get("type") == "url_verification":  # https://docs.slack.dev/reference/events/url_verification
+            return BoltResponse(status=200, body={"challenge": request.body.get("challenge")})
+        try:
+            return BoltResponse(status=200, body=await self._handle_request(request.body))
+        except Exception:  # noqa: BLE001 (`Inbound.handle` has logged it)
+            return BoltResponse(status=500)
 
 
 class _Connection:
@@ -246,8 +225,3 @@ class _SdkClient(SocketModeClient):
         """Slack sent `disconnect`: https://docs.slack.dev/apis/events-api/using-socket-mode#disconnect."""
         del force
         self._should_disconnect.set()
-
-
-async def _no_authorization(**_: Any) -> AuthorizeResult | None:
-    """Bolt asks who installed us; by then the request is accepted, and the answer changes nothing."""
-    return None
