@@ -72,7 +72,7 @@ class Bolt:
             return BoltResponse(status=500)
 
 
-class _Connection:
+class _Connection(SocketModeClient):
     """One connection of Socket Mode, which never reconnects on its own.
 
     The SDK's own reconnecting uses an expired ticket again and again, hides a revoked token, and has no connection
@@ -83,13 +83,19 @@ class _Connection:
     """
 
     def __init__(self, bolt: Bolt, web: AsyncWebClient, *, ping_s: float) -> None:
-        self._ping_s = ping_s
+        super().__init__(
+            app_token="", logger=SDK_LOGGER, web_client=web, auto_reconnect_enabled=False, ping_interval=ping_s
+        )
         self._should_disconnect = asyncio.Event()
         self._has_ended = asyncio.Event()
-        self._client = _SdkClient("", self._should_disconnect, web_client=web, ping_s=ping_s)
-        self._client.socket_mode_request_listeners.append(bolt.handle)
-        self._client.on_close_listeners.append(self._end)
-        self._client.on_error_listeners.append(self._end)
+        self.socket_mode_request_listeners.append(bolt.handle)
+        self.on_close_listeners.append(self._end)
+        self.on_error_listeners.append(self._end)
+
+    async def connect_to_new_endpoint(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 (the SDK's signature)
+        """Slack sent `disconnect`: https://docs.slack.dev/apis/events-api/using-socket-mode#disconnect."""
+        del force
+        self._should_disconnect.set()
 
     async def open(self, url: str, timeout_s: float) -> None:
         """Connect with a ticket.
@@ -97,10 +103,10 @@ class _Connection:
         Raises:
             AdapterNotReady: it was not taken.
         """
-        self._client.wss_uri = url
+        self.wss_uri = url
         try:
             async with asyncio.timeout(timeout_s):  # the SDK would try for ever
-                await self._client.connect()  # type: ignore[no-untyped-call]
+                await self.connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
             raise AdapterNotReady("Slack did not take the WebSocket connection") from None
 
@@ -118,20 +124,19 @@ class _Connection:
         await self._until(self._has_ended)
 
     async def close(self) -> None:
-        client = self._client
-        client.closed = True
+        self.closed = True
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # the other side may be gone
             async with asyncio.timeout(_CLOSE_S):
-                await client.disconnect()  # type: ignore[no-untyped-call]
-        tasks = [client.message_processor, client.message_receiver, client.current_session_monitor]
-        await client.close()  # type: ignore[no-untyped-call]
+                await self.disconnect()  # type: ignore[no-untyped-call]
+        tasks = [self.message_processor, self.message_receiver, self.current_session_monitor]
+        await super().close()  # type: ignore[no-untyped-call]
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
     async def _until(self, *events: asyncio.Event) -> None:
         """Wait for one of the events, or for the loss of the connection, which the SDK does not tell."""
         waiting = [asyncio.ensure_future(event.wait()) for event in events]
         try:
-            while await self._client.is_connected():
+            while await self.is_connected():
                 done, _ = await asyncio.wait(waiting, timeout=_CHECK_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED)
                 if done:
                     break
@@ -206,22 +211,3 @@ class SocketModeReceiver:
                     await socket.wait_closed()
         finally:
             await socket.close()
-
-
-class _SdkClient(SocketModeClient):
-    def __init__(
-        self, app_token: str, should_disconnect: asyncio.Event, *, web_client: AsyncWebClient, ping_s: float
-    ) -> None:
-        super().__init__(
-            app_token=app_token,
-            logger=SDK_LOGGER,
-            web_client=web_client,
-            auto_reconnect_enabled=False,
-            ping_interval=ping_s,
-        )
-        self._should_disconnect = should_disconnect
-
-    async def connect_to_new_endpoint(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 (the SDK's signature)
-        """Slack sent `disconnect`: https://docs.slack.dev/apis/events-api/using-socket-mode#disconnect."""
-        del force
-        self._should_disconnect.set()
