@@ -8,7 +8,7 @@ import json
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from adapters.telegram import convert
 from adapters.telegram.buttons import Buttons
@@ -16,7 +16,7 @@ from adapters.telegram.chat_migration import ChatMigrations
 from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
 from adapters.telegram.inbound import PART_WAIT_S, Inbound
 from adapters.telegram.outbound import Outbound
-from adapters.telegram.polling import HandleUpdate, OnCaughtUp, Polling
+from adapters.telegram.polling import Polling
 from adapters.telegram.rate_limit import RateLimit
 from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
 from adapters.telegram.webhook import Webhook
@@ -37,16 +37,6 @@ _RETENTION = timedelta(hours=24)
 _log = logging.getLogger(__name__)
 
 
-class UpdateSource(Protocol):
-    """How updates come: `Polling` or `Webhook`."""
-
-    async def prepare(self) -> None:
-        """Tell Telegram. Raises as `ChannelAdapter.connect` does."""
-
-    async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
-        """Hand over updates until cancelled. Raises as `ChannelAdapter.run` does."""
-
-
 class TelegramAdapter:
     """One bot."""
 
@@ -56,7 +46,7 @@ class TelegramAdapter:
         self,
         client: TelegramClient,
         services: AdapterServices,
-        source: UpdateSource,
+        source: Polling | Webhook,
         *,
         markup: Markup = "markdown",
         rate_limit: RateLimit | None = None,
