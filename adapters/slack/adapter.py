@@ -193,12 +193,7 @@ class SlackHttpAdapter(SlackAdapter):
 
     http_access: Literal["public"] = "public"  # Slack signs what it sends
 
-    @property
-    def http_path(self) -> str:
-        """The path of the request URL in the app's settings."""
-        return f"/{self.name}"
-
-    @property
-    def http_app(self) -> Any:
-        """For events, slash commands and interactivity."""
-        return self._receiver
+    def __init__(self, services: AdapterServices, client: SlackClient, **options: Any) -> None:
+        super().__init__(services, client, **options)
+        self.http_path = f"/{services.name}"
+        self.http_app = self._receiver
