@@ -19,10 +19,7 @@ from adapters.email.inbound import Inbound
 from adapters.email.outbound import Account, Outbound
 from adapters.email.server_probe import ServerProbe
 from adapters.email.smtp_client import SmtpClient, SmtpServer
-from gateway.errors import (
-    AdapterNotReady,
-    PermanentSendError,
-)
+from gateway.errors import AdapterNotReady, PermanentSendError
 from gateway.messages import Attachment, Capabilities, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
 

@@ -18,11 +18,7 @@ import aiosmtplib
 
 from adapters.email.credentials import AccessTokens, Credentials, Password
 from adapters.email.errors import after_text_error, before_text_error, login_error
-from gateway.errors import (
-    AdapterAuthFailed,
-    AdapterError,
-    TransientSendError,
-)
+from gateway.errors import AdapterAuthFailed, AdapterError, TransientSendError
 
 _QUIT_S = 2.0
 _LINE_END = re.compile(rb"\r\n|\r|\n")

@@ -29,13 +29,7 @@ _BUSY = {
     "accesslimited", "access_limited", "team_added_to_org", "team_access_not_granted", "streaming_state_conflict",
 }  # fmt: skip
 # "It's possible some aspect of the operation succeeded before the error was raised."
-_MAYBE_DONE = {
-    "fatal_error",
-    "internal_error",
-    "request_timeout",
-    "service_unavailable",
-    "external_channel_migrating",
-}
+_MAYBE_DONE = {"fatal_error", "internal_error", "request_timeout", "service_unavailable", "external_channel_migrating"}
 MARKUP_REFUSED = {
     "invalid_blocks", "invalid_blocks_format", "markdown_text_conflict", "msg_blocks_too_long", "msg_too_long",
     "no_text",
@@ -47,14 +41,9 @@ _ADVICE = {
     "is_archived": "the channel is archived",
     "missing_scope": "reinstall the app with the scopes of the manifest",
 }
-
-
 _NOT_SENT = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    SlackClientNotConnectedError,
-    SlackTokenRotationError,
-)
+    aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, SlackClientNotConnectedError, SlackTokenRotationError,
+)  # fmt: skip
 
 
 class Refused(PermanentSendError):
