@@ -112,11 +112,7 @@ class DiscordClient:
             raise await connection.ended
 
     async def watch(self) -> NoReturn:
-        """Wait until the connection ends.
-
-        Raises:
-            AdapterNotReady, AdapterAuthFailed: the reason.
-        """
+        """Wait until the connection ends; raises the reason."""
         if self._connection is None:
             raise AdapterNotReady("the connection to Discord is not open")
         raise await asyncio.shield(self._connection.ended)
@@ -177,10 +173,7 @@ class DiscordClient:
     async def download(self, url: str, max_bytes: int) -> bytes:
         """A file of a message, from Discord's own endpoints only.
 
-        Raises:
-            errors.Gone: the address has expired, or the file is gone.
-            PermanentSendError: it is too large, or on another host.
-            TransientSendError: it cannot be fetched now.
+        Raises as `SupportsAttachments.fetch`; `errors.MessageGone` where the address has expired, or the file is gone.
         """
         address = yarl.URL(url)
         if address.host not in (yarl.URL(discord.asset.Asset.BASE).host, "media.discordapp.net"):
@@ -195,11 +188,7 @@ class DiscordClient:
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     async def post(self, channel: int, post: Post) -> Posted:
-        """Send a message.
-
-        Raises:
-            TransientSendError, UncertainSendError, PermanentSendError: see `errors.send_error`.
-        """
+        """Send a message. Raises as `ChannelAdapter.send`; see `errors.send_error`."""
         async with self._request() as connection:
             sent = await connection.get_partial_messageable(channel).send(
                 post.content,

@@ -318,9 +318,6 @@ async def posts_of(message: OutboundMessage, *, has_files: bool = True) -> list[
     Args:
         has_files: False if Discord refuses files: their text follows, and attachments are only named. The messages
             before the files are the same.
-
-    Raises:
-        PermanentSendError: there is nothing to send.
     """
     rendered = render(message.text)
     files = [(file.filename, file.content.encode()) for file in rendered.files]

@@ -91,11 +91,7 @@ class Config(BaseModel):
 
 
 def account(entry: str) -> str:
-    """What an entry of `allow` means, in the form in which addresses are compared; `*@example.org` is everybody there.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """What an entry of `allow` means, in the form in which addresses are compared; `*@example.org` is all there."""
     if entry.startswith("*@"):
         domain = canonical_domain(entry[2:])
         found = f"*@{domain}" if domain and "*" not in domain else None

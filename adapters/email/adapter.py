@@ -75,12 +75,7 @@ class EmailAdapter:
         self._fetching = asyncio.Semaphore(_FETCHERS)
 
     async def connect(self) -> None:
-        """Log in to both servers.
-
-        Raises:
-            AdapterNotReady: one of them cannot be reached now.
-            AdapterAuthFailed: one of them refuses us.
-        """
+        """Log in to both servers."""
         await self.close()
         if self._inbound is None:
             await self._probe.load()

@@ -82,12 +82,7 @@ class AccessTokens:
         self._refreshing = asyncio.Lock()
 
     async def get(self) -> str:
-        """A token that is good for some minutes.
-
-        Raises:
-            AdapterNotReady: the provider cannot be reached now.
-            AdapterAuthFailed: it refuses us.
-        """
+        """A token that is good for some minutes. Raises as `ChannelAdapter.connect`."""
         async with self._refreshing:
             now = asyncio.get_running_loop().time()
             if self._token is None or now >= self._ends_at:
@@ -143,11 +138,7 @@ def _seconds(value: object) -> float:
 
 
 def _post(url: str, form: dict[str, str]) -> dict[str, Any]:
-    """Ask the token endpoint. Of a refusal only the error code is repeated, since its text may hold what we sent.
-
-    Raises:
-        AdapterNotReady, AdapterAuthFailed: as `AccessTokens.get` does.
-    """
+    """Ask the token endpoint. Of a refusal only the error code is repeated, since its text may hold what we sent."""
     host = urllib.parse.urlsplit(url).hostname
     request = urllib.request.Request(  # noqa: S310 (the configuration takes https only, or loopback)
         url, urllib.parse.urlencode(form).encode(), {"Accept": "application/json", "User-Agent": "ethos-gateway"}

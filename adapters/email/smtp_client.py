@@ -52,26 +52,18 @@ class SmtpClient:
         self._credentials = credentials
 
     async def check(self) -> None:
-        """Log in and leave.
-
-        Raises:
-            AdapterNotReady: the server cannot be reached now, or not in the way that is configured.
-            AdapterAuthFailed: it refuses our credentials.
-        """
+        """Log in and leave. Raises as `ChannelAdapter.connect`."""
         async with self._connected():
             pass
 
     async def deliver(
         self, sender: str, recipient: str, content: bytes, *, before_text: Callable[[], Awaitable[None]]
     ) -> None:
-        """Hand over one mail.
+        """Hand over one mail. Raises as `ChannelAdapter.send`.
 
         Args:
             before_text: awaited when the server is ready for the text, which follows at once. So a process that dies
                 before it has most likely sent nothing.
-
-        Raises:
-            SendError: as `ChannelAdapter.send` does.
         """
         try:
             async with self._connected() as smtp:

@@ -53,11 +53,7 @@ class Config(BaseModel):
 
 
 def account(entry: str) -> str:
-    """What an entry of `allow` means: the workspace (or the organisation) and the member in it.
-
-    Raises:
-        ValueError: it is not both; a member's id alone can be somebody else's in another workspace.
-    """
+    """What an entry of `allow` means: workspace (or organisation) and member, whose id may exist in another."""
     if not re.fullmatch(r"[TE][A-Z0-9]+/[UW][A-Z0-9]+", entry):
         raise ValueError("expected the workspace and the member, such as T012AB3CD/U045EF6GH")
     return entry

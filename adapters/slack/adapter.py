@@ -95,12 +95,7 @@ class SlackAdapter:
         return (f"the app lacks the scopes {missing}: {advice}",) if missing else ()
 
     async def connect(self) -> None:
-        """Ask Slack who we are.
-
-        Raises:
-            AdapterNotReady: it cannot be reached now.
-            AdapterAuthFailed: it refused a token.
-        """
+        """Ask Slack who we are, and begin to receive."""
         await self.close()
         app = await self._client.open()
         try:

@@ -87,11 +87,7 @@ class Inbound:
             removal.cancel()
 
     async def handle(self, body: Mapping[str, Any]) -> str:
-        """Accept what a request brings; returns what Slack shows to the person who made it, or nothing.
-
-        Raises:
-            EthosError: it was not accepted.
-        """
+        """Accept what a request brings; returns what Slack shows to the person who made it. Raises if it cannot."""
         handling = asyncio.ensure_future(self._handle(body))
         self._handling.add(handling)
         try:

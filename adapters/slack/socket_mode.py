@@ -98,11 +98,7 @@ class _Connection(SocketModeClient):
         self._should_disconnect.set()
 
     async def open(self, url: str, timeout_s: float) -> None:
-        """Connect with a ticket.
-
-        Raises:
-            AdapterNotReady: it was not taken.
-        """
+        """Connect with a ticket. Raises AdapterNotReady where it is not taken."""
         self.wss_uri = url
         try:
             async with asyncio.timeout(timeout_s):  # the SDK would try for ever
@@ -167,12 +163,7 @@ class SocketModeReceiver:
         self._draining: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            AdapterNotReady: Slack cannot be reached now.
-            AdapterAuthFailed: it refused the app-level token.
-        """
+        """Connect. Raises as `ChannelAdapter.connect`."""
         url = await self._client.socket_url()
         socket = _Connection(self._bolt, self._client.web, ping_s=self._ping_s)
         try:

@@ -82,12 +82,7 @@ class TelegramClient:
         return hmac.new(self._token.encode(), b"webhook", hashlib.sha256).hexdigest()
 
     async def open(self) -> Account:
-        """Log in, and return the bot's account. May be called again after a failure.
-
-        Raises:
-            AdapterNotReady: Telegram cannot be reached now.
-            AdapterAuthFailed: the token is wrong.
-        """
+        """Log in, and return the bot's account. Raises as `ChannelAdapter.connect`, and may then be called again."""
         with self._connecting():
             if self._bot is not None:
                 me = await self._bot.get_me()
@@ -115,8 +110,7 @@ class TelegramClient:
         Args:
             offset: confirms every update below it; those will not come again.
 
-        Raises:
-            AdapterNotReady, AdapterAuthFailed: as `open`; also AdapterNotReady if another process polls this bot.
+        Raises as `open`; also AdapterNotReady if another process polls this bot.
         """
         with self._connecting():
             bot, polling = self._connected(), self._polling
@@ -150,12 +144,7 @@ class TelegramClient:
             await self._connected().set_my_commands([BotCommand(name, text) for name, text in menu])
 
     async def download(self, file_id: str, max_bytes: int) -> bytes:
-        """A file that a person sent.
-
-        Raises:
-            TransientSendError: it cannot be fetched now.
-            PermanentSendError: it is gone, or too large.
-        """
+        """A file that a person sent. Raises as `SupportsAttachments.fetch`."""
         try:
             with self._sending():
                 file = await self._connected().get_file(file_id)

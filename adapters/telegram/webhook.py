@@ -48,12 +48,7 @@ class Webhook:
         await self._client.set_webhook(self._url, self._secret.decode())
 
     async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
-        """Answer calls until cancelled.
-
-        Raises:
-            AdapterNotReady: another process has changed the address, or Telegram cannot be asked.
-            AdapterAuthFailed: the token is no longer valid.
-        """
+        """Answer calls until cancelled, until another process changes the address, or Telegram cannot be asked."""
         self._handle = handle
         try:
             while True:

@@ -88,13 +88,7 @@ class WebhookClient:
         )
 
     async def post(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Send it; returns when the other side has confirmed it.
-
-        Raises:
-            TransientSendError: certainly not taken: the request never went out, or was refused for now.
-            UncertainSendError: the request went out, and no clear answer came back.
-            PermanentSendError: refused for good.
-        """
+        """Send it; returns when the other side has confirmed it. Raises as `ChannelAdapter.send`."""
         if self._http is None:
             raise TransientSendError("the channel is not connected")
         is_out = False
