@@ -215,17 +215,13 @@ def file_url(payload: Payload, attachment: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """What is needed to answer a command or a button; the token is a secret, valid for 15 minutes.
-
-    Attributes:
-        is_private: only the person who gave the command sees the answer.
-    """
+    """What is needed to answer a command or a button; the token is a secret, valid for 15 minutes."""
 
     id: str
     application_id: str
     type: int
     token: str
-    is_private: bool = False
+    is_private: bool = False  # only the person who gave the command sees the answer
 
 
 def to_interaction(payload: Payload) -> Interaction | None:

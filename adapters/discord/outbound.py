@@ -78,13 +78,7 @@ class Outbound:
         is_guild: Callable[[int], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            newest: the highest message id that was seen in a channel, 0 for none.
-            is_guild: whether a channel belongs to a server, where an answer is a reply.
-            clock: seconds since 1970.
-        """
+        """`newest` and `is_guild` are those of `Inbound`: in a server an answer is a reply."""
         self._client, self._notes, self._interactions = client, notes, interactions
         self._newest, self._is_guild, self._clock = newest, is_guild, clock
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()

@@ -52,11 +52,7 @@ logging.getLogger("aioimaplib").setLevel(logging.WARNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImapServer:
-    """How it is reached.
-
-    Attributes:
-        context: verifies the server's certificate; None for clear text.
-    """
+    """How it is reached; `context` verifies its certificate, None for clear text."""
 
     host: str
     port: int

@@ -54,12 +54,7 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Deferred:
-    """A mail that cannot be decided about yet.
-
-    Attributes:
-        reason: for the log.
-        retry_after: when to look again, from now; None: the longer it has waited, the later.
-    """
+    """A mail that cannot be decided about yet; it is looked at again `retry_after` from now, or ever more seldom."""
 
     reason: str
     retry_after: timedelta | None = None

@@ -59,15 +59,11 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """What a mail says, with its quotations, and the files that came along.
-
-    Attributes:
-        ambiguity: why a part of it can be read in two ways; None where it cannot.
-    """
+    """What a mail says, with its quotations, and the files that came along."""
 
     text: str
     files: tuple[File, ...]
-    ambiguity: str | None = None
+    ambiguity: str | None = None  # why a part of it can be read in two ways
 
 
 # ---- the header -----------------------------------------------------------------------------------------------------

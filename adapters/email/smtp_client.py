@@ -28,12 +28,7 @@ Tls = Literal["implicit", "starttls", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmtpServer:
-    """How it is reached.
-
-    Attributes:
-        context: verifies the server's certificate.
-        greeting: our name in EHLO.
-    """
+    """How it is reached; `context` verifies its certificate, `greeting` is our name in EHLO."""
 
     host: str
     port: int

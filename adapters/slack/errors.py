@@ -47,11 +47,7 @@ _NOT_SENT = (
 
 
 class Refused(PermanentSendError):
-    """Slack understood the request and will not do it.
-
-    Attributes:
-        code: Slack's error code.
-    """
+    """Slack understood the request and will not do it."""
 
     def __init__(self, method: str, code: str) -> None:
         advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
@@ -61,11 +57,7 @@ class Refused(PermanentSendError):
 
 @contextmanager
 def calling(method: str, *, is_repeatable: bool = False) -> Iterator[None]:
-    """Turn every error of the block into a `SendError`.
-
-    Args:
-        is_repeatable: twice does no harm, so an uncertain error becomes a transient one.
-    """
+    """Turn every error of the block into a `SendError`; where twice does no harm, none is uncertain."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 (whatever it is, it becomes one of ours)

@@ -36,9 +36,7 @@ def is_authentic(secret: str, timestamp: str, body: bytes, signature: str, now_s
 class HttpReceiver:
     """The ASGI application. Nothing is parsed before the signature has been checked.
 
-    Args:
-        is_open: requests can be accepted now; else Slack is told to send them again.
-        now: seconds since 1970.
+    While `is_open` is false, Slack is told to send the requests again.
     """
 
     def __init__(

@@ -54,12 +54,7 @@ class Stream:
 
 
 class Streams:
-    """The open streams of this process, by the id of the message.
-
-    Args:
-        rotate_s: after which a stream is stopped, and becomes an ordinary message.
-        clock: seconds.
-    """
+    """The open streams of this process, by the id of the message; after `rotate_s` each becomes an ordinary message."""
 
     def __init__(
         self,
@@ -111,11 +106,7 @@ class Streams:
         return now >= self._paused_until_s and len(self._starts) < _MAX_STARTS
 
     async def start(self, message: OutboundMessage, text: str) -> str | None:
-        """Open one with its first words; returns its `ts`, or None where Slack refuses it.
-
-        Raises:
-            UncertainSendError: it may be there.
-        """
+        """Open one with its first words; returns its `ts`, None where Slack refuses it. May raise UncertainSendError."""
         conversation = message.conversation
         sent = render.escaped_prefix(text)
         self._starts.append(self._clock())
@@ -136,11 +127,7 @@ class Streams:
         return ts
 
     async def append(self, message_id: str, text: str) -> bool:
-        """Extend an open stream to this text; False where that is not possible.
-
-        Raises:
-            TransientSendError: nothing was added.
-        """
+        """Extend an open stream to this text; False where that is not possible. May raise TransientSendError."""
         stream = self._open.get(message_id)
         rest = None if stream is None else missing_text(stream, render.escaped_prefix(text))
         if stream is None or rest is None:

@@ -260,11 +260,7 @@ class TelegramWebhookAdapter(TelegramAdapter):
 def make_adapter(
     client: TelegramClient, services: AdapterServices, *, webhook_url: str | None = None, **options: Any
 ) -> TelegramAdapter:
-    """The adapter for polling or the webhook.
-
-    Args:
-        webhook_url: the gateway's public address, without the channel's path; None polls.
-    """
+    """The adapter for the webhook at the gateway's public address, without the channel's path; None polls."""
     if webhook_url is None:
         return TelegramAdapter(client, services, Polling(client), **options)
     webhook = Webhook(client, url=f"{webhook_url}/{services.name}/updates", secret=client.webhook_secret)

@@ -62,12 +62,7 @@ class TelegramClient:
         request_timeout_s: float = _REQUEST_S,
         poll_grace_s: float = 10.0,
     ) -> None:
-        """Nothing is opened before `open`.
-
-        Args:
-            request_timeout_s: how long to wait for an answer.
-            poll_grace_s: how much longer than `poll_timeout_s` a long poll may take.
-        """
+        """Nothing is opened before `open`; a long poll may take `poll_grace_s` longer than `poll_timeout_s`."""
         self._token = token
         self._api_url = api_url
         self._poll_timeout_s = poll_timeout_s
@@ -105,10 +100,7 @@ class TelegramClient:
     # ---- receiving --------------------------------------------------------------------------------------------------
 
     async def get_updates(self, offset: int | None) -> list[Json]:
-        """The next updates, as JSON; empty if none came within `poll_timeout_s`.
-
-        Args:
-            offset: confirms every update below it; those will not come again.
+        """The next updates, as JSON; none if none came within `poll_timeout_s`. The offset confirms all below it.
 
         Raises as `open`; also AdapterNotReady if another process polls this bot.
         """

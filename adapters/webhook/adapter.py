@@ -16,11 +16,7 @@ from gateway.protocols import Accept
 
 
 class WebhookAdapter:
-    """One endpoint, and one address for answers.
-
-    Args:
-        clock: seconds since 1970, for the signatures of answers.
-    """
+    """One endpoint, and one address for answers."""
 
     kind = "webhook"
     http_access: Literal["public"] = "public"  # the signature proves the sender

@@ -48,13 +48,7 @@ def is_loopback(url: str) -> bool:
 
 
 class WebhookClient:
-    """Posts to one address; several requests at once, for several conversations.
-
-    Args:
-        timeout_s: for a whole request.
-        transport: in place of the network.
-        now: for a `Retry-After` that is a date.
-    """
+    """Posts to one address; several requests at once, for several conversations, each within `timeout_s`."""
 
     def __init__(
         self,

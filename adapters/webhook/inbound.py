@@ -39,12 +39,7 @@ class WebhookEndpoint:
     """One address. It answers 202 when the message is committed; after any other answer the sender must keep it.
 
     It checks in this order: the channel is running, the headers are well-formed, the body is small, the signature
-    matches its bytes; only then the body is parsed.
-
-    Args:
-        realm: whose user ids come here.
-        clock: seconds since 1970.
-        body_timeout_s: in which the body must have come.
+    matches its bytes; only then the body is parsed. `realm` says whose user ids come here.
     """
 
     def __init__(
