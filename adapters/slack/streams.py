@@ -106,7 +106,7 @@ class Streams:
         return now >= self._paused_until_s and len(self._starts) < _MAX_STARTS
 
     async def start(self, message: OutboundMessage, text: str) -> str | None:
-        """Open one with its first words; returns its `ts`, None where Slack refuses it. May raise UncertainSendError."""
+        """Open one with its first words; returns its `ts`, None where Slack refuses. May raise UncertainSendError."""
         conversation = message.conversation
         sent = render.escaped_prefix(text)
         self._starts.append(self._clock())
