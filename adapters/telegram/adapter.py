@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import json
 import logging
@@ -97,7 +98,6 @@ class TelegramAdapter:
         bot = self._bot
         if bot is None:
             raise AdapterNotReady("the bot is not connected; connect first")
-
         reader = convert.Reader(
             channel=self.name,
             bot=bot,
@@ -106,9 +106,7 @@ class TelegramAdapter:
             command=self._buttons.command,
             commands=frozenset(command.name for command in self._services.commands) | set(self._aliases.values()),
         )
-
-        async def read(update: convert.Json) -> InboundMessage | None:
-            return await self._message_from(reader, update)
+        read = functools.partial(self._message_from, reader)
 
         async def handle(update: convert.Json) -> None:
             message = await read(update)
@@ -198,10 +196,10 @@ class TelegramAdapter:
             await self._migrations.record(*migration)
         try:
             return reader.message_from(update)
-        except convert.Unreadable as error:
+        except convert.UNREADABLE as error:
             # Skipped, so that it does not block the updates behind it. It does not come again: this is logged once.
             _log.error(
-                "%s: update %s cannot be read and was passed over: %s", self.name, update.get("update_id"), error
+                "%s: update %s cannot be read and was passed over: %r", self.name, update.get("update_id"), error
             )
             return None
 
