@@ -85,20 +85,12 @@ class DiscordClient:
         """The id of the application that the bot belongs to."""
         return str(self._open_connection.application_id)
 
-    async def open(self, on_event: OnEvent, *, identify_pause_s: float = 5.0) -> None:
-        """Log in, and return after READY.
-
-        Args:
-            identify_pause_s: before a lost session is replaced; Discord takes one IDENTIFY in 5 s.
-
-        Raises:
-            AdapterNotReady: Discord cannot be reached now.
-            AdapterAuthFailed: it refused the token or the intents.
-        """
+    async def open(self, on_event: OnEvent) -> None:
+        """Log in, and return after READY. Raises as `ChannelAdapter.connect`."""
         await self.close()
         if not self._token.isascii() or not self._token.isprintable() or " " in self._token or not self._token:
             raise AdapterAuthFailed(errors.WRONG_TOKEN)
-        connection = self._connection = Connection(self._endpoints, self._intents, on_event, identify_pause_s)
+        connection = self._connection = Connection(self._endpoints, self._intents, on_event)
         task = self._task = asyncio.create_task(connection.start(self._token), name="discord")
         task.add_done_callback(connection.ended_by)
         ready = asyncio.create_task(connection.was_ready.wait())

@@ -76,11 +76,10 @@ class Outbound:
         *,
         newest: Callable[[int], int],
         is_guild: Callable[[int], bool],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         """`newest` and `is_guild` are those of `Inbound`: in a server an answer is a reply."""
         self._client, self._notes, self._interactions = client, notes, interactions
-        self._newest, self._is_guild, self._clock = newest, is_guild, clock
+        self._newest, self._is_guild, self._clock = newest, is_guild, time.time
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._previews: dict[str, _Preview] = {}
         self._preview_texts: dict[str, str] = {}

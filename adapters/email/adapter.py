@@ -43,8 +43,6 @@ class EmailAdapter:
         imap: ImapServer,
         smtp: SmtpServer,
         credentials: Credentials,
-        idle_s: float = IDLE_S,
-        keys: DkimKeys | None = None,
     ) -> None:
         self.name = services.name
         self.capabilities = Capabilities(
@@ -67,8 +65,8 @@ class EmailAdapter:
             address=account.address,
             servers=f"{imap.host} {imap.port} {smtp.host} {smtp.port} {account.mailbox}",
         )
-        self._keys = keys or DkimKeys()
-        self._idle_s = idle_s
+        self._keys = DkimKeys()
+        self._idle_s = IDLE_S
         self._outbound = Outbound(account, services.notes, imap=imap, smtp=self._smtp, credentials=credentials)
         self._connection: MailboxConnection | None = None
         self._inbound: Inbound | None = None

@@ -39,13 +39,11 @@ class HttpReceiver:
     While `is_open` is false, Slack is told to send the requests again.
     """
 
-    def __init__(
-        self, bolt: Bolt, signing_secret: str, *, is_open: Callable[[], bool], now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, bolt: Bolt, signing_secret: str, *, is_open: Callable[[], bool]) -> None:
         self._bolt = bolt
         self._secret = signing_secret
         self._is_open = is_open
-        self._now = now
+        self._now = time.time
         self._expires_at_s: dict[str, float] = {}
         self._closed = asyncio.Event()
 

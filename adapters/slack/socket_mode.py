@@ -145,20 +145,13 @@ class _Connection(SocketModeClient):
 
 
 class SocketModeReceiver:
-    """Stays connected in Socket Mode.
+    """Stays connected in Socket Mode."""
 
-    Args:
-        ping_s: as for one connection.
-        connect_s: in which a connection must be open.
-        drain_s: longest life of a connection after `disconnect`; Slack closes it after about ten seconds.
-    """
-
-    def __init__(
-        self, client: SlackClient, bolt: Bolt, *, ping_s: float = 5.0, connect_s: float = 10.0, drain_s: float = 15.0
-    ) -> None:
+    def __init__(self, client: SlackClient, bolt: Bolt) -> None:
         self._client = client
         self._bolt = bolt
-        self._ping_s, self._connect_s, self._drain_s = ping_s, connect_s, drain_s
+        self._ping_s, self._connect_s = 5.0, 10.0
+        self._drain_s = 15.0  # after `disconnect`; Slack closes the connection after about ten seconds
         self._socket: _Connection | None = None
         self._draining: set[asyncio.Task[None]] = set()
 

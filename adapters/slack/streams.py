@@ -14,7 +14,6 @@ import contextlib
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from adapters.slack import render
@@ -54,17 +53,10 @@ class Stream:
 
 
 class Streams:
-    """The open streams of this process, by the id of the message; after `rotate_s` each becomes an ordinary message."""
+    """The open streams of this process, by the id of the message; after `ROTATE_S` each becomes an ordinary message."""
 
-    def __init__(
-        self,
-        client: SlackClient,
-        *,
-        is_on: bool = True,
-        rotate_s: float = ROTATE_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client, self._rotate_s, self._clock = client, rotate_s, clock
+    def __init__(self, client: SlackClient, *, is_on: bool) -> None:
+        self._client, self._rotate_s = client, ROTATE_S
         self._is_on, self._is_refused = is_on, False
         self._open: dict[str, Stream] = {}
         self._recipients: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
@@ -100,7 +92,7 @@ class Streams:
         return is_allowed and where.thread is not None and has_reader and self._has_start_left()
 
     def _has_start_left(self) -> bool:
-        now = self._clock()
+        now = time.monotonic()
         while self._starts and now - self._starts[0] >= _MINUTE_S:
             self._starts.popleft()
         return now >= self._paused_until_s and len(self._starts) < _MAX_STARTS
@@ -109,7 +101,7 @@ class Streams:
         """Open one with its first words; returns its `ts`, None where Slack refuses. May raise UncertainSendError."""
         conversation = message.conversation
         sent = render.escaped_prefix(text)
-        self._starts.append(self._clock())
+        self._starts.append(time.monotonic())
         try:
             ts = await self._client.start_stream(
                 conversation.conversation, conversation.thread or "", self._recipient(message), sent
@@ -120,7 +112,7 @@ class Streams:
                 _log.info("answers are not streamed, but edited as they grow: %s", error)
             return None
         except TransientSendError as error:
-            self._paused_until_s = self._clock() + (error.retry_after_s or _MINUTE_S)
+            self._paused_until_s = time.monotonic() + (error.retry_after_s or _MINUTE_S)
             return None
         stream = self._open[message.id] = Stream(conversation.conversation, ts, sent)
         stream.ending = asyncio.create_task(self._rotate(message.id, stream), name="slack stream")

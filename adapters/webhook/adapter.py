@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Literal
 
 from adapters.webhook.client import WebhookClient
@@ -28,8 +27,6 @@ class WebhookAdapter:
         client: WebhookClient,
         signer: Signer,
         capabilities: Capabilities,
-        *,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self.capabilities = capabilities  # an idempotent send: receivers drop a `webhook-id` that they have
@@ -37,7 +34,7 @@ class WebhookAdapter:
         self.http_app = self._endpoint = endpoint
         self._client = client
         self._signer = signer
-        self._clock = clock
+        self._clock = time.time  # for the signatures of answers
         self._closed = asyncio.Event()
 
     async def connect(self) -> None:
