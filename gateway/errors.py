@@ -27,7 +27,7 @@
     ├── InvalidAccount            an account is not `kind:id`; nobody can be known by it
     ├── BackupError               a backup cannot be made, read or put in place; nothing was changed
     ├── PersonalityError          no such personality, or its files are not valid
-    └── MemoryError_
+    └── MemoryStoreError
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
         ├── MemoryConflict        the document changed since it was read; carries both texts
         └── TraceError            what was asked of the trace memory makes no sense; says what would
