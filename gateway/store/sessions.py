@@ -1,7 +1,7 @@
 """Sessions in SQLite: see `gateway.domain.sessions.SessionStore`.
 
-A column of theirs stands in three places: read here (`session_of`), written in `turns.py` (`_SAVE_SESSION`), and copied
-in `session_edits.py` (`_COPY_SESSION`).
+Each column of a session is named in three places: here (`session_of` reads it), in `turns.py` (`_SAVE_SESSION`), and in
+`session_edits.py` (`_COPY_SESSION`).
 """
 
 from __future__ import annotations
