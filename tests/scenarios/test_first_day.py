@@ -104,16 +104,6 @@ def test_the_operator_is_known_from_the_first_message_on(ethos: Ethos) -> None:
     assert set(json.loads(identity_map.read_text())["identities"]) == {"local:operator"}
 
 
-def test_a_second_gateway_on_one_directory_is_refused_with_the_holders_pid(ethos: Ethos) -> None:
-    running = ethos.serve()
-    second = ethos.run("serve", "--no-chat")
-    assert second.returncode == 75
-    assert f"process {running['pid']} is running on {ethos.home}" in second.stderr
-    assert "To talk to it: `ethos chat`." in second.stderr
-    ethos.kill()
-    ethos.serve()  # the lock died with its process
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_gateway_ends_in_order_when_it_is_told_to(ethos: Ethos, number: signal.Signals) -> None:
     ethos.serve()
