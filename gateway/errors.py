@@ -24,7 +24,7 @@
     │   ├── LockTimeout           the lock's holder did not let go in time
     │   └── UnsafePath            a link leads out of the data directory, or the file system cannot lock
     ├── IdentityMapBroken         identity-map.json cannot be read and there is no good copy of it
-    ├── InvalidAccount            an account is not `kind:id`; nobody can be known by it
+    ├── InvalidAccount            an account is not `kind:id`
     ├── BackupError               a backup cannot be made, read or put in place; nothing was changed
     ├── PersonalityError          no such personality, or its files are not valid
     └── MemoryStoreError
