@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 from gateway.cli.client import connected
-from gateway.cli.options import AsJson, run
+from gateway.cli.names import check_names
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, print_table, say
 from gateway.domain.roles import Role
+from gateway.errors import EthosError
 
 pairing = typer.Typer(help="See who asks to be let in, and decide.", no_args_is_help=True)
 
@@ -17,45 +20,9 @@ Who = Annotated[str, typer.Argument(help="A user id, or an account, `kind:id`; `
 
 
 @pairing.command("list")
-def list_(as_json: AsJson = False) -> None:
+@asynchronous
+async def list_(as_json: AsJson = False) -> None:
     """List who waits for a yes."""
-    run(_list(as_json=as_json))
-
-
-@pairing.command()
-def approve(
-    who: Asking,
-    role: Annotated[Role | None, typer.Option(help="What they may do; by default what the channel says.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let somebody in; what they wrote meanwhile is answered."""
-    run(_decide(who, is_yes=True, role=role, as_json=as_json))
-
-
-@pairing.command()
-def refuse(who: Asking, as_json: AsJson = False) -> None:
-    """Refuse somebody, who gets no other code for a week."""
-    run(_decide(who, is_yes=False, role=None, as_json=as_json))
-
-
-def role(who: Who, role: Annotated[Role, typer.Argument(help="What they may do.")], as_json: AsJson = False) -> None:
-    """Say what somebody may do, on every channel where they are let in."""
-    run(_set_rank(who, role, as_json=as_json))
-
-
-def revoke(who: Who, as_json: AsJson = False) -> None:
-    """Let somebody in nowhere any more, whatever the configuration says."""
-    run(_set_rank(who, None, as_json=as_json))
-
-
-def owner_code(as_json: AsJson = False) -> None:
-    """Make a code that makes you the owner when you send it to the agent."""
-    run(_owner_code(as_json=as_json))
-
-
-async def _list(*, as_json: bool) -> None:
-    from gateway.cli.output import print_json, print_table, say
-
     async with connected() as client:
         rows = await client.people.pairing.list()
     if as_json:
@@ -70,9 +37,25 @@ async def _list(*, as_json: bool) -> None:
         print_table(columns, table, flexible=("account", "name"))
 
 
+@pairing.command()
+@asynchronous
+async def approve(
+    who: Asking,
+    role: Annotated[Role | None, typer.Option(help="What they may do; by default what the channel says.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let somebody in; what they wrote meanwhile is answered."""
+    await _decide(who, is_yes=True, role=role, as_json=as_json)
+
+
+@pairing.command()
+@asynchronous
+async def refuse(who: Asking, as_json: AsJson = False) -> None:
+    """Refuse somebody, who gets no other code for a week."""
+    await _decide(who, is_yes=False, role=None, as_json=as_json)
+
+
 async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -> None:
-    from gateway.cli.output import print_json, say
-    from gateway.errors import EthosError
     from gateway.sdk.errors import NotFoundError
 
     async with connected() as client:
@@ -88,11 +71,22 @@ async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -
         say(decision.text)
 
 
+@asynchronous
+async def role(
+    who: Who, role: Annotated[Role, typer.Argument(help="What they may do.")], as_json: AsJson = False
+) -> None:
+    """Say what somebody may do, on every channel where they are let in."""
+    await _set_rank(who, role, as_json=as_json)
+
+
+@asynchronous
+async def revoke(who: Who, as_json: AsJson = False) -> None:
+    """Let somebody in nowhere any more, whatever the configuration says."""
+    await _set_rank(who, None, as_json=as_json)
+
+
 async def _set_rank(who: str, role: Role | None, *, as_json: bool) -> None:
     """Give a person a role; None revokes all access."""
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, say
-
     check_names(user=who)
     async with connected(makes=True) as client:
         person = await (client.people.revoke(who) if role is None else client.people.set_role(who, role))
@@ -105,9 +99,9 @@ async def _set_rank(who: str, role: Role | None, *, as_json: bool) -> None:
         say(f"{', '.join(accounts)}: {role}, from the next message on.")
 
 
-async def _owner_code(*, as_json: bool) -> None:
-    from gateway.cli.output import print_json, say
-
+@asynchronous
+async def owner_code(as_json: AsJson = False) -> None:
+    """Make a code that makes you the owner when you send it to the agent."""
     async with connected(makes=True) as client:
         made = await client.people.owner_code()
     minutes = round(made.valid_s / 60)

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.options import AsJson, run
+from gateway.cli.client import connected
+from gateway.cli.names import check_names, labels
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from gateway.sdk.models.system import UsageRow
@@ -33,24 +36,18 @@ _FIGURES = {"turns", "calls", "input_tokens", "output_tokens", "cost_usd"}
 _KEYS = {Part.USER: "user_id", Part.PERSONALITY: "personality_id"}
 
 
-def usage(
+@asynchronous
+async def usage(
     days: Annotated[int, typer.Option("--days", "-d", min=1, max=3660, help="So many days, today included.")] = 30,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")] = None,
     by: Annotated[list[Part] | None, typer.Option("--by", "-b", help="Add up by this; may be given again.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent: turns, model calls, tokens and dollars."""
-    run(_usage(days, user, list(_OF) if by is None else by, as_json=as_json))
-
-
-async def _usage(days: int, wanted: str | None, by: Sequence[Part], *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.names import check_names, labels
-    from gateway.cli.output import print_json
-
-    check_names(user=wanted)
+    by = list(_OF) if by is None else by
+    check_names(user=user)
     async with connected() as client:
-        rows = (await client.system.usage(days=days, user=wanted)).rows
+        rows = (await client.system.usage(days=days, user=user)).rows
         names = await labels(client) if rows and Part.USER in by and not as_json else {}
     sums = _sums(rows, by)
     if as_json:
@@ -79,8 +76,6 @@ def _sums(rows: Sequence[UsageRow], by: Sequence[Part]) -> list[tuple[tuple[str,
 def _print(
     sums: Sequence[tuple[tuple[str, ...], UsageRow]], by: Sequence[Part], days: int, names: dict[str, str]
 ) -> None:
-    from gateway.cli.output import print_table, say
-
     if not sums:
         say("Nothing was spent today." if days == 1 else f"Nothing was spent in the last {days} days.")
         return

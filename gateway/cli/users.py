@@ -9,7 +9,11 @@ import typer
 
 from gateway.cli import people, privacy
 from gateway.cli.client import connected
-from gateway.cli.options import AsJson, run
+from gateway.cli.names import check_names
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import fields, print_json, print_table, say
+from gateway.files.home import data_directory
+from gateway.files.running_gateway import running_gateway
 
 if TYPE_CHECKING:
     from gateway.sdk.models.people import Link, Person
@@ -23,85 +27,40 @@ app.command("revoke")(people.revoke)
 app.command("owner-code")(people.owner_code)
 
 
-@app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """List everybody with their accounts, and the roles that were given to them."""
-    run(_list(as_json=as_json))
-
-
 Who = Annotated[str, typer.Argument(help="A user id or an account, `kind:id`.")]
 
 
-@app.command()
-def show(user: Who, as_json: AsJson = False) -> None:
-    """Print one person: the accounts, and the links that brought them together."""
-    run(_show(user, as_json=as_json))
-
-
-@app.command()
-def link(user: Who, other: Who, as_json: AsJson = False) -> None:
-    """Make two users one, as they could themselves; the one who was there first keeps the id. Both are told."""
-    run(_link(user, other, is_one_kept=False, as_json=as_json))
-
-
-@app.command()
-def merge(user: Who, other: Who, as_json: AsJson = False) -> None:
-    """Make two users one, and let the first keep the id, even if it is the newer one. Both are told."""
-    run(_link(user, other, is_one_kept=True, as_json=as_json))
-
-
-@app.command()
-def unlink(
-    which: Annotated[str, typer.Argument(help="An account or a user id that came in with a link, or the link's id.")],
-    as_json: AsJson = False,
-) -> None:
-    """Take a link back, however old it is. Both are told."""
-    run(_unlink(which, as_json=as_json))
-
-
-async def _list(*, as_json: bool) -> None:
-    from gateway.cli.output import print_json, print_table, say
-
+@app.command("list")
+@asynchronous
+async def list_(as_json: AsJson = False) -> None:
+    """List everybody with their accounts, and the roles that were given to them."""
     async with connected() as client:
         found = [person async for person in client.people.list()]
     found.reverse()  # who was there first comes first
     if as_json:
-        print_json(
-            [
-                {
-                    "id": person.id,
-                    "role": person.assigned_role,
-                    "since": _since(person),
-                    "accounts": _accounts_json(person),
-                }
-                for person in found
-            ]
-        )
+        values = [
+            {"id": one.id, "role": one.assigned_role, "since": _since(one), "accounts": _accounts_json(one)}
+            for one in found
+        ]
+        print_json(values)
     elif not found:
         say("There are no users yet; the first person who writes becomes one.")
     else:
         rows = [
-            (
-                person.id,
-                person.assigned_role or "of the channel",
-                _since(person),
-                account.key,
-                account.label,
-                account.via,
-            )
-            for person in found
-            for account in person.accounts
+            (one.id, one.assigned_role or "of the channel", _since(one), account.key, account.label, account.via)
+            for one in found
+            for account in one.accounts
         ]
         print_table(("id", "role", "since", "account", "name", "via"), rows, flexible=("account", "name"))
 
 
-async def _show(wanted: str, *, as_json: bool) -> None:
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, print_table, say
-
-    check_names(user=wanted)
+@app.command()
+@asynchronous
+async def show(user: Who, as_json: AsJson = False) -> None:
+    """Print one person: the accounts, and the links that brought them together."""
+    check_names(user=user)
     async with connected() as client:
-        person = await client.people.get(wanted)
+        person = await client.people.get(user)
     if as_json:
         links = [_link_json(link) for link in person.links]
         print_json({"id": person.id, "ids": person.ids, "accounts": _accounts_json(person), "links": links})
@@ -120,9 +79,21 @@ async def _show(wanted: str, *, as_json: bool) -> None:
         print_table(columns, rows_of_links, flexible=("was", "is"))
 
 
+@app.command()
+@asynchronous
+async def link(user: Who, other: Who, as_json: AsJson = False) -> None:
+    """Make two users one, as they could themselves; the one who was there first keeps the id. Both are told."""
+    await _link(user, other, is_one_kept=False, as_json=as_json)
+
+
+@app.command()
+@asynchronous
+async def merge(user: Who, other: Who, as_json: AsJson = False) -> None:
+    """Make two users one, and let the first keep the id, even if it is the newer one. Both are told."""
+    await _link(user, other, is_one_kept=True, as_json=as_json)
+
+
 async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> None:
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, say
     from gateway.people.linking.texts import day
 
     check_names(user=one)
@@ -146,9 +117,13 @@ async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> No
         say(f"`ethos people unlink {link.absorbed}` takes it back; they can themselves until {until}.")
 
 
-async def _unlink(which: str, *, as_json: bool) -> None:
-    from gateway.cli.output import print_json, say
-
+@app.command()
+@asynchronous
+async def unlink(
+    which: Annotated[str, typer.Argument(help="An account or a user id that came in with a link, or the link's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take a link back, however old it is. Both are told."""
     async with connected(makes=True, is_whole=True) as client:
         link = await client.people.unlink(which)
     if as_json:
@@ -163,19 +138,15 @@ def _since(person: Person) -> object:
 
 
 def _accounts_json(person: Person) -> list[Mapping[str, Any]]:
-    return [one.model_dump(include={"key", "label", "first_seen_at", "via"}, by_alias=False) for one in person.accounts]
+    return [fields(one, only={"key", "label", "first_seen_at", "via"}) for one in person.accounts]
 
 
 def _link_json(link: Link) -> Mapping[str, Any]:
-    names = ("id", "survivor", "absorbed", "accounts", "by", "linked_at", "undo_until", "state")
-    return {**{name: getattr(link, name) for name in names}, "told": link.notified}
+    return {**fields(link, without={"undone_at", "notified"}), "told": link.notified}
 
 
 def _told(link: Link) -> str:
     """Who hears of it, and when; asked once our own gateway, which does not run, has let go of the data directory."""
-    from gateway.files.home import data_directory
-    from gateway.files.running_gateway import running_gateway
-
     if not link.notified:
         return "They are not told: no direct chat with them is known."
     when = "Told" if running_gateway(data_directory()) is not None else "To be told when the gateway starts"
