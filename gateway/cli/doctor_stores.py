@@ -31,25 +31,23 @@ async def database(ground: Ground) -> AsyncIterator[Finding]:
     version, newest = schema_version(path), migrations()[-1].version
     if version is not None and 0 < version < newest:
         yield Finding(
-            level="warning" if ground.process is None else "problem",
-            what=f"The database has schema version {version}; this program works with {newest}.",
-            advice="Start the gateway (again): it keeps a copy and brings the database up to date.",
+            "warning" if ground.process is None else "problem",
+            f"The database has schema version {version}; this program works with {newest}.",
+            "Start the gateway (again): it keeps a copy and brings the database up to date.",
         )
         return
     try:
         async with opened_store(ground.home) as store:
             faults = [] if store is None else await store.problems()
     except EthosError as error:
-        yield Finding(
-            level="problem", what=str(error), advice="Keep a copy of all files of the database before you try."
-        )
+        yield Finding("problem", str(error), "Keep a copy of all files of the database before you try.")
         return
     if faults:
         listed = "\n".join(faults[:10])
         yield Finding(
-            level="problem",
-            what=f"{path} is damaged:\n{listed}",
-            advice="Stop the gateway, keep a copy, and put a backup in its place; without one, "
+            "problem",
+            f"{path} is damaged:\n{listed}",
+            "Stop the gateway, keep a copy, and put a backup in its place; without one, "
             f"`sqlite3 {path.name} .recover` saves what can be saved.",
         )
 
@@ -82,9 +80,9 @@ def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     what = "could not be answered" if queue == "inbox" else "could not be delivered"
     whose = f"{_counted(rows, 'message')} of the channel {rows[0].conversation.channel}"
     return Finding(
-        level="warning",
-        what=f"{whose} {what}; the newest: {_reason(rows[0])}",
-        advice=f"Fix the cause, then `ethos deliveries list {queue}`, and `ethos deliveries retry {queue}` or "
+        "warning",
+        f"{whose} {what}; the newest: {_reason(rows[0])}",
+        f"Fix the cause, then `ethos deliveries list {queue}`, and `ethos deliveries retry {queue}` or "
         f"`ethos deliveries drop {queue}` for each.",
     )
 
@@ -96,11 +94,10 @@ def _about_waiting(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     verb = "has" if len(rows) == 1 else "have"
     is_parked = any(row.state == "parked" for row in rows)
     return Finding(
-        level="warning",
-        what=f"{whose} {verb} waited for more than an hour {what}, the oldest since "
+        "warning",
+        f"{whose} {verb} waited for more than an hour {what}, the oldest since "
         f"{oldest.begun_at:%Y-%m-%d %H:%M} UTC: {_reason(oldest)}",
-        advice="The model cannot be reached: look at its key, its address and its quota. They are answered when it is "
-        "back."
+        "The model cannot be reached: look at its key, its address and its quota. They are answered when it is back."
         if is_parked
         else "They are taken up when the gateway runs and the channel is connected: `ethos status`.",
     )
@@ -123,10 +120,10 @@ async def clock(ground: Ground) -> AsyncIterator[Finding]:
     ahead = max((row.begun_at - datetime.now(UTC) for rows in newest for row in rows), default=timedelta(0))
     if ahead > AHEAD:
         yield Finding(
-            level="warning",
-            what=f"The newest message is from {ahead.total_seconds() / 60:.0f} minutes in the future: this machine's "
+            "warning",
+            f"The newest message is from {ahead.total_seconds() / 60:.0f} minutes in the future: this machine's "
             "clock is behind, or was ahead.",
-            advice="Set it by the network (`timedatectl set-ntp true`). Nothing is lost and nothing waits longer for "
+            "Set it by the network (`timedatectl set-ntp true`). Nothing is lost and nothing waits longer for "
             "it; only the times that you read are wrong.",
         )
 
@@ -139,9 +136,7 @@ def backups(ground: Ground) -> Iterator[Finding]:
     age = datetime.now(UTC) - last.at
     if age > OLD_BACKUP:
         yield Finding(
-            level="warning",
-            what=f"The last backup, {last.file}, is {age.days} days old.",
-            advice="Make another one, best by a timer.",
+            "warning", f"The last backup, {last.file}, is {age.days} days old.", "Make another one, best by a timer."
         )
 
 
@@ -153,9 +148,9 @@ async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
         turns = [] if store is None else await store.journal.unsettled()
     if turns:
         yield Finding(
-            level="warning",
-            what=f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the files yet.",
-            advice="The next start of the gateway brings them in: `ethos serve`.",
+            "warning",
+            f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the files yet.",
+            "The next start of the gateway brings them in: `ethos serve`.",
         )
 
 
@@ -173,9 +168,9 @@ async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
     for path, users in sharing.items():
         if len(users) > 1 and (ground.home / path).exists():
             yield Finding(
-                level="warning",
-                what=f"{len(users)} people share {path}: what one tells the agent, the others may hear from it.",
-                advice="That is meant for a household or a team. For others set `memory_scope: per-user` in "
+                "warning",
+                f"{len(users)} people share {path}: what one tells the agent, the others may hear from it.",
+                "That is meant for a household or a team. For others set `memory_scope: per-user` in "
                 "personality.yaml, so that each has a MEMORY.md of their own; `memory_writes: review` lets you decide "
                 "on every note.",
             )
@@ -187,9 +182,9 @@ async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
     for problem in await IdentityMap(ground.home / "users" / "identity-map.json").problems():
         is_set_aside = problem.startswith(f"{path}.broken-")
         yield Finding(
-            level="warning" if is_set_aside else "problem",
-            what=problem,
-            advice=f"Compare it with {path.name}, then delete it."
+            "warning" if is_set_aside else "problem",
+            problem,
+            f"Compare it with {path.name}, then delete it."
             if is_set_aside
             else f"Correct {path}; it counts from the next message on.",
         )
