@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from gateway.memory.review import FactOrigin
 from gateway.memory.tokenizer import words_of
 from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
@@ -27,26 +26,13 @@ def source_of(trace: Trace, *, agent: str = "the agent") -> str:
     return f"said{by}{on}" if by or on else "said earlier"
 
 
-async def origins(trace_store: TraceStore, viewer: Viewer, words: str) -> Sequence[FactOrigin]:
+async def origins(trace_store: TraceStore, viewer: Viewer, words: str) -> Sequence[Trace]:
     """Of the facts that hold all of these words, the best first."""
     query = " AND ".join(f'"{word}"' for word in dict.fromkeys(words_of(words).split()))
     if not query:
         return ()
     found = await trace_store.search(viewer, TraceQuery(query=query, limit=_SHOWN))
-    return [_origin(each.trace) for each in found if "words" in each.parts]  # others only stand beside one
-
-
-def _origin(trace: Trace) -> FactOrigin:
-    turn_id, channel, proposal = (trace.metadata.get(name) for name in ("turnId", "channel", "proposal"))
-    return FactOrigin(
-        id=trace.id,
-        text=trace.content,
-        at=trace.created_at,
-        source=source_of(trace),
-        turn_id=turn_id if isinstance(turn_id, str) else None,
-        channel=channel if isinstance(channel, str) else None,
-        proposal=proposal if isinstance(proposal, int) else None,
-    )
+    return [each.trace for each in found if "words" in each.parts]  # others only stand beside one
 
 
 def matched_words(connection: sqlite3.Connection, trace: Trace, query: str) -> Sequence[str]:
