@@ -107,8 +107,8 @@ class _Copy:
         write_atomically(copy.path, given)
         return copy
 
-    def edit(self) -> None:
-        """Wait for the editor.
+    def wait_for_editor(self) -> None:
+        """Open it in the editor, and wait for its end.
 
         Raises:
             FileError: there is none, or it did not end well.
@@ -167,7 +167,7 @@ async def edit(
         before = await client.memory.get(store, personality=personality, user=user)
     copy = _Copy.make(data_directory(), before, start)
     try:
-        copy.edit()
+        copy.wait_for_editor()
         text = copy.text()
         is_changed = text != before.content
         document = await _written(text, before, personality) if is_changed else before
