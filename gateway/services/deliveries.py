@@ -24,7 +24,7 @@ class DeliveryCounts:
 
 
 class DeliveryService:
-    """The operator's: rows hold what people wrote."""
+    """The operator's: rows hold what people wrote. Callers who see one person only meet `NotAllowed`."""
 
     def __init__(self, rows: SqliteDeliveries, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._rows = rows
@@ -45,9 +45,6 @@ class DeliveryService:
 
         Args:
             before: only rows with a smaller `seq`.
-
-        Raises:
-            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         stored = "ready" if state == "waiting" else state
@@ -55,11 +52,7 @@ class DeliveryService:
         return [_shown(row) for row in rows]
 
     async def counts(self, caller: Caller, queue: wire.Queue) -> DeliveryCounts:
-        """How many rows are not finished, and how many were given up.
-
-        Raises:
-            NotAllowed: as `list`.
-        """
+        """How many rows are not finished, and how many were given up."""
         caller.refuse_others(None)
         rows = await self._rows.counts(queue)
         dead = sum(count for (_, state), count in rows.items() if state == "dead")
@@ -70,7 +63,6 @@ class DeliveryService:
 
         Raises:
             NotFound: that queue has no such row.
-            NotAllowed: as `list`.
         """
         caller.refuse_others(None)
         row = await self._rows.find(queue, seq)
@@ -83,7 +75,7 @@ class DeliveryService:
 
         Raises:
             Refused: it is no dead letter.
-            NotFound, NotAllowed: as `get`.
+            NotFound: as `get`.
         """
         return await self._change(caller, queue, seq, "retry")
 
@@ -92,7 +84,7 @@ class DeliveryService:
 
         Raises:
             Refused: it is being worked on, or is over.
-            NotFound, NotAllowed: as `get`.
+            NotFound: as `get`.
         """
         return await self._change(caller, queue, seq, "drop")
 

@@ -138,8 +138,7 @@ class TraceService:
     ) -> tuple[list[wire.FoundTrace], int | None]:
         """Traces without a question, the last that came in first; and what `before` is for the rest, None at the end.
 
-        Raises:
-            as `search`.
+        Raises as `search`.
         """
         trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         listing = Listing(
@@ -164,21 +163,13 @@ class TraceService:
         return _trace_of(await self._one(caller, trace_id), self._trace_store().now())
 
     async def strength(self, caller: Caller, trace_id: str, *, points: int) -> wire.StrengthCurve:
-        """How the trace fades: since it was last touched, and from now on.
-
-        Raises:
-            NotFound: as `get`.
-        """
+        """How the trace fades: since it was last touched, and from now on; raises as `get`."""
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         uses = await TraceBrowser(trace_store).uses(trace, _USES_SHOWN)
         return wire.StrengthCurve(**asdict(curve(trace, trace_store.now(), points)), used_at=tuple(uses))
 
     async def around(self, caller: Caller, trace_id: str, *, limit: int) -> wire.TraceGraph:
-        """What the trace is linked to, the weightiest first.
-
-        Raises:
-            NotFound: as `get`.
-        """
+        """What the trace is linked to, the weightiest first; raises as `get`."""
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         found = await TraceBrowser(trace_store).around(await self._scopes.viewer(caller), trace_id, limit)
         if found is None:  # erased since
@@ -233,11 +224,7 @@ class TraceService:
         return await self._changed(caller, trace_id, change)
 
     async def delete(self, caller: Caller, trace_id: str) -> wire.Trace:
-        """Hide it; `restore` brings it back.
-
-        Raises:
-            NotFound, NotAllowed: as `update`.
-        """
+        """Hide it; `restore` brings it back; raises `NotFound` and `NotAllowed` as `update`."""
         viewer = await self._scopes.viewer(caller)
         return await self._changed(caller, trace_id, self._trace_store().delete(viewer, trace_id))
 
