@@ -26,6 +26,9 @@ StoreOption = Annotated[
     MemoryStoreName | None, typer.Option("--store", "-s", help="`user` is USER.md, `memory` is MEMORY.md.")
 ]
 
+UserFilter = Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
+
 
 def asynchronous(work: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """A command whose work is a coroutine. It has no log: whatever matters stands in its answer."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gateway.cli.client import connected
-from gateway.cli.options import LARGEST_ID, AsJson, asynchronous
+from gateway.cli.options import LARGEST_ID, AsJson, LimitOption, asynchronous
 from gateway.cli.output import fields, place, print_json, print_table, say
 from gateway.files.home import data_directory
 from gateway.files.running_gateway import running_gateway
@@ -44,7 +44,7 @@ async def list_(
     ] = None,
     dead: Annotated[bool, typer.Option("--dead", help="Dead letters only: those that are tried no more.")] = False,
     channel: Annotated[str | None, typer.Option("--channel", "-c", help="One channel only.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    limit: LimitOption = 50,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters and what waits or runs, the newest first."""

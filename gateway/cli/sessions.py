@@ -9,7 +9,7 @@ import typer
 
 from gateway.cli.client import connected
 from gateway.cli.names import check_names, labels
-from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.options import AsJson, LimitOption, UserFilter, asynchronous
 from gateway.cli.output import fields, local, place, print_json, print_table, say
 from gateway.files.atomic import check_id
 from gateway.services.caller import NotNamed
@@ -18,9 +18,6 @@ if TYPE_CHECKING:  # a command that only prints its help needs no client
     from gateway.sdk.models.sessions import Message, Session
 
 app = typer.Typer(help="Read and search what was said.", no_args_is_help=True)
-
-UserFilter = Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
 
 
 @app.command("list")

@@ -10,7 +10,7 @@ import typer
 
 from gateway.cli.client import connected
 from gateway.cli.names import check_names, labels
-from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.options import AsJson, UserFilter, asynchronous
 from gateway.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _KEYS = {Part.USER: "user_id", Part.PERSONALITY: "personality_id"}
 @asynchronous
 async def usage(
     days: Annotated[int, typer.Option("--days", "-d", min=1, max=3660, help="So many days, today included.")] = 30,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")] = None,
+    user: UserFilter = None,
     by: Annotated[list[Part] | None, typer.Option("--by", "-b", help="Add up by this; may be given again.")] = None,
     as_json: AsJson = False,
 ) -> None:
