@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from gateway.cli.data import opened_store, schema_version
@@ -14,6 +15,7 @@ from gateway.files.last_backup import last_backup
 from gateway.people.identity import IdentityMap
 from gateway.store.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
+from gateway.store.sqlite import SqliteStore
 
 OLD = timedelta(hours=1)
 OLD_BACKUP = timedelta(days=8)
@@ -54,10 +56,8 @@ async def database(ground: Ground) -> AsyncIterator[Finding]:
 
 async def queues(ground: Ground) -> AsyncIterator[Finding]:
     """Dead letters, and messages that wait for long."""
-    if not _is_usable(ground):
-        return
     before = datetime.now(UTC) - OLD
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         if store is None:
             return
         for queue in _QUEUES:
@@ -113,9 +113,7 @@ def _reason(row: Delivery) -> str:
 
 async def clock(ground: Ground) -> AsyncIterator[Finding]:
     """What was written cannot be from the future; if it is, the clock is wrong now, or was then."""
-    if not _is_usable(ground):
-        return
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         newest = [] if store is None else [await store.deliveries.rows(each, chosen="all", limit=1) for each in _QUEUES]
     ahead = max((row.begun_at - datetime.now(UTC) for rows in newest for row in rows), default=timedelta(0))
     if ahead > AHEAD:
@@ -142,9 +140,9 @@ def backups(ground: Ground) -> Iterator[Finding]:
 
 async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
     """What was to be remembered and is not in the files; a running gateway says so itself."""
-    if ground.process is not None or not _is_usable(ground):
+    if ground.process is not None:
         return
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         turns = [] if store is None else await store.journal.unsettled()
     if turns:
         yield Finding(
@@ -156,9 +154,7 @@ async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
 
 async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
     """Several people talk with a personality that keeps one `MEMORY.md` for all of them."""
-    if not _is_usable(ground):
-        return
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         people = {} if store is None else await store.sessions.people()
     sharing: dict[str, set[str]] = {}
     for personality in Personalities(ground.home).list():
@@ -190,7 +186,12 @@ async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
         )
 
 
-def _is_usable(ground: Ground) -> bool:
-    """Whether the database can be opened as it is; if not, `database` has said so."""
+@asynccontextmanager
+async def _usable_store(ground: Ground) -> AsyncIterator[SqliteStore | None]:
+    """The database; None where it cannot be opened as it is, which `database` has said."""
     path = ground.home / DATABASE_NAME
-    return path.exists() and schema_version(path) == migrations()[-1].version
+    if path.exists() and schema_version(path) == migrations()[-1].version:
+        async with opened_store(ground.home) as store:
+            yield store
+    else:
+        yield None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -88,19 +88,19 @@ async def _look() -> Status:
     home = data_directory()
     queues, memory_late, problems = await _stored(home)
     process = running_gateway(home)
+    known = Status(state="not_running", home=home, queues=queues, memory_late=memory_late, problems=problems)
     if process is None:
-        return Status(state="not_running", home=home, queues=queues, memory_late=memory_late, problems=problems)
-    known: dict[str, Any] = {"pid": process.pid, "url": process.url, "started_at": process.started_at}
-    known |= {"home": home, "queues": queues}
+        return known
+    known = replace(known, pid=process.pid, url=process.url, started_at=process.started_at)
     try:
         health = ask_health(home)
     except HealthUnknown as unknown:
         if process.started_at is None:
-            return Status(state="starting", memory_late=memory_late, problems=problems, **known)
-        problems = [str(unknown), *problems]
-        return Status(state="not_responding", memory_late=memory_late, problems=problems, **known)
+            return replace(known, state="starting")
+        return replace(known, state="not_responding", problems=[str(unknown), *problems])
     verdict = health.get("status")
-    return Status(
+    return replace(
+        known,
         state=verdict if verdict in ("ok", "degraded", "starting") else "failing",
         version=health.get("version"),
         channels=list(health.get("channels", [])),
@@ -111,7 +111,6 @@ async def _look() -> Status:
         conversations_parked=health.get("conversations_parked"),
         memory_late=health.get("memory_late"),
         problems=[*health.get("problems", []), *problems],
-        **known,
     )
 
 
