@@ -34,15 +34,8 @@ async def list_(user: UserFilter = None, limit: LimitOption = 50, as_json: AsJso
         say("No session yet.")
     else:
         rows = [
-            (
-                session.id,
-                session.updated_at,
-                names.get(session.user, session.user),
-                session.personality,
-                _place(session),
-                session.title,
-            )
-            for session in sessions
+            (one.id, one.updated_at, names.get(one.user, one.user), one.personality, _place(one), one.title)
+            for one in sessions
         ]
         columns = ("id", "last message", "user", "personality", "conversation", "title")
         print_table(columns, rows, flexible=("user", "conversation", "title"))

@@ -83,18 +83,16 @@ def _print(
     rows = []
     for key, total in sums:
         shown = [_named(value, names) if part == Part.USER else value for part, value in zip(by, key, strict=True)]
-        figures = (total.turns, total.calls, total.input_tokens, total.output_tokens, _usd(total.cost_usd))
-        rows.append((*shown, *figures))
-    totals = [sum(getattr(total, name) for _, total in sums) for name in ("turns", "calls")]
-    tokens = [sum(getattr(total, name) for _, total in sums) for name in ("input_tokens", "output_tokens")]
-    cost_usd = sum(total.cost_usd for _, total in sums)
-    rows.append((*(["in all", *[""] * (len(by) - 1)]), *totals, *tokens, _usd(cost_usd)))
+        rows.append((*shown, *_figures(total)))
+    [(_, in_all)] = _sums([total for _, total in sums], ())
+    rows.append(("in all", *[""] * (len(by) - 1), *_figures(in_all)))
     print_table(columns, rows, flexible=("user", "model"))
 
 
-def _usd(cost_usd: float) -> str:
-    """What it cost; a dash where no price is known, as of a model of one's own."""
-    return f"{cost_usd:.4f}" if cost_usd else "-"
+def _figures(total: UsageRow) -> tuple[object, ...]:
+    """The last columns of the table; a dash where no price is known, as of a model of one's own."""
+    cost_usd = f"{total.cost_usd:.4f}" if total.cost_usd else "-"
+    return total.turns, total.calls, total.input_tokens, total.output_tokens, cost_usd
 
 
 def _named(user_id: str, names: dict[str, str]) -> str:
