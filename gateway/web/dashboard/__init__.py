@@ -1,6 +1,6 @@
 """The dashboard: what an operator sees and does in a browser, as pages that the server renders.
 
-A page is a module or package in `pages/` with a `PAGE`, and a directory of templates; nothing else names it.
+A page is a module in `pages/` with a `PAGE`, and a directory of templates; nothing else names it.
 `page.py` says what a page is, `page_context.py` is what every page is given (`context` below), and
 `templates/dashboard/ui.html` has the pieces that pages are made of.
 

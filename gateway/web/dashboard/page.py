@@ -1,4 +1,4 @@
-"""What a page is, and where they are found: in `gateway.web.dashboard.pages`, each as `PAGE` of a module or package."""
+"""What a page is, and where they are found: in `gateway.web.dashboard.pages`, each as `PAGE` of a module."""
 
 from __future__ import annotations
 
@@ -54,4 +54,5 @@ def all_pages() -> tuple[Page, ...]:
     modules = (
         importlib.import_module(f"{pages.__name__}.{found.name}") for found in pkgutil.iter_modules(pages.__path__)
     )
-    return tuple(sorted((module.PAGE for module in modules), key=lambda page: page.position))
+    found = (module.PAGE for module in modules if hasattr(module, "PAGE"))
+    return tuple(sorted(found, key=lambda page: page.position))

@@ -1,29 +1,76 @@
-"""The files of a personality and a user: as they are now, their editor, and what changed them."""
+"""Memory: the files that the agent reads next turn, their changes, and what waits for a yes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from gateway.errors import EthosError, MemoryConflict
 from gateway.memory.history import difference
 from gateway.memory.merging import has_marks, merge
+from gateway.protocols import MemoryStoreName
 from gateway.sdk.models.memory import Change, Document
+from gateway.services.naming import Wanted
 from gateway.web.dashboard.filters import number
 from gateway.web.dashboard.flash import Undo
-from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext, own_path
-from gateway.web.dashboard.pages.memory.choice import Choice, choice_of
+from gateway.web.dashboard.pages.proposals import MemoryProposals
 from gateway.web.forms import Form
 from gateway.web.markdown import is_too_long, to_html
 
 LATEST_CHANGES = 3
+FILE_NAMES: Mapping[MemoryStoreName, str] = {"user": "USER.md", "memory": "MEMORY.md"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What an address or a form says. Ids are looked at by the service."""
+
+    personality: str | None = None
+    user: str | None = None
+    store: MemoryStoreName | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """The same, as the service takes it."""
+        return Wanted(personality=self.personality, user=self.user, store=self.store)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """As fields of a form, or the query of an address."""
+        named = (("personality", self.personality), ("user", self.user), ("store", self.store))
+        return [(name, value) for name, value in named if value]
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file."""
+        return FILE_NAMES[self.store or "memory"]
+
+    def path(self, part: Literal["", "edit", "history"] = "", *, with_store: bool = True) -> str:
+        """The address of a page about it."""
+        pairs = self.pairs if with_store else [pair for pair in self.pairs if pair[0] != "store"]
+        address = f"{BASE}/memory/{part}".rstrip("/")
+        return f"{address}?{urlencode(pairs)}" if pairs else address
+
+
+def choice_of(values: Mapping[str, str]) -> Choice:
+    """What the fields or the query say; an unknown store is none."""
+    store = values.get("store")
+    return Choice(
+        personality=values.get("personality") or None,
+        user=values.get("user") or None,
+        store=cast("MemoryStoreName", store) if store in FILE_NAMES else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,3 +339,23 @@ def _number(form: Form) -> int:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
+
+
+def _routes(context: PageContext) -> Sequence[Route]:
+    documents, editing = MemoryDocuments(context), MemoryEditing(context)
+    changes, proposals = MemoryChanges(context), MemoryProposals(context)
+    return [
+        Route("/memory", documents.show),
+        Route("/memory/edit", editing.show),
+        Route("/memory/edit/news", editing.news),
+        Route("/memory/edit/difference", context.form_handler(editing.difference), methods=["POST"]),
+        Route("/memory/save", context.form_handler(editing.save), methods=["POST"]),
+        Route("/memory/history", changes.show),
+        Route("/memory/undo", context.form_handler(changes.undo), methods=["POST"]),
+        Route("/memory/restore", context.form_handler(changes.restore), methods=["POST"]),
+        Route("/memory/proposals", proposals.show),
+        Route("/memory/proposals/decide", context.form_handler(proposals.decide), methods=["POST"]),
+    ]
+
+
+PAGE = Page(name="memory", title="Memory", icon="memory", position=10, routes=_routes)

@@ -1,4 +1,4 @@
-"""The list of traces, one trace, and what consolidations did."""
+"""Traces: many small facts, each with a strength; how they fade, what they are linked to, how they come and go."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from gateway.errors import EthosError
 from gateway.sdk.models.traces import StrengthCurve, TraceGraph
 from gateway.services.traces import MOST_RANKED, Filters
 from gateway.traces.trace import SCOPES, TYPES
-from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext
+from gateway.web.dashboard.pages.trace_changes import TraceChanges
+from gateway.web.dashboard.pages.trace_files import TraceFiles
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
@@ -278,3 +281,26 @@ class TraceViews:
 def _shortened(content: str) -> str:
     line = " ".join(content.split())
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
+
+
+def _routes(context: PageContext) -> Sequence[Route]:
+    views, changes, files = TraceViews(context), TraceChanges(context), TraceFiles(context)
+    return [
+        Route("/traces", views.list),
+        Route("/traces/log", views.log),
+        Route("/traces/consolidate", context.form_handler(changes.consolidate), methods=["POST"]),
+        Route("/traces/add", context.form_handler(changes.add), methods=["POST"]),
+        Route("/traces/save", context.form_handler(changes.save), methods=["POST"]),
+        Route("/traces/delete", context.form_handler(changes.delete), methods=["POST"]),
+        Route("/traces/restore", context.form_handler(changes.restore), methods=["POST"]),
+        Route("/traces/merge", context.form_handler(changes.merge), methods=["POST"]),
+        Route("/traces/part", context.form_handler(changes.part), methods=["POST"]),
+        Route("/traces/files", files.show),
+        Route("/traces/import", context.taking_file(files.receive, files.look), methods=["POST"]),
+        Route("/traces/import/do", context.form_handler(files.import_file), methods=["POST"]),
+        Route("/traces/export", files.export),
+        Route("/traces/one/{trace}", views.one),
+    ]
+
+
+PAGE = Page(name="traces", title="Traces", icon="traces", position=15, routes=_routes)
