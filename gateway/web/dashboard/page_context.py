@@ -11,23 +11,22 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
+from gateway.errors import EthosError
 from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
-from gateway.services.uploads import Incoming, Transfer
 from gateway.web.auth import PROOF, OperatorAuth, is_https
 from gateway.web.dashboard.filters import FILTERS
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
-from gateway.web.dashboard.page import BASE, Show, Take, all_pages
-from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form, read_upload
+from gateway.web.dashboard.page import BASE, all_pages
+from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
@@ -35,9 +34,6 @@ MOMENT = "dashboard.moment"
 THEMES = ("light", "dark")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
-Receive = Callable[[str], Awaitable[Incoming]]
-"""Opens a place for an uploaded file of that name."""
-TakeFile = Callable[[Request, Form, Transfer | None], Awaitable[Response]]
 Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
 
@@ -181,40 +177,25 @@ class PageContext:
 
     # ---- forms -----------------------------------------------------------------------------------------------------
 
-    def form_handler(self, take: Take) -> Show:
-        """A handler of a form: `take` is called with it, once its token is known to be of this session."""
+    def form_handler(
+        self, take: Callable[[Request, Form], Awaitable[Response]], *, back: str | None = None
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A handler of a form: `take` is called with it, once its token is known to be of this session.
+
+        Args:
+            back: the page that says what cannot be done, unless the form names another; None: a page of its own.
+        """
 
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
             if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
                 return self.offer_again(request, form, request.url.path)
-            return await take(request, form)
-
-        return endpoint
-
-    def taking_file(self, receive: Receive, take: TakeFile) -> Show:
-        """A handler of a form with a file, which is received only when the token before it is known to be right.
-
-        Without a file `take` is given None.
-        """
-
-        async def endpoint(request: Request) -> Response:
-            found: list[Incoming] = []
-
-            async def begin(form: Form, name: str) -> Incoming:
-                if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
-                    raise HTTPException(403, "This page is too old. Reload it, then choose the file again.")
-                found.append(await receive(name))
-                return found[0]
-
             try:
-                form = await read_upload(request, begin)
-                if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
-                    return self.offer_again(request, form, request.url.path)
-                return await take(request, form, await found[0].finish() if found else None)
-            finally:
-                for incoming in found:
-                    await incoming.close()
+                return await take(request, form)
+            except EthosError as error:
+                if back is None:
+                    raise
+                return self.go(request, own_path(form.get("back"), back), str(error), is_problem=True)
 
         return endpoint
 

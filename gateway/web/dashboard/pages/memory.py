@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from gateway.errors import EthosError, MemoryConflict
 from gateway.memory.history import difference
@@ -24,9 +23,10 @@ from gateway.web.dashboard.filters import number
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext, own_path
-from gateway.web.dashboard.pages.proposals import MemoryProposals
 from gateway.web.forms import Form
 from gateway.web.markdown import is_too_long, to_html
+
+PAGE = Page(name="memory", title="Memory", icon="memory", position=10)
 
 LATEST_CHANGES = 3
 FILE_NAMES: Mapping[MemoryStoreName, str] = {"user": "USER.md", "memory": "MEMORY.md"}
@@ -89,247 +89,247 @@ class FileCard:
     problem: str | None = None
 
 
-class MemoryDocuments:
-    """The start of the page."""
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """Both files; a user and a personality that are not chosen are the first user and the default one."""
+    names = await context.sources.naming.labels()
+    asked = choice_of(request.query_params)
+    choice = Choice(
+        personality=asked.personality or context.sources.config.current.personality,
+        user=asked.user or next(iter(names), None),
+    )
+    is_raw = request.query_params.get("view") == "raw"
+    stores = [Choice(personality=choice.personality, user=choice.user, store="memory")]
+    if choice.user is not None:
+        stores.insert(0, replace(stores[0], store="user"))
+    waiting = await context.services.memory.proposals(context.caller)
+    return context.render(
+        request,
+        "memory/index.html",
+        title="Memory",
+        choice=choice,
+        users=names if choice.user in names or choice.user is None else {choice.user: choice.user, **names},
+        personalities=[one.id for one in context.sources.personalities.list()],
+        cards=[await _card(context, one, is_raw=is_raw) for one in stores],
+        is_raw=is_raw,
+        names=names,
+        waiting=len(waiting),
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.memory
 
-    async def show(self, request: Request) -> Response:
-        """Both files; a user and a personality that are not chosen are the first user and the default one."""
-        names = await self._context.sources.naming.labels()
-        asked = choice_of(request.query_params)
-        choice = Choice(
-            personality=asked.personality or self._context.sources.config.current.personality,
-            user=asked.user or next(iter(names), None),
-        )
-        is_raw = request.query_params.get("view") == "raw"
-        stores = [Choice(personality=choice.personality, user=choice.user, store="memory")]
-        if choice.user is not None:
-            stores.insert(0, replace(stores[0], store="user"))
-        waiting = await self._service.proposals(self._context.caller)
-        return self._context.render(
-            request,
-            "memory/index.html",
-            title="Memory",
-            choice=choice,
-            users=names if choice.user in names or choice.user is None else {choice.user: choice.user, **names},
-            personalities=[one.id for one in self._context.sources.personalities.list()],
-            cards=[await self._card(one, is_raw=is_raw) for one in stores],
-            is_raw=is_raw,
-            names=names,
-            waiting=len(waiting),
-        )
-
-    async def _card(self, choice: Choice, *, is_raw: bool) -> FileCard:
-        try:
-            document = await self._service.get(self._context.caller, choice.wanted)
-            changes = await self._service.history(self._context.caller, choice.wanted, limit=LATEST_CHANGES)
-            self._context.live.watch("memory", Path(document.path))
-        except EthosError as error:  # the other file can still be looked at
-            return FileCard(choice=choice, problem=str(error))
-        if is_raw or is_too_long(document.content):
-            return FileCard(choice=choice, document=document, changes=changes)
-        html = await asyncio.to_thread(to_html, document.content)
-        return FileCard(choice=choice, document=document, html=html, changes=changes)
+async def _card(context: PageContext, choice: Choice, *, is_raw: bool) -> FileCard:
+    try:
+        document = await context.services.memory.get(context.caller, choice.wanted)
+        changes = await context.services.memory.history(context.caller, choice.wanted, limit=LATEST_CHANGES)
+        context.live.watch("memory", Path(document.path))
+    except EthosError as error:  # the other file can still be looked at
+        return FileCard(choice=choice, problem=str(error))
+    if is_raw or is_too_long(document.content):
+        return FileCard(choice=choice, document=document, changes=changes)
+    html = await asyncio.to_thread(to_html, document.content)
+    return FileCard(choice=choice, document=document, html=html, changes=changes)
 
 
 BASE_FIELD = "_base"
 """The text with which an edit began. It travels with the form, so that nothing has to remember it."""
 
 
-class MemoryEditing:
-    """The editor, and what it says where the file has changed meanwhile."""
+@PAGE.route("/edit")
+async def edit(context: PageContext, request: Request) -> Response:
+    """The editor, with the file as it is now."""
+    choice = choice_of(request.query_params)
+    document = await context.services.memory.get(context.caller, choice.wanted)
+    context.live.watch("memory", Path(document.path))
+    form = Form([("content", document.content), (BASE_FIELD, document.content), ("version", document.version)])
+    return _editor(context, request, choice, form)
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.memory
 
-    async def show(self, request: Request) -> Response:
-        """The editor, with the file as it is now."""
-        choice = choice_of(request.query_params)
-        document = await self._service.get(self._context.caller, choice.wanted)
-        self._context.live.watch("memory", Path(document.path))
-        form = Form([("content", document.content), (BASE_FIELD, document.content), ("version", document.version)])
-        return self._editor(request, choice, form)
+@PAGE.route("/edit/news")
+async def news(context: PageContext, request: Request) -> Response:
+    """Whether the file is still the `version` with which an edit began; nothing new where it is the one `seen`."""
+    choice, asked = choice_of(request.query_params), request.query_params
+    document = await context.services.memory.get(context.caller, choice.wanted)
+    context.live.watch("memory", Path(document.path))
+    if document.version == asked.get("seen"):
+        return Response(status_code=204)  # what is shown stays, with what is open in it
+    change = await context.services.memory.change_to(context.caller, choice.wanted, document.version)
+    return context.part(
+        request,
+        "memory/news.html",
+        choice=choice,
+        version=asked.get("version", ""),
+        current=document.version,
+        change=change,
+        names=await context.sources.naming.labels(),
+    )
 
-    async def news(self, request: Request) -> Response:
-        """Whether the file is still the `version` with which an edit began; nothing new where it is the one `seen`."""
-        choice, asked = choice_of(request.query_params), request.query_params
-        document = await self._service.get(self._context.caller, choice.wanted)
-        self._context.live.watch("memory", Path(document.path))
-        if document.version == asked.get("seen"):
-            return Response(status_code=204)  # what is shown stays, with what is open in it
-        change = await self._service.change_to(self._context.caller, choice.wanted, document.version)
-        return self._context.part(
-            request,
-            "memory/news.html",
-            choice=choice,
-            version=asked.get("version", ""),
-            current=document.version,
-            change=change,
-            names=await self._context.sources.naming.labels(),
-        )
 
-    async def difference(self, request: Request, form: Form) -> Response:
-        """What has changed in the file since an edit began, as a part of the editor."""
-        document = await self._service.get(self._context.caller, choice_of(dict(form.fields)).wanted)
-        changed = await asyncio.to_thread(difference, form.get(BASE_FIELD), document.content)
-        return self._context.part(request, "memory/difference.html", diff=changed)
+@PAGE.form("/edit/difference")
+async def show_difference(context: PageContext, request: Request, form: Form) -> Response:
+    """What has changed in the file since an edit began, as a part of the editor."""
+    document = await context.services.memory.get(context.caller, choice_of(dict(form.fields)).wanted)
+    changed = await asyncio.to_thread(difference, form.get(BASE_FIELD), document.content)
+    return context.part(request, "memory/difference.html", diff=changed)
 
-    async def save(self, request: Request, form: Form) -> Response:
-        """Write it, if the file is what it was; else show how to unite both."""
-        choice = choice_of(dict(form.fields))
-        content = form.get("content")
-        if has_marks(content):
-            marked = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
-            return self._editor(request, choice, form, problem=marked)
-        if too_large := self._too_large(content):
-            return self._editor(request, choice, form, problem=too_large)
-        if content == form.get(BASE_FIELD):
-            return self._context.go(request, choice.path(with_store=False), f"{choice.file_name} is as it was.")
-        try:
-            await self._service.write(self._context.caller, choice.wanted, content, form.get("version"))
-        except MemoryConflict as conflict:
-            return await self._conflict(request, choice, form, conflict)
-        except EthosError as error:  # what was typed stays in the editor
-            return self._editor(request, choice, form, problem=str(error))
-        self._context.live.changed("memory")
-        return self._context.go(
-            request, choice.path(with_store=False), f"{choice.file_name} is saved.", undo=await self._undo(choice)
-        )
 
-    def _too_large(self, content: str) -> str | None:
-        """What is wrong with a text above the cap; where the agent writes above it, the oldest part is archived."""
-        cap = self._context.sources.config.current.memory.max_file_bytes
-        size_bytes = len(content.encode("utf-8", "replace"))
-        if size_bytes <= cap:
-            return None
-        return (
-            f"The text has {number(size_bytes)} bytes, and {number(cap)} is the most. Shorten it; nothing is saved yet."
-        )
+@PAGE.form("/save")
+async def save(context: PageContext, request: Request, form: Form) -> Response:
+    """Write it, if the file is what it was; else show how to unite both."""
+    choice = choice_of(dict(form.fields))
+    content = form.get("content")
+    if has_marks(content):
+        marked = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
+        return _editor(context, request, choice, form, problem=marked)
+    if too_large := _too_large(context, content):
+        return _editor(context, request, choice, form, problem=too_large)
+    if content == form.get(BASE_FIELD):
+        return context.go(request, choice.path(with_store=False), f"{choice.file_name} is as it was.")
+    try:
+        await context.services.memory.write(context.caller, choice.wanted, content, form.get("version"))
+    except MemoryConflict as conflict:
+        return await _conflict(context, request, choice, form, conflict)
+    except EthosError as error:  # what was typed stays in the editor
+        return _editor(context, request, choice, form, problem=str(error))
+    context.live.changed("memory")
+    return context.go(
+        request, choice.path(with_store=False), f"{choice.file_name} is saved.", undo=await _undo(context, choice)
+    )
 
-    async def _undo(self, choice: Choice) -> Undo | None:
-        changes = await self._service.history(self._context.caller, choice.wanted, limit=1)
-        if not changes:
-            return None
-        back = choice.path(with_store=False)
-        return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(changes[0].id)), ("back", back)])
 
-    def _editor(self, request: Request, choice: Choice, form: Form, *, problem: str | None = None) -> Response:
-        return self._context.render(
-            request,
-            "memory/edit.html",
-            title=f"Edit {choice.file_name}",
-            trail=[("Memory", choice.path(with_store=False))],
-            status=200 if problem is None else 409,
-            choice=choice,
-            content=form.get("content"),
-            base=form.get(BASE_FIELD),
-            version=form.get("version"),
-            problem=problem,
-        )
+def _too_large(context: PageContext, content: str) -> str | None:
+    """What is wrong with a text above the cap; where the agent writes above it, the oldest part is archived."""
+    cap = context.sources.config.current.memory.max_file_bytes
+    size_bytes = len(content.encode("utf-8", "replace"))
+    if size_bytes <= cap:
+        return None
+    return f"The text has {number(size_bytes)} bytes, and {number(cap)} is the most. Shorten it; nothing is saved yet."
 
-    async def _conflict(self, request: Request, choice: Choice, form: Form, conflict: MemoryConflict) -> Response:
-        base, mine, theirs = form.get(BASE_FIELD), form.get("content"), conflict.current
-        merged = await asyncio.to_thread(merge, base, mine, theirs)
-        return self._context.render(
-            request,
-            "memory/conflict.html",
-            title=f"{choice.file_name} has changed meanwhile",
-            trail=[("Memory", choice.path(with_store=False))],
-            status=409,
-            choice=choice,
-            merged=merged,
-            base=base,
-            mine=mine,
-            theirs=theirs,
-            version=conflict.current_version,
-            my_diff=await asyncio.to_thread(difference, base, mine),
-            their_diff=await asyncio.to_thread(difference, base, theirs),
-            change=await self._service.change_to(self._context.caller, choice.wanted, conflict.current_version),
-            names=await self._context.sources.naming.labels(),
-        )
+
+async def _undo(context: PageContext, choice: Choice) -> Undo | None:
+    changes = await context.services.memory.history(context.caller, choice.wanted, limit=1)
+    if not changes:
+        return None
+    back = choice.path(with_store=False)
+    return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(changes[0].id)), ("back", back)])
+
+
+def _editor(
+    context: PageContext, request: Request, choice: Choice, form: Form, *, problem: str | None = None
+) -> Response:
+    return context.render(
+        request,
+        "memory/edit.html",
+        title=f"Edit {choice.file_name}",
+        trail=[("Memory", choice.path(with_store=False))],
+        status=200 if problem is None else 409,
+        choice=choice,
+        content=form.get("content"),
+        base=form.get(BASE_FIELD),
+        version=form.get("version"),
+        problem=problem,
+    )
+
+
+async def _conflict(
+    context: PageContext, request: Request, choice: Choice, form: Form, conflict: MemoryConflict
+) -> Response:
+    base, mine, theirs = form.get(BASE_FIELD), form.get("content"), conflict.current
+    merged = await asyncio.to_thread(merge, base, mine, theirs)
+    return context.render(
+        request,
+        "memory/conflict.html",
+        title=f"{choice.file_name} has changed meanwhile",
+        trail=[("Memory", choice.path(with_store=False))],
+        status=409,
+        choice=choice,
+        merged=merged,
+        base=base,
+        mine=mine,
+        theirs=theirs,
+        version=conflict.current_version,
+        my_diff=await asyncio.to_thread(difference, base, mine),
+        their_diff=await asyncio.to_thread(difference, base, theirs),
+        change=await context.services.memory.change_to(context.caller, choice.wanted, conflict.current_version),
+        names=await context.sources.naming.labels(),
+    )
 
 
 PAGE_CHANGES = 30
 
 
-class MemoryChanges:
-    """The timeline of one file, or of all."""
+@PAGE.route("/history")
+async def history(context: PageContext, request: Request) -> Response:
+    """Newest first, a page at a time."""
+    choice = choice_of(request.query_params)
+    before = request.query_params.get("before", "")
+    wanted = choice.wanted if choice.store else None
+    found = await context.services.memory.history(
+        context.caller,
+        wanted,
+        limit=PAGE_CHANGES + 1,
+        before=int(before) if before.isascii() and before.isdigit() else None,
+    )
+    document = await context.services.memory.get(context.caller, wanted) if wanted else None
+    here = choice.path("history")
+    mark = "&" if "?" in here else "?"
+    return context.render(
+        request,
+        "memory/history.html",
+        title=f"Changes of {choice.file_name}" if choice.store else "All changes",
+        trail=[("Memory", choice.path(with_store=False))],
+        choice=choice,
+        changes=found[:PAGE_CHANGES],
+        document=document,
+        here=here,
+        names=await context.sources.naming.labels(),
+        newer=here if before else None,
+        older=f"{here}{mark}before={found[PAGE_CHANGES - 1].id}" if len(found) > PAGE_CHANGES else None,
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.memory
 
-    async def show(self, request: Request) -> Response:
-        """Newest first, a page at a time."""
-        choice = choice_of(request.query_params)
-        before = request.query_params.get("before", "")
-        wanted = choice.wanted if choice.store else None
-        found = await self._service.history(
-            self._context.caller,
-            wanted,
-            limit=PAGE_CHANGES + 1,
-            before=int(before) if before.isascii() and before.isdigit() else None,
-        )
-        document = await self._service.get(self._context.caller, wanted) if wanted else None
-        here = choice.path("history")
-        mark = "&" if "?" in here else "?"
-        return self._context.render(
-            request,
-            "memory/history.html",
-            title=f"Changes of {choice.file_name}" if choice.store else "All changes",
-            trail=[("Memory", choice.path(with_store=False))],
-            choice=choice,
-            changes=found[:PAGE_CHANGES],
-            document=document,
-            here=here,
-            names=await self._context.sources.naming.labels(),
-            newer=here if before else None,
-            older=f"{here}{mark}before={found[PAGE_CHANGES - 1].id}" if len(found) > PAGE_CHANGES else None,
-        )
+@PAGE.form("/undo")
+async def undo(context: PageContext, request: Request, form: Form) -> Response:
+    """Bring back the text from before a change; it is a change of its own, and so can be taken back as well."""
+    back = own_path(form.get("back"), f"{BASE}/memory")
+    number = _number(form)
+    try:
+        document = await context.services.memory.undo(context.caller, number)
+    except MemoryConflict:
+        text = "The file has changed since, so this change alone cannot be taken back. Edit the file instead."
+        return context.go(request, back, text, is_problem=True)
+    except EthosError as error:
+        return context.go(request, back, str(error), is_problem=True)
+    context.live.changed("memory")
+    undo = await _again(context, number, back)
+    return context.go(request, back, f"The change of {_name(document.path)} is taken back.", undo=undo)
 
-    async def undo(self, request: Request, form: Form) -> Response:
-        """Bring back the text from before a change; it is a change of its own, and so can be taken back as well."""
-        back = own_path(form.get("back"), f"{BASE}/memory")
-        number = _number(form)
-        try:
-            document = await self._service.undo(self._context.caller, number)
-        except MemoryConflict:
-            text = "The file has changed since, so this change alone cannot be taken back. Edit the file instead."
-            return self._context.go(request, back, text, is_problem=True)
-        except EthosError as error:
-            return self._context.go(request, back, str(error), is_problem=True)
-        self._context.live.changed("memory")
-        undo = await self._again(number, back)
-        return self._context.go(request, back, f"The change of {_name(document.path)} is taken back.", undo=undo)
 
-    async def restore(self, request: Request, form: Form) -> Response:
-        """Put the text in place that a change left."""
-        back = own_path(form.get("back"), f"{BASE}/memory")
-        number = _number(form)
-        try:
-            document = await self._service.restore(self._context.caller, number, form.get("version"))
-        except MemoryConflict:
-            text = "The file has changed since this page was made. Look at the newest change first."
-            return self._context.go(request, back, text, is_problem=True)
-        except EthosError as error:
-            return self._context.go(request, back, str(error), is_problem=True)
-        self._context.live.changed("memory")
-        undo = await self._again(number, back)
-        return self._context.go(request, back, f"{_name(document.path)} is as that change left it.", undo=undo)
+@PAGE.form("/restore")
+async def restore(context: PageContext, request: Request, form: Form) -> Response:
+    """Put the text in place that a change left."""
+    back = own_path(form.get("back"), f"{BASE}/memory")
+    number = _number(form)
+    try:
+        document = await context.services.memory.restore(context.caller, number, form.get("version"))
+    except MemoryConflict:
+        text = "The file has changed since this page was made. Look at the newest change first."
+        return context.go(request, back, text, is_problem=True)
+    except EthosError as error:
+        return context.go(request, back, str(error), is_problem=True)
+    context.live.changed("memory")
+    undo = await _again(context, number, back)
+    return context.go(request, back, f"{_name(document.path)} is as that change left it.", undo=undo)
 
-    async def _again(self, number: int, back: str) -> Undo | None:
-        """The way back from what was just done: the newest change of the same document."""
-        change = (await self._service.diff(self._context.caller, number)).change
-        choice = choice_of({"store": change.store or "", "user": change.user or "", "personality": ""})
-        named = choice_of({**dict(choice.pairs), "personality": change.personality or ""})
-        newest = await self._service.history(self._context.caller, named.wanted, limit=1)
-        if not newest:
-            return None
-        return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(newest[0].id)), ("back", back)])
+
+async def _again(context: PageContext, number: int, back: str) -> Undo | None:
+    """The way back from what was just done: the newest change of the same document."""
+    change = (await context.services.memory.diff(context.caller, number)).change
+    choice = choice_of({"store": change.store or "", "user": change.user or "", "personality": ""})
+    named = choice_of({**dict(choice.pairs), "personality": change.personality or ""})
+    newest = await context.services.memory.history(context.caller, named.wanted, limit=1)
+    if not newest:
+        return None
+    return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(newest[0].id)), ("back", back)])
 
 
 def _number(form: Form) -> int:
@@ -339,23 +339,3 @@ def _number(form: Form) -> int:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _routes(context: PageContext) -> Sequence[Route]:
-    documents, editing = MemoryDocuments(context), MemoryEditing(context)
-    changes, proposals = MemoryChanges(context), MemoryProposals(context)
-    return [
-        Route("/memory", documents.show),
-        Route("/memory/edit", editing.show),
-        Route("/memory/edit/news", editing.news),
-        Route("/memory/edit/difference", context.form_handler(editing.difference), methods=["POST"]),
-        Route("/memory/save", context.form_handler(editing.save), methods=["POST"]),
-        Route("/memory/history", changes.show),
-        Route("/memory/undo", context.form_handler(changes.undo), methods=["POST"]),
-        Route("/memory/restore", context.form_handler(changes.restore), methods=["POST"]),
-        Route("/memory/proposals", proposals.show),
-        Route("/memory/proposals/decide", context.form_handler(proposals.decide), methods=["POST"]),
-    ]
-
-
-PAGE = Page(name="memory", title="Memory", icon="memory", position=10, routes=_routes)

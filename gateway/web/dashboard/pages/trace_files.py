@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,8 +15,9 @@ from gateway.services.trace_transfer import KINDS
 from gateway.services.uploads import Incoming, Transfer
 from gateway.web.dashboard.page import BASE
 from gateway.web.dashboard.page_context import PageContext
+from gateway.web.dashboard.pages.traces import PAGE
 from gateway.web.downloads import Download
-from gateway.web.forms import Form
+from gateway.web.forms import TOKEN_FIELD, Form, read_upload
 
 FILES = f"{BASE}/traces/files"
 IMPORTS: Mapping[ImportFormat, str] = {
@@ -36,93 +38,109 @@ EXPORTS: Mapping[ExportFormat, tuple[str, str]] = {
 SHOWN_ERRORS = 50
 
 
-class TraceFiles:
-    """What comes in and what goes out."""
+@PAGE.route("/files")
+async def show(context: PageContext, request: Request) -> Response:
+    """The two forms."""
+    if not context.services.traces.is_on:
+        return context.render(request, "traces/off.html", title="Traces")
+    return context.render(
+        request,
+        "traces/files.html",
+        title="Import and export",
+        trail=[("Traces", f"{BASE}/traces")],
+        imports=IMPORTS,
+        exports=EXPORTS,
+        names=await context.sources.naming.labels(),
+        max_bytes=context.sources.config.current.web.max_upload_bytes,
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.trace_transfer
 
-    async def show(self, request: Request) -> Response:
-        """The two forms."""
-        if not self._context.services.traces.is_on:
-            return self._context.render(request, "traces/off.html", title="Traces")
-        return self._context.render(
-            request,
-            "traces/files.html",
-            title="Import and export",
-            trail=[("Traces", f"{BASE}/traces")],
-            imports=IMPORTS,
-            exports=EXPORTS,
-            names=await self._context.sources.naming.labels(),
-            max_bytes=self._context.sources.config.current.web.max_upload_bytes,
+@PAGE.route("/import", method="POST")
+async def look(context: PageContext, request: Request) -> Response:
+    """Say what would happen. The file is received only when the token before it is known to be right."""
+    found: list[Incoming] = []
+
+    async def begin(form: Form, name: str) -> Incoming:
+        if not context.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
+            raise HTTPException(403, "This page is too old. Reload it, then choose the file again.")
+        found.append(await context.services.trace_transfer.receive(context.caller, name))
+        return found[0]
+
+    try:
+        form = await read_upload(request, begin)
+        if not context.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
+            return context.offer_again(request, form, request.url.path)
+        return await _look(context, request, form, await found[0].finish() if found else None)
+    finally:
+        for incoming in found:
+            await incoming.close()
+
+
+async def _look(context: PageContext, request: Request, form: Form, upload: Transfer | None) -> Response:
+    """The file waits for the yes."""
+    if upload is None:
+        return context.go(request, FILES, "Choose a file first.", is_problem=True)
+    chosen = _format(form.get("format"))
+    user = form.get("user") or None
+    try:
+        report = await context.services.trace_transfer.import_file(
+            context.caller, upload, form=chosen, user=user, is_dry_run=True
         )
+    except EthosError as error:
+        await context.services.trace_transfer.discard(upload)
+        return context.go(request, FILES, str(error), is_problem=True)
+    context.services.trace_transfer.transfers.keep(upload)
+    return context.render(
+        request,
+        "traces/look.html",
+        title="Import this?",
+        trail=[("Traces", f"{BASE}/traces"), ("Import and export", FILES)],
+        report=report,
+        file=upload.path.name,
+        format=IMPORTS.get(report.format, report.format),  # type: ignore[call-overload]
+        fields=[("upload", upload.token), ("format", report.format), ("user", user or "")],
+        errors=report.errors[:SHOWN_ERRORS],
+        more_errors=max(0, len(report.errors) - SHOWN_ERRORS) + report.errors_left_out,
+    )
 
-    async def receive(self, name: str) -> Incoming:
-        """A place for the file."""
-        return await self._service.receive(self._context.caller, name)
 
-    async def look(self, request: Request, form: Form, upload: Transfer | None) -> Response:
-        """Say what would happen; the file waits for the yes."""
-        if upload is None:
-            return self._context.go(request, FILES, "Choose a file first.", is_problem=True)
-        chosen = _format(form.get("format"))
-        user = form.get("user") or None
-        try:
-            report = await self._service.import_file(
-                self._context.caller, upload, form=chosen, user=user, is_dry_run=True
-            )
-        except EthosError as error:
-            await self._service.discard(upload)
-            return self._context.go(request, FILES, str(error), is_problem=True)
-        self._service.transfers.keep(upload)
-        return self._context.render(
-            request,
-            "traces/look.html",
-            title="Import this?",
-            trail=[("Traces", f"{BASE}/traces"), ("Import and export", FILES)],
-            report=report,
-            file=upload.path.name,
-            format=IMPORTS.get(report.format, report.format),  # type: ignore[call-overload]
-            fields=[("upload", upload.token), ("format", report.format), ("user", user or "")],
-            errors=report.errors[:SHOWN_ERRORS],
-            more_errors=max(0, len(report.errors) - SHOWN_ERRORS) + report.errors_left_out,
+@PAGE.form("/import/do")
+async def import_file(context: PageContext, request: Request, form: Form) -> Response:
+    """After the yes."""
+    try:
+        upload = context.services.trace_transfer.transfers.take(form.get("upload"))
+    except EthosError as error:
+        return context.go(request, FILES, str(error), is_problem=True)
+    chosen = _format(form.get("format"))
+    try:
+        report = await context.services.trace_transfer.import_file(
+            context.caller, upload, form=chosen, user=form.get("user") or None, is_dry_run=False
         )
+    except EthosError as error:
+        return context.go(request, FILES, str(error), is_problem=True)
+    finally:
+        await context.services.trace_transfer.discard(upload)
+    came = "1 trace is new" if report.imported == 1 else f"{report.imported:,} traces are new"
+    text = f"{came}, {report.skipped:,} were there already or hold nothing."
+    if report.left_out or report.is_broken_off:
+        text += f" {report.left_out:,} were left out."
+    if report.is_broken_off:
+        text += " The file cannot be read to its end: more may be missing."
+    return context.go(request, f"{BASE}/traces", text)
 
-    async def import_file(self, request: Request, form: Form) -> Response:
-        """After the yes."""
-        try:
-            upload = self._service.transfers.take(form.get("upload"))
-        except EthosError as error:
-            return self._context.go(request, FILES, str(error), is_problem=True)
-        chosen = _format(form.get("format"))
-        try:
-            report = await self._service.import_file(
-                self._context.caller, upload, form=chosen, user=form.get("user") or None, is_dry_run=False
-            )
-        except EthosError as error:
-            return self._context.go(request, FILES, str(error), is_problem=True)
-        finally:
-            await self._service.discard(upload)
-        came = "1 trace is new" if report.imported == 1 else f"{report.imported:,} traces are new"
-        text = f"{came}, {report.skipped:,} were there already or hold nothing."
-        if report.left_out or report.is_broken_off:
-            text += f" {report.left_out:,} were left out."
-        if report.is_broken_off:
-            text += " The file cannot be read to its end: more may be missing."
-        return self._context.go(request, f"{BASE}/traces", text)
 
-    async def export(self, request: Request) -> Response:
-        """A file to keep."""
-        asked = request.query_params
-        form: ExportFormat = next((one for one in KINDS if one == asked.get("format")), "json")
-        async with AsyncExitStack() as stack:
-            taken = await stack.enter_async_context(
-                self._service.export_file(
-                    self._context.caller, form, user=asked.get("user") or None, with_embeddings="embeddings" in asked
-                )
+@PAGE.route("/export")
+async def export(context: PageContext, request: Request) -> Response:
+    """A file to keep."""
+    asked = request.query_params
+    form: ExportFormat = next((one for one in KINDS if one == asked.get("format")), "json")
+    async with AsyncExitStack() as stack:
+        taken = await stack.enter_async_context(
+            context.services.trace_transfer.export_file(
+                context.caller, form, user=asked.get("user") or None, with_embeddings="embeddings" in asked
             )
-            return Download(taken, stack.pop_all())
+        )
+        return Download(taken, stack.pop_all())
 
 
 def _format(wanted: str) -> ImportFormat:

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from gateway.errors import EthosError
 from gateway.sdk.models.traces import StrengthCurve, TraceGraph
@@ -18,8 +17,8 @@ from gateway.services.traces import MOST_RANKED, Filters
 from gateway.traces.trace import SCOPES, TYPES
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext
-from gateway.web.dashboard.pages.trace_changes import TraceChanges
-from gateway.web.dashboard.pages.trace_files import TraceFiles
+
+PAGE = Page(name="traces", title="Traces", icon="traces", position=15)
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
@@ -200,107 +199,82 @@ METADATA_WORDS = {
 TITLE_CHARS = 80
 
 
-class TraceViews:
-    """What is only looked at."""
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """Found by a question, or all, the last that came in first."""
+    if not context.services.traces.is_on:
+        return context.render(request, "traces/off.html", title="Traces")
+    choice = choice_of(request.query_params)
+    wanted, caller, problem = choice.filters, context.caller, None
+    rest: int | None = None
+    is_search = bool(wanted.query) and not wanted.is_deleted
+    try:
+        if is_search:
+            rows = await context.services.traces.search(caller, wanted, limit=MOST_RANKED, explain=True)
+        else:
+            rows, rest = await context.services.traces.browse(caller, wanted, limit=ROWS, before=choice.before)
+    except EthosError as error:
+        rows, problem = [], str(error)
+    return context.render(
+        request,
+        "traces/index.html",
+        title="Traces",
+        rows=rows,
+        problem=problem,
+        choice=choice,
+        wanted=wanted,
+        is_search=is_search,
+        types=TYPE_WORDS,
+        scopes=SCOPE_WORDS,
+        count=await context.services.traces.count(caller),
+        names=await context.sources.naming.labels(),
+        personalities=context.sources.personalities.ids(),
+        older=None if rest is None else choice.at(rest),
+        newest=choice.address if choice.before is not None else None,
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.traces
 
-    async def list(self, request: Request) -> Response:
-        """Found by a question, or all, the last that came in first."""
-        if not self._service.is_on:
-            return self._context.render(request, "traces/off.html", title="Traces")
-        choice = choice_of(request.query_params)
-        wanted, caller, problem = choice.filters, self._context.caller, None
-        rest: int | None = None
-        is_search = bool(wanted.query) and not wanted.is_deleted
-        try:
-            if is_search:
-                rows = await self._service.search(caller, wanted, limit=MOST_RANKED, explain=True)
-            else:
-                rows, rest = await self._service.browse(caller, wanted, limit=ROWS, before=choice.before)
-        except EthosError as error:
-            rows, problem = [], str(error)
-        return self._context.render(
-            request,
-            "traces/index.html",
-            title="Traces",
-            rows=rows,
-            problem=problem,
-            choice=choice,
-            wanted=wanted,
-            is_search=is_search,
-            types=TYPE_WORDS,
-            scopes=SCOPE_WORDS,
-            count=await self._service.count(caller),
-            names=await self._context.sources.naming.labels(),
-            personalities=self._context.sources.personalities.ids(),
-            older=None if rest is None else choice.at(rest),
-            newest=choice.address if choice.before is not None else None,
-        )
+@PAGE.route("/one/{trace}")
+async def one(context: PageContext, request: Request) -> Response:
+    """One trace: what it says, how it fades, what it is linked to."""
+    caller, trace_id = context.caller, request.path_params["trace"]
+    trace = await context.services.traces.get(caller, trace_id)
+    curve = await context.services.traces.strength(caller, trace_id, points=POINTS)
+    graph = await context.services.traces.around(caller, trace_id, limit=NEIGHBOURS)
+    return context.render(
+        request,
+        "traces/one.html",
+        title=_shortened(trace.content),
+        trail=[("Traces", f"{BASE}/traces")],
+        trace=trace,
+        curve=curve,
+        plot=plot(curve),
+        graph=graph,
+        web=web(graph),
+        types=TYPE_WORDS,
+        scopes=SCOPE_WORDS,
+        known_as=METADATA_WORDS,
+        names=await context.sources.naming.labels(),
+    )
 
-    async def one(self, request: Request) -> Response:
-        """One trace: what it says, how it fades, what it is linked to."""
-        caller, trace_id = self._context.caller, request.path_params["trace"]
-        trace = await self._service.get(caller, trace_id)
-        curve = await self._service.strength(caller, trace_id, points=POINTS)
-        graph = await self._service.around(caller, trace_id, limit=NEIGHBOURS)
-        return self._context.render(
-            request,
-            "traces/one.html",
-            title=_shortened(trace.content),
-            trail=[("Traces", f"{BASE}/traces")],
-            trace=trace,
-            curve=curve,
-            plot=plot(curve),
-            graph=graph,
-            web=web(graph),
-            types=TYPE_WORDS,
-            scopes=SCOPE_WORDS,
-            known_as=METADATA_WORDS,
-            names=await self._context.sources.naming.labels(),
-        )
 
-    async def log(self, request: Request) -> Response:
-        """What consolidations did, newest first."""
-        before = choice_of(request.query_params).before
-        found = await self._service.log(self._context.caller, limit=ROWS + 1, before=before)
-        here = f"{BASE}/traces/log"
-        return self._context.render(
-            request,
-            "traces/log.html",
-            title="Consolidations",
-            trail=[("Traces", f"{BASE}/traces")],
-            entries=found[:ROWS],
-            newest=here if before is not None else None,
-            older=f"{here}?before={found[ROWS - 1].id}" if len(found) > ROWS else None,
-        )
+@PAGE.route("/log")
+async def log(context: PageContext, request: Request) -> Response:
+    """What consolidations did, newest first."""
+    before = choice_of(request.query_params).before
+    found = await context.services.traces.log(context.caller, limit=ROWS + 1, before=before)
+    here = f"{BASE}/traces/log"
+    return context.render(
+        request,
+        "traces/log.html",
+        title="Consolidations",
+        trail=[("Traces", f"{BASE}/traces")],
+        entries=found[:ROWS],
+        newest=here if before is not None else None,
+        older=f"{here}?before={found[ROWS - 1].id}" if len(found) > ROWS else None,
+    )
 
 
 def _shortened(content: str) -> str:
     line = " ".join(content.split())
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
-
-
-def _routes(context: PageContext) -> Sequence[Route]:
-    views, changes, files = TraceViews(context), TraceChanges(context), TraceFiles(context)
-    return [
-        Route("/traces", views.list),
-        Route("/traces/log", views.log),
-        Route("/traces/consolidate", context.form_handler(changes.consolidate), methods=["POST"]),
-        Route("/traces/add", context.form_handler(changes.add), methods=["POST"]),
-        Route("/traces/save", context.form_handler(changes.save), methods=["POST"]),
-        Route("/traces/delete", context.form_handler(changes.delete), methods=["POST"]),
-        Route("/traces/restore", context.form_handler(changes.restore), methods=["POST"]),
-        Route("/traces/merge", context.form_handler(changes.merge), methods=["POST"]),
-        Route("/traces/part", context.form_handler(changes.part), methods=["POST"]),
-        Route("/traces/files", files.show),
-        Route("/traces/import", context.taking_file(files.receive, files.look), methods=["POST"]),
-        Route("/traces/import/do", context.form_handler(files.import_file), methods=["POST"]),
-        Route("/traces/export", files.export),
-        Route("/traces/one/{trace}", views.one),
-    ]
-
-
-PAGE = Page(name="traces", title="Traces", icon="traces", position=15, routes=_routes)
