@@ -57,6 +57,11 @@ class Form:
         return Form([(key, value) for key, value in self.fields if key not in names])
 
 
+def whole_number(text: str) -> int | None:
+    """The number in an address or a form; None where it is none, or larger than any id."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
 async def read_form(request: Request, *, max_bytes: int = MAX_FORM_BYTES) -> Form:
     """The fields of an urlencoded form.
 

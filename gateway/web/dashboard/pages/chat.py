@@ -34,7 +34,7 @@ from gateway.services.stream import Event
 from gateway.web.api.events import HEARTBEAT, EventStreamResponse
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext
-from gateway.web.forms import TOKEN_FIELD, Form
+from gateway.web.forms import TOKEN_FIELD, Form, whole_number
 from gateway.web.markdown import to_html
 
 PAGE = Page(name="chat", title="Chat", icon="chat", position=12)
@@ -128,7 +128,6 @@ def _frame(name: str, data: Mapping[str, str], place: int | None) -> bytes:
     return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode("ascii")
 
 
-CHAT = f"{BASE}/chat"
 RECENT = 20
 ROWS = 100
 MAX_ROWS = 5_000
@@ -157,7 +156,8 @@ async def begin(context: PageContext, request: Request) -> Response:
 async def show(context: PageContext, request: Request) -> Response:
     """What was said last, and the box to go on."""
     session = await _session(context, request)
-    last = _last(request)
+    asked = whole_number(request.query_params.get("last", ""))
+    last = ROWS if asked is None else min(max(asked, 1), MAX_ROWS)
     try:
         events = await context.services.chat.recent(context.caller, session.id, limit=last)
     except Refused:  # it belongs to another channel; there it can be read, and copied
@@ -170,14 +170,14 @@ async def show(context: PageContext, request: Request) -> Response:
         request,
         "chat/conversation.html",
         title=session.title or _begun_with(said) or "New conversation",
-        trail=[("Chat", CHAT)],
+        trail=[(PAGE.title, PAGE.path)],
         session=session,
         chosen=session.personality,
         recent=recent,
         copied=await asyncio.to_thread(_lines, copied),
         lines=await asyncio.to_thread(_lines, said),
         after=_place(events),
-        earlier=f"{CHAT}/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
+        earlier=f"{PAGE.path}/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
     )
 
 
@@ -202,8 +202,7 @@ async def _recent(context: PageContext) -> tuple[Sequence[Session], object | Non
 @PAGE.route("/{session}/events")
 async def events(context: PageContext, request: Request) -> Response:
     """What comes behind `Last-Event-ID`; a page that comes again goes on where it was. Without it, the newest."""
-    last = request.headers.get("last-event-id", "")
-    after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
+    after = whole_number(request.headers.get("last-event-id", ""))
     try:
         found = await context.services.chat.events(
             context.caller, request.path_params["session"], after=after, last=ROWS
@@ -242,11 +241,6 @@ def _place(events: Sequence[Event]) -> int:
     return next((event.place for event in reversed(events) if event.place is not None), 0)
 
 
-def _last(request: Request) -> int:
-    asked = request.query_params.get("last", "")
-    return min(max(int(asked), 1), MAX_ROWS) if asked.isascii() and asked.isdigit() and len(asked) < 9 else ROWS
-
-
 # The longest text, each character as two \uXXXX, and the largest files in base64.
 MAX_MESSAGE_BYTES = 12 * MAX_TEXT_CHARS + 7 * 1024 * 1024
 
@@ -274,9 +268,9 @@ async def send(context: PageContext, request: Request, form: Form) -> Response:
     text, session_id = (form.get("choice") or form.get("text")).strip(), form.get("session") or None
     personality = form.get("personality") or None
     if text == "/new":
-        return context.go(request, CHAT)
+        return context.go(request, PAGE.path)
     if not text:
-        back = f"{CHAT}/{session_id}" if session_id else CHAT
+        back = f"{PAGE.path}/{session_id}" if session_id else PAGE.path
         return context.go(request, back, "There is nothing to send yet: write a message.", is_problem=True)
     try:
         message = SendMessage(session=session_id, personality=personality, text=text)
@@ -291,7 +285,7 @@ async def send(context: PageContext, request: Request, form: Form) -> Response:
             text=text,
             status=409,
         )
-    return context.go(request, f"{CHAT}/{sent.session}")
+    return context.go(request, f"{PAGE.path}/{sent.session}")
 
 
 @PAGE.form("/stop")
@@ -299,7 +293,7 @@ async def stop(context: PageContext, request: Request, form: Form) -> Response:
     """End the answer that is being written."""
     session_id = form.get("session")
     await context.services.chat.stop(context.caller, StopAnswer(session=session_id))
-    return context.go(request, f"{CHAT}/{session_id}", "The answer is stopped.")
+    return context.go(request, f"{PAGE.path}/{session_id}", "The answer is stopped.")
 
 
 @PAGE.route("/messages", method="POST")

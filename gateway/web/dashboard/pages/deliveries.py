@@ -9,11 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.domain.sessions import LOCAL
-from gateway.errors import EthosError
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
-from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext, own_path
-from gateway.web.forms import Form
+from gateway.web.forms import Form, whole_number
 
 PAGE = Page(name="deliveries", title="Deliveries", icon="deliveries", position=60)
 
@@ -43,7 +42,7 @@ async def show(context: PageContext, request: Request) -> Response:
     queue: Queue = "outbox" if asked.get("queue") == "outbox" else "inbox"
     state = next((one for one in STATES[queue] if one == asked.get("state")), None)
     channel = asked.get("channel") or None
-    before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
+    before = whole_number(asked.get("before", ""))
     rows = await context.services.deliveries.list(
         context.caller, queue, state=state, channel=channel, limit=ROWS + 1, before=before
     )
@@ -74,21 +73,19 @@ async def badge(context: PageContext, request: Request) -> Response:
     return context.part(request, "deliveries/badge.html", count=sum(count.dead for count in counts))
 
 
-@PAGE.form("/change")
+@PAGE.form("/change", back=PAGE.path)
 async def change(context: PageContext, request: Request, form: Form) -> Response:
     """Try a row again, or drop it, which is asked first."""
     back = own_path(form.get("back"), PAGE.path)
     queue: Queue = "outbox" if form.get("queue") == "outbox" else "inbox"
-    seq = int(form.get("seq")) if form.get("seq").isdecimal() else 0
+    seq = whole_number(form.get("seq")) or 0
     is_drop = form.get("do") == "drop"
+    service = context.services.deliveries
     caller = context.caller
-    try:
-        row = await context.services.deliveries.get(caller, queue, seq)
-        if is_drop and not form.is_confirmed:
-            return _ask(context, request, form, row, back)
-        await (context.services.deliveries.drop if is_drop else context.services.deliveries.retry)(caller, queue, seq)
-    except EthosError as error:
-        return context.go(request, back, str(error), is_problem=True)
+    row = await service.get(caller, queue, seq)
+    if is_drop and not form.is_confirmed:
+        return _ask(context, request, form, row, back)
+    await (service.drop if is_drop else service.retry)(caller, queue, seq)
     context.live.changed("deliveries", "channels")
     return context.go(request, back, "It is dropped." if is_drop else "It is tried again now.")
 
@@ -107,4 +104,4 @@ def _ask(context: PageContext, request: Request, form: Form, row: Delivery, back
 
 def _address(chosen: Mapping[str, str | None], before: int | None = None) -> str:
     values = {key: value for key, value in {**chosen, "before": before}.items() if value is not None}
-    return f"{BASE}/deliveries?{urlencode(values)}"
+    return f"{PAGE.path}?{urlencode(values)}"

@@ -18,12 +18,13 @@ from gateway.memory.history import difference
 from gateway.memory.merging import has_marks, merge
 from gateway.protocols import MemoryStoreName
 from gateway.sdk.models.memory import Change, Document
+from gateway.services.caller import Refused
 from gateway.services.naming import Wanted
 from gateway.web.dashboard.filters import number
 from gateway.web.dashboard.flash import Undo
-from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext, own_path
-from gateway.web.forms import Form
+from gateway.web.forms import Form, whole_number
 from gateway.web.markdown import is_too_long, to_html
 
 PAGE = Page(name="memory", title="Memory", icon="memory", position=10)
@@ -59,7 +60,7 @@ class Choice:
     def path(self, part: Literal["", "edit", "history"] = "", *, with_store: bool = True) -> str:
         """The address of a page about it."""
         pairs = self.pairs if with_store else [pair for pair in self.pairs if pair[0] != "store"]
-        address = f"{BASE}/memory/{part}".rstrip("/")
+        address = f"{PAGE.path}/{part}".rstrip("/")
         return f"{address}?{urlencode(pairs)}" if pairs else address
 
 
@@ -182,8 +183,9 @@ async def save(context: PageContext, request: Request, form: Form) -> Response:
         return _editor(context, request, choice, form, problem=marked)
     if too_large := _too_large(context, content):
         return _editor(context, request, choice, form, problem=too_large)
+    back = choice.path(with_store=False)
     if content == form.get(BASE_FIELD):
-        return context.go(request, choice.path(with_store=False), f"{choice.file_name} is as it was.")
+        return context.go(request, back, f"{choice.file_name} is as it was.")
     try:
         await context.services.memory.write(context.caller, choice.wanted, content, form.get("version"))
     except MemoryConflict as conflict:
@@ -191,9 +193,8 @@ async def save(context: PageContext, request: Request, form: Form) -> Response:
     except EthosError as error:  # what was typed stays in the editor
         return _editor(context, request, choice, form, problem=str(error))
     context.live.changed("memory")
-    return context.go(
-        request, choice.path(with_store=False), f"{choice.file_name} is saved.", undo=await _undo(context, choice)
-    )
+    undo = await _undo(context, choice.wanted, back)
+    return context.go(request, back, f"{choice.file_name} is saved.", undo=undo)
 
 
 def _too_large(context: PageContext, content: str) -> str | None:
@@ -205,14 +206,6 @@ def _too_large(context: PageContext, content: str) -> str | None:
     return f"The text has {number(size_bytes)} bytes, and {number(cap)} is the most. Shorten it; nothing is saved yet."
 
 
-async def _undo(context: PageContext, choice: Choice) -> Undo | None:
-    changes = await context.services.memory.history(context.caller, choice.wanted, limit=1)
-    if not changes:
-        return None
-    back = choice.path(with_store=False)
-    return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(changes[0].id)), ("back", back)])
-
-
 def _editor(
     context: PageContext, request: Request, choice: Choice, form: Form, *, problem: str | None = None
 ) -> Response:
@@ -220,7 +213,7 @@ def _editor(
         request,
         "memory/edit.html",
         title=f"Edit {choice.file_name}",
-        trail=[("Memory", choice.path(with_store=False))],
+        trail=[(PAGE.title, choice.path(with_store=False))],
         status=200 if problem is None else 409,
         choice=choice,
         content=form.get("content"),
@@ -239,7 +232,7 @@ async def _conflict(
         request,
         "memory/conflict.html",
         title=f"{choice.file_name} has changed meanwhile",
-        trail=[("Memory", choice.path(with_store=False))],
+        trail=[(PAGE.title, choice.path(with_store=False))],
         status=409,
         choice=choice,
         merged=merged,
@@ -261,14 +254,9 @@ PAGE_CHANGES = 30
 async def history(context: PageContext, request: Request) -> Response:
     """Newest first, a page at a time."""
     choice = choice_of(request.query_params)
-    before = request.query_params.get("before", "")
+    before = whole_number(request.query_params.get("before", ""))
     wanted = choice.wanted if choice.store else None
-    found = await context.services.memory.history(
-        context.caller,
-        wanted,
-        limit=PAGE_CHANGES + 1,
-        before=int(before) if before.isascii() and before.isdigit() else None,
-    )
+    found = await context.services.memory.history(context.caller, wanted, limit=PAGE_CHANGES + 1, before=before)
     document = await context.services.memory.get(context.caller, wanted) if wanted else None
     here = choice.path("history")
     mark = "&" if "?" in here else "?"
@@ -276,65 +264,54 @@ async def history(context: PageContext, request: Request) -> Response:
         request,
         "memory/history.html",
         title=f"Changes of {choice.file_name}" if choice.store else "All changes",
-        trail=[("Memory", choice.path(with_store=False))],
+        trail=[(PAGE.title, choice.path(with_store=False))],
         choice=choice,
         changes=found[:PAGE_CHANGES],
         document=document,
         here=here,
         names=await context.sources.naming.labels(),
-        newer=here if before else None,
+        newer=None if before is None else here,
         older=f"{here}{mark}before={found[PAGE_CHANGES - 1].id}" if len(found) > PAGE_CHANGES else None,
     )
 
 
-@PAGE.form("/undo")
+@PAGE.form("/undo", back=PAGE.path)
 async def undo(context: PageContext, request: Request, form: Form) -> Response:
     """Bring back the text from before a change; it is a change of its own, and so can be taken back as well."""
-    back = own_path(form.get("back"), f"{BASE}/memory")
-    number = _number(form)
+    number = whole_number(form.get("change")) or 0
     try:
         document = await context.services.memory.undo(context.caller, number)
-    except MemoryConflict:
+    except MemoryConflict as error:
         text = "The file has changed since, so this change alone cannot be taken back. Edit the file instead."
-        return context.go(request, back, text, is_problem=True)
-    except EthosError as error:
-        return context.go(request, back, str(error), is_problem=True)
-    context.live.changed("memory")
-    undo = await _again(context, number, back)
-    return context.go(request, back, f"The change of {_name(document.path)} is taken back.", undo=undo)
+        raise Refused(text) from error
+    return await _done(context, request, form, number, f"The change of {_name(document.path)} is taken back.")
 
 
-@PAGE.form("/restore")
+@PAGE.form("/restore", back=PAGE.path)
 async def restore(context: PageContext, request: Request, form: Form) -> Response:
     """Put the text in place that a change left."""
-    back = own_path(form.get("back"), f"{BASE}/memory")
-    number = _number(form)
+    number = whole_number(form.get("change")) or 0
     try:
         document = await context.services.memory.restore(context.caller, number, form.get("version"))
-    except MemoryConflict:
-        text = "The file has changed since this page was made. Look at the newest change first."
-        return context.go(request, back, text, is_problem=True)
-    except EthosError as error:
-        return context.go(request, back, str(error), is_problem=True)
+    except MemoryConflict as error:
+        raise Refused("The file has changed since this page was made. Look at the newest change first.") from error
+    return await _done(context, request, form, number, f"{_name(document.path)} is as that change left it.")
+
+
+async def _done(context: PageContext, request: Request, form: Form, number: int, said: str) -> Response:
     context.live.changed("memory")
-    undo = await _again(context, number, back)
-    return context.go(request, back, f"{_name(document.path)} is as that change left it.", undo=undo)
-
-
-async def _again(context: PageContext, number: int, back: str) -> Undo | None:
-    """The way back from what was just done: the newest change of the same document."""
+    back = own_path(form.get("back"), PAGE.path)
     change = (await context.services.memory.diff(context.caller, number)).change
-    choice = choice_of({"store": change.store or "", "user": change.user or "", "personality": ""})
-    named = choice_of({**dict(choice.pairs), "personality": change.personality or ""})
-    newest = await context.services.memory.history(context.caller, named.wanted, limit=1)
-    if not newest:
+    wanted = Wanted(personality=change.personality, user=change.user, store=change.store)
+    return context.go(request, back, said, undo=await _undo(context, wanted, back))
+
+
+async def _undo(context: PageContext, wanted: Wanted, back: str) -> Undo | None:
+    """The way back from what was just done: the newest change of the document."""
+    changes = await context.services.memory.history(context.caller, wanted, limit=1)
+    if not changes:
         return None
-    return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(newest[0].id)), ("back", back)])
-
-
-def _number(form: Form) -> int:
-    value = form.get("change")
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else 0
+    return Undo(action=f"{PAGE.path}/undo", fields=[("change", str(changes[0].id)), ("back", back)])
 
 
 def _name(path: str) -> str:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from gateway.sdk.models.people import ROLES, ChannelAccess, Link, PairingRequest, Person, Role
 from gateway.services.people import Place, place_of_person
 from gateway.web.dashboard.flash import Undo
-from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.downloads import download
 from gateway.web.forms import CONFIRMED_FIELD, Form
@@ -93,7 +93,7 @@ async def decide(context: PageContext, request: Request, form: Form) -> Response
         decided = await context.services.pairing.refuse(caller, who)
         return context.go(request, PAGE.path, decided.text)
     decided = await context.services.pairing.approve(caller, who, _role(form.get("role")))
-    undo = Undo(action=f"{BASE}/people/revoke", fields=[("user", decided.account), (CONFIRMED_FIELD, "yes")])
+    undo = Undo(action=f"{PAGE.path}/revoke", fields=[("user", decided.account), (CONFIRMED_FIELD, "yes")])
     return context.go(request, PAGE.path, decided.text, undo=undo)
 
 
@@ -128,7 +128,7 @@ async def set_role(context: PageContext, request: Request, form: Form) -> Respon
     if before.role is not None and before.role != after.role:
         action = "revoke" if before.role == "revoked" else "role"
         fields = [("user", before.id), ("role", before.role), (CONFIRMED_FIELD, "yes")]
-        undo = Undo(action=f"{BASE}/people/{action}", fields=fields)
+        undo = Undo(action=f"{PAGE.path}/{action}", fields=fields)
     text = f"{after.name} is {WORDS[role][0].lower()} from the next message on."
     if not any(account.access for account in after.accounts):
         text += " They have to be let in again: when they write, they are given a code."
@@ -168,7 +168,7 @@ async def link(context: PageContext, request: Request, form: Form) -> Response:
     if linked.link is None:
         text = f"{other} is {linked.person.name} from the first message on."
         return context.go(request, to, text)
-    undo = Undo(action=f"{BASE}/people/unlink", fields=[("link", linked.link.id), ("user", linked.person.id)])
+    undo = Undo(action=f"{PAGE.path}/unlink", fields=[("link", linked.link.id), ("user", linked.person.id)])
     return context.go(request, to, _linked(linked.link), undo=undo)
 
 
@@ -177,7 +177,7 @@ async def unlink(context: PageContext, request: Request, form: Form) -> Response
     """Take a link back; it can be made again."""
     link = await context.services.people.unlink(context.caller, form.get("link"))
     undo = Undo(
-        action=f"{BASE}/people/link",
+        action=f"{PAGE.path}/link",
         fields=[("user", link.survivor), ("other", link.absorbed), ("is_one_kept", "yes")],
         label="Link again",
     )
@@ -270,7 +270,7 @@ def _role(word: str) -> Role | None:
 
 
 def _of(user_id: str) -> str:
-    return f"{BASE}/people/person?{urlencode({'user': user_id})}"
+    return f"{PAGE.path}/person?{urlencode({'user': user_id})}"
 
 
 def _address(**values: str) -> str:

@@ -9,13 +9,11 @@ from gateway.domain.personalities.editing import PersonalityChanged
 from gateway.errors import EthosError
 from gateway.memory.history import difference
 from gateway.web.dashboard.flash import Undo
-from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
 PAGE = Page(name="personalities", title="Personalities", icon="personalities", position=50)
-
-PATH = f"{BASE}/personalities"
 
 
 @PAGE.route()
@@ -40,19 +38,16 @@ async def create(context: PageContext, request: Request, form: Form) -> Response
         return await _list(context, request, form, problem=str(error))
     undo = _undo(made.personality.id, made.version)
     return context.go(
-        request, f"{PATH}/{made.personality.id}", f"{made.personality.id} is made. Say now who that is.", undo=undo
+        request, f"{PAGE.path}/{made.personality.id}", f"{made.personality.id} is made. Say now who that is.", undo=undo
     )
 
 
-@PAGE.form("/undo")
+@PAGE.form("/undo", back=PAGE.path)
 async def undo(context: PageContext, request: Request, form: Form) -> Response:
     """Bring back what stood there before."""
     personality_id = form.get("id")
-    try:
-        await context.services.personalities.undo(context.caller, personality_id, form.get("version"))
-    except EthosError as error:
-        return context.go(request, PATH, str(error), is_problem=True)
-    return context.go(request, PATH, f"{personality_id} is as it was before.")
+    await context.services.personalities.undo(context.caller, personality_id, form.get("version"))
+    return context.go(request, PAGE.path, f"{personality_id} is as it was before.")
 
 
 @PAGE.route("/{id}")
@@ -85,7 +80,7 @@ async def save(context: PageContext, request: Request, form: Form) -> Response:
     except EthosError as error:
         return _editor(context, request, personality_id, form, problem=str(error))
     undo = _undo(personality_id, saved.version)
-    return context.go(request, PATH, f"{personality_id} is saved, and counts from the next turn on.", undo=undo)
+    return context.go(request, PAGE.path, f"{personality_id} is saved, and counts from the next turn on.", undo=undo)
 
 
 async def _list(context: PageContext, request: Request, form: Form, *, problem: str | None = None) -> Response:
@@ -114,7 +109,7 @@ def _editor(
         request,
         "personalities/edit.html",
         title=f"Edit {personality_id}",
-        trail=[(PAGE.title, PATH)],
+        trail=[(PAGE.title, PAGE.path)],
         status=200 if problem is None else 409,
         id=personality_id,
         prompt=form.get("prompt"),
@@ -126,4 +121,4 @@ def _editor(
 
 
 def _undo(personality_id: str, version: str) -> Undo:
-    return Undo(action=f"{PATH}/undo", fields=[("id", personality_id), ("version", version)])
+    return Undo(action=f"{PAGE.path}/undo", fields=[("id", personality_id), ("version", version)])

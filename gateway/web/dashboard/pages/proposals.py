@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from gateway.domain.provenance import others_words, own_words
 from gateway.domain.visible import without_hidden
-from gateway.errors import EthosError
 from gateway.sdk.models.memory import Proposal
 from gateway.sdk.models.sessions import Message
 from gateway.web.dashboard.page import BASE
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.memory import PAGE
-from gateway.web.forms import Form
+from gateway.web.forms import Form, whole_number
 
+PROPOSALS = f"{PAGE.path}/proposals"
 MAX_PROPOSALS = 100
 MAX_SOURCE_CHARS = 4_000
 # How a source is called that a tool has shown, where the tool says so of only a part of its results.
@@ -49,18 +49,17 @@ async def show(context: PageContext, request: Request) -> Response:
         request,
         "memory/proposals.html",
         title="Proposals",
-        trail=[("Memory", f"{BASE}/memory")],
+        trail=[(PAGE.title, PAGE.path)],
         proposals=[_waiting(one, said[one.turn]) for one in waiting],
         names=await context.sources.naming.labels(),
     )
 
 
-@PAGE.form("/proposals/decide")
+@PAGE.form("/proposals/decide", back=PROPOSALS)
 async def decide(context: PageContext, request: Request, form: Form) -> Response:
     """Approve it as it is worded in the form, keep the wording, or refuse it."""
     decision = form.get("decision")
-    number = int(form.get("proposal")) if form.get("proposal").isdigit() else 0
-    back = f"{BASE}/memory/proposals"
+    number = whole_number(form.get("proposal")) or 0
     if decision == "refuse" and not form.is_confirmed:
         return context.ask(
             request,
@@ -68,27 +67,23 @@ async def decide(context: PageContext, request: Request, form: Form) -> Response
             title="Refuse this proposal?",
             text="It is kept for the record, and is never written to the memory. This cannot be undone.",
             yes="Refuse it",
-            back=back,
+            back=PROPOSALS,
         )
-    try:
-        said = await _decide(context, number, decision, form)
-    except EthosError as error:
-        return context.go(request, back, str(error), is_problem=True)
+    said = await _decide(context, number, decision, form)
     context.live.changed("memory")
-    return context.go(request, back, said)
+    return context.go(request, PROPOSALS, said)
 
 
 async def _decide(context: PageContext, number: int, decision: str, form: Form) -> str:
+    service = context.services.memory
     caller = context.caller
     if decision == "refuse":
-        await context.services.memory.refuse(caller, number)
+        await service.refuse(caller, number)
         return "The proposal is refused."
-    if form.has("content") and form.get("content") != added_text(
-        await context.services.memory.proposal(caller, number)
-    ):
-        await context.services.memory.edit(caller, number, form.get("content"))
+    if form.has("content") and form.get("content") != added_text(await service.proposal(caller, number)):
+        await service.edit(caller, number, form.get("content"))
     if decision == "approve":
-        await context.services.memory.approve(caller, number)
+        await service.approve(caller, number)
         return "The proposal is in the memory. It can be taken back in the list of changes."
     return "The new wording is kept; the proposal still waits."
 

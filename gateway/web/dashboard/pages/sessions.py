@@ -27,7 +27,7 @@ from gateway.services.sessions import Place, SessionQuery
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext, own_path
-from gateway.web.forms import CONFIRMED_FIELD, Form
+from gateway.web.forms import CONFIRMED_FIELD, Form, whole_number
 from gateway.web.markdown import to_html
 
 PAGE = Page(name="sessions", title="Sessions", icon="sessions", position=14)
@@ -135,7 +135,7 @@ def _address(values: Mapping[str, str], after: Place | None = None) -> str:
     pairs = {name: value for name, value in values.items() if value}
     if after is not None:
         pairs["after"] = f"{after[0]}.{after[1]}"
-    return f"{BASE}/sessions?{urlencode(pairs)}" if pairs else f"{BASE}/sessions"
+    return f"{PAGE.path}?{urlencode(pairs)}" if pairs else PAGE.path
 
 
 ROWS = 100
@@ -184,12 +184,12 @@ async def read(context: PageContext, request: Request) -> Response:
         request,
         "sessions/session.html",
         title=session.title or "Session without a title",
-        trail=[("Sessions", f"{BASE}/sessions")],
+        trail=[(PAGE.title, PAGE.path)],
         session=session,
         passage=passage,
         messages=await _shown(context, session, passage.messages, names),
         names=names,
-        here=f"{BASE}/sessions/{session.id}",
+        here=f"{PAGE.path}/{session.id}",
         is_ours=session.channel == CHANNEL,
     )
 
@@ -198,7 +198,7 @@ async def read(context: PageContext, request: Request) -> Response:
 async def news(context: PageContext, request: Request) -> Response:
     """What came behind a message, for the open page; it takes the place of its last, empty row."""
     session = await _session(context, request)
-    after = _number(request, "after") or 0
+    after = whole_number(request.query_params.get("after", "")) or 0
     transcript, rest = await context.services.sessions.transcript(context.caller, session.id, limit=ROWS, after=after)
     passage = Passage(messages=transcript.messages, has_earlier=True, has_later=rest is not None)
     return context.render(
@@ -237,7 +237,7 @@ async def _session(context: PageContext, request: Request) -> Session:
 
 
 async def _passage(context: PageContext, request: Request, session_id: str) -> Passage:
-    before, after, at = (_number(request, name) for name in ("before", "after", "at"))
+    before, after, at = (whole_number(request.query_params.get(name, "")) for name in ("before", "after", "at"))
     caller = context.caller
     if at is not None:
         earlier, has_earlier = await context.services.sessions.passage(caller, session_id, limit=AROUND, before=at)
@@ -279,12 +279,6 @@ def _rows(
     ]
 
 
-def _number(request: Request, name: str) -> int | None:
-    value = request.query_params.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
-
-
-LIST = f"{BASE}/sessions"
 MAX_TITLE_CHARS = 200
 NAMED = 5
 """Of several sessions so many are named in a question."""
@@ -294,7 +288,7 @@ NAMED = 5
 async def rename(context: PageContext, request: Request, form: Form) -> Response:
     """Another title; turns do not change it any more."""
     session = await context.services.sessions.get(context.caller, form.get("session"))
-    back = own_path(form.get("back"), f"{LIST}/{session.id}")
+    back = own_path(form.get("back"), f"{PAGE.path}/{session.id}")
     title = form.get("title").strip()
     if not title or len(title) > MAX_TITLE_CHARS:
         text = f"The title stays: a new one needs 1 to {MAX_TITLE_CHARS} characters."
@@ -302,7 +296,7 @@ async def rename(context: PageContext, request: Request, form: Form) -> Response
     await context.services.sessions.update(context.caller, session.id, UpdateSession(title=title))
     context.live.changed("messages")
     fields = [("session", session.id), ("title", session.title), ("back", back)]
-    undo = Undo(action=f"{LIST}/rename", fields=fields) if session.title else None
+    undo = Undo(action=f"{PAGE.path}/rename", fields=fields) if session.title else None
     return context.go(request, back, f"It is called “{title}” now.", undo=undo)
 
 
@@ -311,11 +305,11 @@ async def pin(context: PageContext, request: Request, form: Form) -> Response:
     """Keep it on top of the list, or no longer."""
     session_id, is_pinned = form.get("session"), form.get("pinned") == "yes"
     session = await context.services.sessions.update(context.caller, session_id, UpdateSession(is_pinned=is_pinned))
-    back = own_path(form.get("back"), f"{LIST}/{session.id}")
+    back = own_path(form.get("back"), f"{PAGE.path}/{session.id}")
     context.live.changed("messages")
     fields = [("session", session.id), ("pinned", "no" if is_pinned else "yes"), ("back", back)]
     text = "It is pinned, and stands on top of the list." if is_pinned else "It is not pinned any more."
-    return context.go(request, back, text, undo=Undo(action=f"{LIST}/pin", fields=fields))
+    return context.go(request, back, text, undo=Undo(action=f"{PAGE.path}/pin", fields=fields))
 
 
 @PAGE.form("/fork")
@@ -325,13 +319,13 @@ async def fork(context: PageContext, request: Request, form: Form) -> Response:
     try:
         fork = ForkSession(message=int(form.get("message")))
     except (ValueError, ValidationError):
-        return context.go(request, LIST, "It is not said up to which message; fork again.", is_problem=True)
+        return context.go(request, PAGE.path, "It is not said up to which message; fork again.", is_problem=True)
     copy = await context.services.sessions.fork(context.caller, session_id, fork)
     context.live.changed("messages")
-    to = f"{BASE}/chat/{copy.id}" if form.get("to") == "chat" else f"{LIST}/{copy.id}"
-    fields = [("session", copy.id), (CONFIRMED_FIELD, "yes"), ("back", f"{LIST}/{session_id}")]
+    to = f"{BASE}/chat/{copy.id}" if form.get("to") == "chat" else f"{PAGE.path}/{copy.id}"
+    fields = [("session", copy.id), (CONFIRMED_FIELD, "yes"), ("back", f"{PAGE.path}/{session_id}")]
     text = "This is a copy. What is said here does not reach the session that it was copied from."
-    return context.go(request, to, text, undo=Undo(action=f"{LIST}/delete", fields=fields))
+    return context.go(request, to, text, undo=Undo(action=f"{PAGE.path}/delete", fields=fields))
 
 
 @PAGE.form("/delete")
@@ -350,11 +344,11 @@ async def delete(context: PageContext, request: Request, form: Form) -> Response
             f"search finds them any more. What the memory holds stays, and so does what {session.channel} itself "
             f"shows. This cannot be undone; export it first if you may want it again.",
             yes="Delete it",
-            back=f"{LIST}/{session.id}",
+            back=f"{PAGE.path}/{session.id}",
         )
     await context.services.sessions.delete(context.caller, session.id)
     context.live.changed("messages")
-    return context.go(request, own_path(form.get("back"), LIST), "The session is deleted.")
+    return context.go(request, own_path(form.get("back"), PAGE.path), "The session is deleted.")
 
 
 async def _delete_all(context: PageContext, request: Request, form: Form, chosen: Sequence[str]) -> Response:
@@ -364,7 +358,7 @@ async def _delete_all(context: PageContext, request: Request, form: Form, chosen
         with contextlib.suppress(NotFound):
             found.append(await context.services.sessions.get(context.caller, session_id))
     if not found:
-        return context.go(request, LIST, "Choose the sessions that you want to delete.", is_problem=True)
+        return context.go(request, PAGE.path, "Choose the sessions that you want to delete.", is_problem=True)
     if not form.is_confirmed:
         named = ", ".join(f"“{one.title or one.id}”" for one in found[:NAMED])
         more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
@@ -376,10 +370,10 @@ async def _delete_all(context: PageContext, request: Request, form: Form, chosen
             "search finds them any more. What the memory holds stays. This cannot be undone; export first what "
             "you may want again.",
             yes="Delete them",
-            back=LIST,
+            back=PAGE.path,
         )
     for one in found:
         with contextlib.suppress(NotFound):
             await context.services.sessions.delete(context.caller, one.id)
     context.live.changed("messages")
-    return context.go(request, LIST, f"{len(found)} sessions are deleted.")
+    return context.go(request, PAGE.path, f"{len(found)} sessions are deleted.")

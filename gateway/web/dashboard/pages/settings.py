@@ -15,7 +15,7 @@ from gateway.config.changes import compare
 from gateway.config.file import Loaded, load_config
 from gateway.config.listing import Setting, settings_of, written
 from gateway.errors import ConfigError
-from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
@@ -77,14 +77,13 @@ async def show(context: PageContext, request: Request) -> Response:
 async def reload(context: PageContext, request: Request, _form: Form) -> Response:
     """Take the file over as it is now."""
     done = await context.services.system.reload(context.caller)
-    back = f"{BASE}/settings"
     if done.problems:
         text = "Nothing was taken over: " + "; ".join(done.problems)
-        return context.go(request, back, text, is_problem=True)
+        return context.go(request, PAGE.path, text, is_problem=True)
     context.live.changed("channels")
     taken = f"In force now: {', '.join(done.at_once)}." if done.at_once else "Nothing to take over at once."
     waits = f" After a restart: {', '.join(done.at_restart)}." if done.at_restart else ""
-    return context.go(request, back, taken + waits)
+    return context.go(request, PAGE.path, taken + waits)
 
 
 def _state(context: PageContext, loaded: Loaded) -> FileState:

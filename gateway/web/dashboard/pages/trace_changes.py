@@ -27,7 +27,7 @@ def address_of(trace_id: str) -> str:
     return f"{LIST}/one/{trace_id}"
 
 
-@PAGE.form("/add")
+@PAGE.form("/add", back=LIST)
 async def add(context: PageContext, request: Request, form: Form) -> Response:
     """Add a trace that the operator typed."""
     wanted = AddTrace.model_construct(
@@ -39,10 +39,7 @@ async def add(context: PageContext, request: Request, form: Form) -> Response:
         personality=form.get("personality") or None,
         session=None,
     )
-    try:
-        trace = await context.services.traces.add(context.caller, wanted)
-    except EthosError as error:
-        return context.go(request, LIST, str(error), is_problem=True)
+    trace = await context.services.traces.add(context.caller, wanted)
     undo = Undo(action=f"{LIST}/delete", fields=[("trace", trace.id), ("back", LIST)])
     return context.go(request, address_of(trace.id), "It is remembered.", undo=undo)
 
@@ -80,10 +77,9 @@ async def restore(context: PageContext, request: Request, form: Form) -> Respons
 async def _set(context: PageContext, request: Request, form: Form, *, is_deleted: bool) -> Response:
     trace_id = form.get("trace")
     back = own_path(form.get("back"), address_of(trace_id))
+    service = context.services.traces
     try:
-        await (context.services.traces.delete if is_deleted else context.services.traces.restore)(
-            context.caller, trace_id
-        )
+        await (service.delete if is_deleted else service.restore)(context.caller, trace_id)
     except EthosError as error:
         return context.go(request, back, str(error), is_problem=True)
     other = "restore" if is_deleted else "delete"
@@ -92,7 +88,7 @@ async def _set(context: PageContext, request: Request, form: Form, *, is_deleted
     return context.go(request, back, text, undo=undo)
 
 
-@PAGE.form("/merge")
+@PAGE.form("/merge", back=LIST)
 async def merge(context: PageContext, request: Request, form: Form) -> Response:
     """Show what would be one trace, for a look and another wording; then do it."""
     ids = list(dict.fromkeys(form.all("trace")))
@@ -102,29 +98,22 @@ async def merge(context: PageContext, request: Request, form: Form) -> Response:
     if not form.is_confirmed:
         traces = [await context.services.traces.get(caller, trace_id) for trace_id in ids]
         return _ask_merge(context, request, traces)
-    try:
-        merged = await context.services.traces.merge(caller, ids, form.get("content")[:MOST_CHARS].strip() or None)
-    except EthosError as error:
-        return context.go(request, LIST, str(error), is_problem=True)
+    merged = await context.services.traces.merge(caller, ids, form.get("content")[:MOST_CHARS].strip() or None)
     fields = [("merged", merged.id), *(("trace", trace_id) for trace_id in ids)]
     undo = Undo(action=f"{LIST}/part", fields=fields)
     return context.go(request, address_of(merged.id), f"{len(ids)} traces are one now.", undo=undo)
 
 
-@PAGE.form("/part")
+@PAGE.form("/part", back=LIST)
 async def part(context: PageContext, request: Request, form: Form) -> Response:
     """Take a merge back: its sources come back, and it is deleted."""
-    caller = context.caller
-    try:
-        for trace_id in form.all("trace"):
-            await context.services.traces.restore(caller, trace_id)
-        await context.services.traces.delete(caller, form.get("merged"))
-    except EthosError as error:
-        return context.go(request, LIST, str(error), is_problem=True)
+    for trace_id in form.all("trace"):
+        await context.services.traces.restore(context.caller, trace_id)
+    await context.services.traces.delete(context.caller, form.get("merged"))
     return context.go(request, LIST, "They are apart again.")
 
 
-@PAGE.form("/consolidate")
+@PAGE.form("/consolidate", back=f"{LIST}/log")
 async def consolidate(context: PageContext, request: Request, _form: Form) -> Response:
     """Do now what is done every night."""
     work = asyncio.create_task(context.services.traces.consolidate(context.caller), name="consolidation by hand")
@@ -134,11 +123,7 @@ async def consolidate(context: PageContext, request: Request, _form: Form) -> Re
     done, _ = await asyncio.wait([work], timeout=WAITED_S)
     if not done:
         return context.go(request, log, "It takes a while. This page shows it when it is done.")
-    try:
-        report = work.result()
-    except EthosError as error:
-        return context.go(request, log, str(error), is_problem=True)
-    return context.go(request, log, _said(report))
+    return context.go(request, log, _said(work.result()))
 
 
 def _ask_merge(context: PageContext, request: Request, traces: list[Trace]) -> Response:
@@ -146,7 +131,7 @@ def _ask_merge(context: PageContext, request: Request, traces: list[Trace]) -> R
         request,
         "traces/merge.html",
         title="Merge these?",
-        trail=[("Traces", LIST)],
+        trail=[(PAGE.title, LIST)],
         traces=traces,
         content="\n".join(dict.fromkeys(trace.content for trace in traces)),
     )

@@ -13,13 +13,12 @@ from gateway.errors import EthosError
 from gateway.sdk.models.traces import ExportFormat, ImportFormat
 from gateway.services.trace_transfer import KINDS
 from gateway.services.uploads import Incoming, Transfer
-from gateway.web.dashboard.page import BASE
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.traces import PAGE
 from gateway.web.downloads import Download
 from gateway.web.forms import TOKEN_FIELD, Form, read_upload
 
-FILES = f"{BASE}/traces/files"
+FILES = f"{PAGE.path}/files"
 IMPORTS: Mapping[ImportFormat, str] = {
     "auto": "Detect automatically",
     "json": "JSON",
@@ -42,12 +41,12 @@ SHOWN_ERRORS = 50
 async def show(context: PageContext, request: Request) -> Response:
     """The two forms."""
     if not context.services.traces.is_on:
-        return context.render(request, "traces/off.html", title="Traces")
+        return context.render(request, "traces/off.html", title=PAGE.title)
     return context.render(
         request,
         "traces/files.html",
         title="Import and export",
-        trail=[("Traces", f"{BASE}/traces")],
+        trail=[(PAGE.title, PAGE.path)],
         imports=IMPORTS,
         exports=EXPORTS,
         names=await context.sources.naming.labels(),
@@ -80,21 +79,19 @@ async def _look(context: PageContext, request: Request, form: Form, upload: Tran
     """The file waits for the yes."""
     if upload is None:
         return context.go(request, FILES, "Choose a file first.", is_problem=True)
-    chosen = _format(form.get("format"))
-    user = form.get("user") or None
+    service = context.services.trace_transfer
+    chosen, user = _format(form.get("format")), form.get("user") or None
     try:
-        report = await context.services.trace_transfer.import_file(
-            context.caller, upload, form=chosen, user=user, is_dry_run=True
-        )
+        report = await service.import_file(context.caller, upload, form=chosen, user=user, is_dry_run=True)
     except EthosError as error:
-        await context.services.trace_transfer.discard(upload)
+        await service.discard(upload)
         return context.go(request, FILES, str(error), is_problem=True)
-    context.services.trace_transfer.transfers.keep(upload)
+    service.transfers.keep(upload)
     return context.render(
         request,
         "traces/look.html",
         title="Import this?",
-        trail=[("Traces", f"{BASE}/traces"), ("Import and export", FILES)],
+        trail=[(PAGE.title, PAGE.path), ("Import and export", FILES)],
         report=report,
         file=upload.path.name,
         format=IMPORTS.get(report.format, report.format),  # type: ignore[call-overload]
@@ -104,29 +101,23 @@ async def _look(context: PageContext, request: Request, form: Form, upload: Tran
     )
 
 
-@PAGE.form("/import/do")
+@PAGE.form("/import/do", back=FILES)
 async def import_file(context: PageContext, request: Request, form: Form) -> Response:
     """After the yes."""
+    service = context.services.trace_transfer
+    upload = service.transfers.take(form.get("upload"))
+    chosen, user = _format(form.get("format")), form.get("user") or None
     try:
-        upload = context.services.trace_transfer.transfers.take(form.get("upload"))
-    except EthosError as error:
-        return context.go(request, FILES, str(error), is_problem=True)
-    chosen = _format(form.get("format"))
-    try:
-        report = await context.services.trace_transfer.import_file(
-            context.caller, upload, form=chosen, user=form.get("user") or None, is_dry_run=False
-        )
-    except EthosError as error:
-        return context.go(request, FILES, str(error), is_problem=True)
+        report = await service.import_file(context.caller, upload, form=chosen, user=user, is_dry_run=False)
     finally:
-        await context.services.trace_transfer.discard(upload)
+        await service.discard(upload)
     came = "1 trace is new" if report.imported == 1 else f"{report.imported:,} traces are new"
     text = f"{came}, {report.skipped:,} were there already or hold nothing."
     if report.left_out or report.is_broken_off:
         text += f" {report.left_out:,} were left out."
     if report.is_broken_off:
         text += " The file cannot be read to its end: more may be missing."
-    return context.go(request, f"{BASE}/traces", text)
+    return context.go(request, PAGE.path, text)
 
 
 @PAGE.route("/export")

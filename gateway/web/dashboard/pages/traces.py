@@ -15,8 +15,9 @@ from gateway.errors import EthosError
 from gateway.sdk.models.traces import StrengthCurve, TraceGraph
 from gateway.services.traces import MOST_RANKED, Filters
 from gateway.traces.trace import SCOPES, TYPES
-from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
+from gateway.web.forms import whole_number
 
 PAGE = Page(name="traces", title="Traces", icon="traces", position=15)
 
@@ -162,7 +163,7 @@ class Choice:
             "before": before,
         }
         pairs = [(key, str(value)) for key, value in values.items() if value]
-        return f"{BASE}/traces" + (f"?{urlencode(pairs)}" if pairs else "")
+        return PAGE.path + (f"?{urlencode(pairs)}" if pairs else "")
 
     @property
     def is_filtered(self) -> bool:
@@ -172,7 +173,7 @@ class Choice:
 
 def choice_of(params: Mapping[str, str]) -> Choice:
     """What an address asks for; what it cannot mean is left out."""
-    type_, scope, before = params.get("type"), params.get("scope"), params.get("before", "")
+    type_, scope = params.get("type"), params.get("scope")
     return Choice(
         filters=Filters(
             query=params.get("q", "").strip()[:2_000],
@@ -183,7 +184,7 @@ def choice_of(params: Mapping[str, str]) -> Choice:
             personality=params.get("personality") or None,
             is_deleted=params.get("deleted") == "1",
         ),
-        before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+        before=whole_number(params.get("before", "")),
     )
 
 
@@ -245,7 +246,7 @@ async def one(context: PageContext, request: Request) -> Response:
         request,
         "traces/one.html",
         title=_shortened(trace.content),
-        trail=[("Traces", f"{BASE}/traces")],
+        trail=[(PAGE.title, PAGE.path)],
         trace=trace,
         curve=curve,
         plot=plot(curve),
@@ -263,12 +264,12 @@ async def log(context: PageContext, request: Request) -> Response:
     """What consolidations did, newest first."""
     before = choice_of(request.query_params).before
     found = await context.services.traces.log(context.caller, limit=ROWS + 1, before=before)
-    here = f"{BASE}/traces/log"
+    here = f"{PAGE.path}/log"
     return context.render(
         request,
         "traces/log.html",
         title="Consolidations",
-        trail=[("Traces", f"{BASE}/traces")],
+        trail=[(PAGE.title, PAGE.path)],
         entries=found[:ROWS],
         newest=here if before is not None else None,
         older=f"{here}?before={found[ROWS - 1].id}" if len(found) > ROWS else None,
