@@ -14,6 +14,7 @@ from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.naming import PersonalityParam, UserParam
 from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.downloads import session_file
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
 
@@ -92,13 +93,7 @@ async def export(
     form: Annotated[Literal["markdown", "json"], Query(alias="format", description="Form of the file.")] = "markdown",
 ) -> Response:
     """The whole session, as Markdown for people or JSON for programs."""
-    if form == "markdown":
-        text, media_type, ending = await services.sessions.markdown(caller, session), "text/markdown", "md"
-    else:
-        transcript = await services.sessions.export(caller, session)
-        text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
-    headers = {"content-disposition": f'attachment; filename="{session}.{ending}"'}
-    return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
+    return await session_file(services.sessions, caller, session, is_json=form == "json")
 
 
 @router.post(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -38,7 +37,7 @@ from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import PersonalityParam, UserParam
 from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of
-from gateway.web.downloads import Download
+from gateway.web.downloads import traces_file
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
@@ -205,15 +204,13 @@ async def export(
     user: OfUser = None,
     embeddings: Annotated[bool, Query(description="With the vectors; `sqlite` always has them.")] = False,
     conversations: Annotated[bool, Query(description="With the conversations that imports brought.")] = True,
-) -> FileResponse:
+) -> Response:
     """All traces that the caller may see, or one person's, as they are at this moment."""
-    async with AsyncExitStack() as stack:
-        taken = await stack.enter_async_context(
-            services.trace_transfer.export_file(
-                caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
-            )
+    return await traces_file(
+        services.trace_transfer.export_file(
+            caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
         )
-        return Download(taken, stack.pop_all())
+    )
 
 
 @router.get("/{trace}", responses=_NO_TRACE, summary="Get a trace")

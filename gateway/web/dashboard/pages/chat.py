@@ -28,12 +28,13 @@ from gateway.errors import EthosError, PersonalityError
 from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
 from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, Choice, File, Preview, SendMessage, StopAnswer, Tool
 from gateway.sdk.models.sessions import Message, Session
-from gateway.services.caller import NotFound, Refused, ServiceError
+from gateway.services.caller import Refused, ServiceError
 from gateway.services.sessions import SessionQuery
 from gateway.services.stream import Event
 from gateway.web.api.events import HEARTBEAT, EventStreamResponse
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext
+from gateway.web.dashboard.pages.sessions import session_of
 from gateway.web.forms import TOKEN_FIELD, Form, whole_number
 from gateway.web.markdown import to_html
 
@@ -155,7 +156,7 @@ async def begin(context: PageContext, request: Request) -> Response:
 @PAGE.route("/{session}")
 async def show(context: PageContext, request: Request) -> Response:
     """What was said last, and the box to go on."""
-    session = await _session(context, request)
+    session = await session_of(context, request)
     asked = whole_number(request.query_params.get("last", ""))
     last = ROWS if asked is None else min(max(asked, 1), MAX_ROWS)
     try:
@@ -210,13 +211,6 @@ async def events(context: PageContext, request: Request) -> Response:
     except EthosError as error:
         return JSONResponse({"error": str(error)}, 404)
     return EventStreamResponse(rendered(found, lambda line: context.piece(LINE, line=line)))
-
-
-async def _session(context: PageContext, request: Request) -> Session:
-    try:
-        return await context.services.sessions.get(context.caller, request.path_params["session"])
-    except NotFound as error:
-        raise HTTPException(404) from error
 
 
 async def _copied(context: PageContext, session: Session) -> Sequence[Message]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, tzinfo
 from itertools import groupby
@@ -27,6 +27,7 @@ from gateway.services.sessions import Place, SessionQuery
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext, own_path
+from gateway.web.downloads import session_file
 from gateway.web.forms import CONFIRMED_FIELD, Form, whole_number
 from gateway.web.markdown import to_html
 
@@ -115,20 +116,19 @@ async def _found(context: PageContext, values: Mapping[str, str], after: Place |
     return Found(pinned=pinned, rows=rows, rest=rest)
 
 
-class _highlighter:  # noqa: N801 (used as the function that it is, in the template)
+def _highlighter(query: str) -> Callable[[str], Markup]:
     """Shows what matched; brackets that were written so by a person stay brackets."""
+    matchers = [Matcher([term]) for term in parse(query)]
 
-    def __init__(self, query: str) -> None:
-        terms = parse(query)
-        self._matchers = [Matcher([term]) for term in terms]
-
-    def __call__(self, snippet: str) -> Markup:
+    def highlight(snippet: str) -> Markup:
         pieces, at = [], 0
         for match in _MARKED.finditer(snippet):
-            if any(matcher.is_in(match[1]) for matcher in self._matchers):
+            if any(matcher.is_in(match[1]) for matcher in matchers):
                 pieces += [escape(snippet[at : match.start()]), Markup("<mark>{}</mark>").format(match[1])]
                 at = match.end()
         return Markup("").join([*pieces, escape(snippet[at:])])
+
+    return highlight
 
 
 def _address(values: Mapping[str, str], after: Place | None = None) -> str:
@@ -177,7 +177,7 @@ class Shown:
 @PAGE.route("/{session}")
 async def read(context: PageContext, request: Request) -> Response:
     """Its newest messages; `before` and `after` lead to others, `at` to the one that a search found."""
-    session = await _session(context, request)
+    session = await session_of(context, request)
     passage = await _passage(context, request, session.id)
     names = await context.sources.naming.labels()
     return context.render(
@@ -197,7 +197,7 @@ async def read(context: PageContext, request: Request) -> Response:
 @PAGE.route("/{session}/news")
 async def news(context: PageContext, request: Request) -> Response:
     """What came behind a message, for the open page; it takes the place of its last, empty row."""
-    session = await _session(context, request)
+    session = await session_of(context, request)
     after = whole_number(request.query_params.get("after", "")) or 0
     transcript, rest = await context.services.sessions.transcript(context.caller, session.id, limit=ROWS, after=after)
     passage = Passage(messages=transcript.messages, has_earlier=True, has_later=rest is not None)
@@ -215,21 +215,20 @@ async def news(context: PageContext, request: Request) -> Response:
 @PAGE.route("/{session}/export")
 async def export(context: PageContext, request: Request) -> Response:
     """All of it, as a file."""
-    session = await _session(context, request)
-    caller = context.caller
-    if request.query_params.get("format") == "json":
-        transcript = await context.services.sessions.export(caller, session.id)
-        text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
-    else:
-        text, media_type, ending = await context.services.sessions.markdown(caller, session.id), "text/markdown", "md"
-    headers = {"content-disposition": f'attachment; filename="{session.id}.{ending}"'}
-    return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
+    session = await session_of(context, request)
+    is_json = request.query_params.get("format") == "json"
+    return await session_file(context.services.sessions, context.caller, session.id, is_json=is_json)
 
 
 # ---- pieces ---------------------------------------------------------------------------------------------------------
 
 
-async def _session(context: PageContext, request: Request) -> Session:
+async def session_of(context: PageContext, request: Request) -> Session:
+    """The session in the address.
+
+    Raises:
+        HTTPException: 404, there is none.
+    """
     try:
         return await context.services.sessions.get(context.caller, request.path_params["session"])
     except NotFound as error:

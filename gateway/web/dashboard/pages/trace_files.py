@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,7 +14,7 @@ from gateway.services.trace_transfer import KINDS
 from gateway.services.uploads import Incoming, Transfer
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.traces import PAGE
-from gateway.web.downloads import Download
+from gateway.web.downloads import traces_file
 from gateway.web.forms import TOKEN_FIELD, Form, read_upload
 
 FILES = f"{PAGE.path}/files"
@@ -125,13 +124,11 @@ async def export(context: PageContext, request: Request) -> Response:
     """A file to keep."""
     asked = request.query_params
     form: ExportFormat = next((one for one in KINDS if one == asked.get("format")), "json")
-    async with AsyncExitStack() as stack:
-        taken = await stack.enter_async_context(
-            context.services.trace_transfer.export_file(
-                context.caller, form, user=asked.get("user") or None, with_embeddings="embeddings" in asked
-            )
+    return await traces_file(
+        context.services.trace_transfer.export_file(
+            context.caller, form, user=asked.get("user") or None, with_embeddings="embeddings" in asked
         )
-        return Download(taken, stack.pop_all())
+    )
 
 
 def _format(wanted: str) -> ImportFormat:
