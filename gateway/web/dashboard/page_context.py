@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -22,17 +20,16 @@ from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
 from gateway.web.auth import PROOF, OperatorAuth, is_https
-from gateway.web.dashboard.filters import FILTERS
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
+from gateway.web.pages import templates
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
 """In the scope of a request: when it came, as `Live.mark` says it."""
 THEMES = ("light", "dark")
-TEMPLATES = Path(__file__).parents[1] / "templates"
 
 Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
@@ -76,18 +73,6 @@ class PageContext:
         self.live = Live()
         self.sign_ins = auth.sign_ins
 
-    @cached_property
-    def _templates(self) -> Environment:
-        environment = Environment(
-            loader=FileSystemLoader(TEMPLATES),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters |= FILTERS
-        return environment
-
     # ---- pages -----------------------------------------------------------------------------------------------------
 
     def render(
@@ -115,7 +100,7 @@ class PageContext:
 
     def piece(self, template: str, **values: Any) -> str:
         """A piece of a page, for its event stream; from any thread."""
-        return self._templates.get_template(f"dashboard/{template}").render(**values)
+        return templates().get_template(f"dashboard/{template}").render(**values)
 
     def ask(self, request: Request, form: Form, *, title: str, text: str, yes: str, back: str) -> Response:
         """The question before something that cannot be undone, as a page; its yes sends the form again, confirmed.
@@ -172,7 +157,7 @@ class PageContext:
             "moment": request.scope.get(MOMENT, ""),
             "version": __version__,
         }
-        html = self._templates.get_template(f"dashboard/{template}").render(**values, layout=layout)
+        html = templates().get_template(f"dashboard/{template}").render(**values, layout=layout)
         return HTMLResponse(html, status_code=status)
 
     # ---- forms -----------------------------------------------------------------------------------------------------
