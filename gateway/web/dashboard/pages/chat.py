@@ -35,7 +35,7 @@ from gateway.web.api.events import HEARTBEAT, EventStreamResponse
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.sessions import session_of
-from gateway.web.forms import TOKEN_FIELD, Form, whole_number
+from gateway.web.forms import TOKEN_FIELD, Form, read_body, whole_number
 from gateway.web.markdown import to_html
 
 PAGE = Page(name="chat", title="Chat", icon="chat", position=12)
@@ -294,7 +294,9 @@ async def stop(context: PageContext, request: Request, form: Form) -> Response:
 async def receive(context: PageContext, request: Request) -> Response:
     """JSON: 202 says that it is committed; anything else, that the page must keep it."""
     try:
-        sent = await _take(context, request, Said.model_validate_json(await _body(request)))
+        too_large = "The message is too long."
+        body = await read_body(request, "message", "application/json", max_bytes=MAX_MESSAGE_BYTES, too_large=too_large)
+        sent = await _take(context, request, Said.model_validate_json(body))
     except HTTPException as error:
         return _refused(error.status_code, error.detail)
     except (ServiceError, PersonalityError, ValidationError) as error:
@@ -330,17 +332,6 @@ def _seed(form: Form, text: str) -> str:
     """The same text sent twice from one page, by a second press of the button, is one message; another text is not."""
     page = form.get("seed") or secrets.token_hex(8)
     return f"{page} {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
-
-
-async def _body(request: Request) -> bytes:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "Send the message as application/json.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_MESSAGE_BYTES:
-            raise HTTPException(413, "The message is too long.")
-    return bytes(body)
 
 
 def _refused(status: int, text: str) -> JSONResponse:
