@@ -177,7 +177,7 @@ async def show(context: PageContext, request: Request) -> Response:
         recent=recent,
         copied=await asyncio.to_thread(_lines, copied),
         lines=await asyncio.to_thread(_lines, said),
-        after=_place(events),
+        after=next((event.place for event in reversed(events) if event.place is not None), 0),
         earlier=f"{PAGE.path}/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
     )
 
@@ -229,10 +229,6 @@ def _begun_with(said: Sequence[ChatMessage]) -> str:
     """What stands for the title until the first turn has given one."""
     first = next((one.text for one in said if one.author == "person"), "")
     return " ".join(first.split())[:TITLE_CHARS]
-
-
-def _place(events: Sequence[Event]) -> int:
-    return next((event.place for event in reversed(events) if event.place is not None), 0)
 
 
 # The longest text, each character as two \uXXXX, and the largest files in base64.

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.sdk.models.people import ROLES, ChannelAccess, Link, PairingRequest, Person, Role
+from gateway.sdk.models.people import ROLES, ChannelAccess, Link, Person, Role
 from gateway.services.people import Place, place_of_person
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import Page
@@ -87,30 +87,22 @@ async def decide(context: PageContext, request: Request, form: Form) -> Response
     """Let a stranger in, or refuse them, which is asked first."""
     who, caller = form.get("who"), context.caller
     if form.get("do") == "refuse":
-        asking = await _waiting(context, who)
+        asking = next((one for one in await context.services.pairing.waiting(caller) if one.code == who), None)
         if asking is not None and not form.is_confirmed:
-            return _ask_to_refuse(context, request, form, asking)
+            return context.ask(
+                request,
+                form,
+                title=f"Refuse {asking.label or asking.account}?",
+                text=f"{asking.account} is told so, gets no other code for a week, and what they wrote is not "
+                "answered.",
+                yes="Refuse",
+                back=PAGE.path,
+            )
         decided = await context.services.pairing.refuse(caller, who)
         return context.go(request, PAGE.path, decided.text)
     decided = await context.services.pairing.approve(caller, who, _role(form.get("role")))
     undo = Undo(action=f"{PAGE.path}/revoke", fields=[("user", decided.account), (CONFIRMED_FIELD, "yes")])
     return context.go(request, PAGE.path, decided.text, undo=undo)
-
-
-async def _waiting(context: PageContext, who: str) -> PairingRequest | None:
-    waiting = await context.services.pairing.waiting(context.caller)
-    return next((one for one in waiting if one.code == who), None)
-
-
-def _ask_to_refuse(context: PageContext, request: Request, form: Form, asking: PairingRequest) -> Response:
-    return context.ask(
-        request,
-        form,
-        title=f"Refuse {asking.label or asking.account}?",
-        text=f"{asking.account} is told so, gets no other code for a week, and what they wrote is not answered.",
-        yes="Refuse",
-        back=PAGE.path,
-    )
 
 
 # ---- what they may do -----------------------------------------------------------------------------------------------

@@ -55,7 +55,9 @@ async def show(context: PageContext, request: Request) -> Response:
         answered = await context.services.system.settings(context.caller)
         settings = [Setting(key=key, value=value, source="") for key, value in _flat(answered.values)]
     else:
-        state, settings = _state(context, loaded), _settings(context, loaded)
+        differing = compare(context.sources.config.current, loaded.config)
+        state = FileState(warnings=loaded.warnings, at_once=differing.at_once, at_restart=differing.at_restart)
+        settings = _settings(context, loaded)
     is_short = request.query_params.get("show") == "set" and not state.problems
     if is_short:
         settings = [one for one in settings if one.source != "default"]
@@ -84,11 +86,6 @@ async def reload(context: PageContext, request: Request, _form: Form) -> Respons
     taken = f"In force now: {', '.join(done.at_once)}." if done.at_once else "Nothing to take over at once."
     waits = f" After a restart: {', '.join(done.at_restart)}." if done.at_restart else ""
     return context.go(request, PAGE.path, taken + waits)
-
-
-def _state(context: PageContext, loaded: Loaded) -> FileState:
-    comparison = compare(context.sources.config.current, loaded.config)
-    return FileState(warnings=loaded.warnings, at_once=comparison.at_once, at_restart=comparison.at_restart)
 
 
 def _settings(context: PageContext, loaded: Loaded) -> list[Setting]:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.errors import EthosError
-from gateway.sdk.models.traces import AddTrace, ConsolidationResult, Trace
+from gateway.sdk.models.traces import AddTrace, ConsolidationResult
 from gateway.traces.trace import SCOPES, TYPES
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page_context import PageContext, own_path
@@ -97,7 +97,14 @@ async def merge(context: PageContext, request: Request, form: Form) -> Response:
         return context.go(request, LIST, "Choose two traces or more to merge them.", is_problem=True)
     if not form.is_confirmed:
         traces = [await context.services.traces.get(caller, trace_id) for trace_id in ids]
-        return _ask_merge(context, request, traces)
+        return context.render(
+            request,
+            "traces/merge.html",
+            title="Merge these?",
+            trail=[(PAGE.title, LIST)],
+            traces=traces,
+            content="\n".join(dict.fromkeys(trace.content for trace in traces)),
+        )
     merged = await context.services.traces.merge(caller, ids, form.get("content")[:MOST_CHARS].strip() or None)
     fields = [("merged", merged.id), *(("trace", trace_id) for trace_id in ids)]
     undo = Undo(action=f"{LIST}/part", fields=fields)
@@ -124,17 +131,6 @@ async def consolidate(context: PageContext, request: Request, _form: Form) -> Re
     if not done:
         return context.go(request, log, "It takes a while. This page shows it when it is done.")
     return context.go(request, log, _said(work.result()))
-
-
-def _ask_merge(context: PageContext, request: Request, traces: list[Trace]) -> Response:
-    return context.render(
-        request,
-        "traces/merge.html",
-        title="Merge these?",
-        trail=[(PAGE.title, LIST)],
-        traces=traces,
-        content="\n".join(dict.fromkeys(trace.content for trace in traces)),
-    )
 
 
 def _tags(form: Form) -> tuple[str, ...]:
