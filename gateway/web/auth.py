@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +25,7 @@ from starlette.websockets import WebSocketClose
 from gateway.people.api_keys import is_key
 from gateway.people.sign_ins import SignIn, SignIns
 from gateway.services.caller import COMMAND_LINE, Caller, operator
-from gateway.web.pages import problem_response
+from gateway.web.pages import Fields, login_page, problem_response
 
 OPERATOR = "operator"
 CALLER = "ethos.caller"
@@ -111,10 +112,10 @@ Keys = Callable[[str], Awaitable[Caller | None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginResult:
-    """`retry_after_s` is set where the secret was wrong, as were those before it."""
+    """`wait_s` is set where the secret was wrong, as were those before it."""
 
     is_accepted: bool
-    retry_after_s: float = 0.0
+    wait_s: int = 0
 
 
 class OperatorAuth:
@@ -148,7 +149,7 @@ class OperatorAuth:
 
     def _failed(self, address: str) -> LoginResult:
         self._pause.note_failure(address)
-        return LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))
+        return LoginResult(is_accepted=False, wait_s=math.ceil(self._pause.remaining_s(address)))
 
     async def sign_in(self, request: HTTPConnection) -> str:
         """Sign the browser in that shows the token; returns the cookie's value for `put_session`."""
@@ -267,7 +268,7 @@ class Gate:
         if result.is_accepted:
             response: Response = RedirectResponse("/", status_code=303)
             self._auth.put_session(response, await self._auth.sign_in(HTTPConnection(scope)), is_https=is_https(scope))
-        elif result.retry_after_s:
+        elif result.wait_s:
             response = refused_login(scope, result)
         else:
             response = RedirectResponse("/login?wrong=1", status_code=303)
@@ -298,10 +299,9 @@ class OperatorOnly:
 
 def refused_login(scope: Scope, result: LoginResult) -> Response:
     """The answer to a wrong token or key, or to one that came during the pause."""
-    if result.retry_after_s:
-        wait_s = int(result.retry_after_s) + 1
-        response = problem_response(scope, 429, f"Too many wrong tokens. Try again in {wait_s} seconds.")
-        response.headers["retry-after"] = str(wait_s)
+    if result.wait_s:
+        response = problem_response(scope, 429, f"Too many wrong tokens. Try again in {result.wait_s} seconds.")
+        response.headers["retry-after"] = str(result.wait_s)
     else:
         response = problem_response(
             scope,
@@ -310,6 +310,17 @@ def refused_login(scope: Scope, result: LoginResult) -> Response:
             "`ethos keys create` makes a key.",
         )
         response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+def login_again(result: LoginResult, next_path: str, *, held: Fields | None = None) -> Response:
+    """The login page after a wrong token; see `login_page`."""
+    if not result.wait_s:
+        return login_page(next_path=next_path, error="That is not the token of this gateway.", status=401, held=held)
+    kept = "" if held is None else "; what you typed stays here"
+    error = f"Too many wrong tokens. Try again in {result.wait_s} seconds{kept}."
+    response = login_page(next_path=next_path, error=error, status=429, held=held)
+    response.headers["retry-after"] = str(result.wait_s)
     return response
 
 
