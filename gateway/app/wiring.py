@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +23,9 @@ from gateway.app.traces import compose_traces
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
+from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
-from gateway.memory.linked_notes import linking_on
+from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
@@ -35,7 +36,8 @@ from gateway.people.access_records import AccessRecords
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
-from gateway.pipeline.admission import make_admission
+from gateway.people.pairing import Pairing
+from gateway.pipeline.admission import Admission
 from gateway.pipeline.answer import TurnDependencies
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.health import Checkup
@@ -128,6 +130,14 @@ class Composition:
             channels=self.channels,
             operators=self.operators,
         )
+        self.pairing = Pairing(
+            self.store.people,
+            self.people,
+            self.access,
+            self.identities,
+            pepper=partial(load_pepper, self.home),
+            operators=self.operators,
+        )
 
     def _compose_models(self, owner: str) -> None:
         """Models, and what they may cost."""
@@ -179,7 +189,15 @@ class Composition:
     def _compose_commands(self) -> None:
         """Chat commands, links, privacy and admission."""
         store = self.store
-        self.linking: Linking = linking_on(self.memory_files, store.links, self.identities, self.channels, self.outbox)
+        self.linking = Linking(
+            store.links,
+            self.identities,
+            MarkdownNotes(self.memory_files),
+            pepper=partial(asyncio.to_thread, load_pepper, self.home),
+            channels=self.channels,
+            outbox=self.outbox,
+            guard=self.pairing,
+        )
         self.presence = Presence()
         self.privacy = PrivacyWorker(
             home=self.home,
@@ -198,16 +216,14 @@ class Composition:
             outbox=self.outbox,
         )
         self.commands = Commands(self.linking, self.load_services)
-        self.admission = make_admission(
-            self.home,
-            store.people,
-            self.access,
+        self.admission = Admission(
+            access=self.access,
             people=self.people,
-            identities=self.identities,
-            operators=self.operators,
+            pairing=self.pairing,
             linking=self.linking,
             dispatcher=self.dispatcher,
         )
+        self.linking.when_linked(self.admission.let_through)
 
     def _compose_pipeline(self, owner: str) -> None:
         """The turns, and the channels whose messages they answer."""

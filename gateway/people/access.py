@@ -16,7 +16,7 @@ from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.roles import Role, highest, lowest
 from gateway.domain.sessions import LOCAL
 from gateway.messages import InboundMessage
-from gateway.people.access_records import AccessRecords, AccessSnapshot, ranks_of
+from gateway.people.access_records import AccessRecords, AccessSnapshot, Rank, ranks_of
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
 
@@ -130,20 +130,29 @@ class Access:
             as `entry`.
         """
         book = await self._people.book()
-        known = await self._identities.known({account, *book.ranks, *self._operators.accounts()})
-        accounts = _accounts_behind(account, known)
-        given = self.role_of(accounts, book)
-        if given == "owner" or (given is None and "revoked" in ranks_of(accounts, book.ranks)):
+        given = self.rank_of(await self._accounts_of(account, book), book)
+        if given == "owner":
             return given
         admitted = self._admitted(channel, self._rule(channel).mode, account, book)
-        return None if admitted is None else given or admitted
+        return None if given == "revoked" or admitted is None else given or admitted
 
-    def role_of(self, accounts: Collection[str], book: AccessSnapshot) -> Role | None:
-        """The role that a person with these accounts was given; None where they were given none."""
+    async def is_revoked(self, account: str) -> bool:
+        """Whether all access of the person with this account, `kind:id`, is revoked; raises as `entry`."""
+        book = await self._people.book()
+        return self.rank_of(await self._accounts_of(account, book), book) == "revoked"
+
+    def rank_of(self, accounts: Collection[str], book: AccessSnapshot) -> Rank | None:
+        """What a person with these accounts was given by name; None where that is nothing."""
         if not set(accounts).isdisjoint(self._operators.accounts()):
             return "owner"
         given = ranks_of(accounts, book.ranks)
-        return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+        return "revoked" if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+
+    async def _accounts_of(self, account: str, book: AccessSnapshot) -> set[str]:
+        """The account, and those of the same person that were given something."""
+        return _accounts_behind(
+            account, await self._identities.known({account, *book.ranks, *self._operators.accounts()})
+        )
 
     def _rule(self, channel: str) -> AccessRule:
         return _OF_LOCAL if channel == LOCAL else self.rules.get(channel, AccessRule())
@@ -159,8 +168,8 @@ class Access:
         channel = message.conversation.channel
         accounts = _accounts_behind(account, known)
         rule = self._rule(channel)
-        given = self.role_of(accounts, book)
-        if given is None and "revoked" in ranks_of(accounts, book.ranks):
+        given = self.rank_of(accounts, book)
+        if given == "revoked":
             return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
         if given == "owner":
             is_barred = not message.is_direct and rule.in_groups == "nobody"

@@ -67,6 +67,11 @@ UNLINKING = "I am taking it back, and tell you on both when it is done."
 NOT_BY_LETTER = "This channel does not prove well enough who writes. Type `/unlink` on one of your other accounts."
 
 
+def barred(account: str) -> str:
+    """The answer to a yes whose other side, or one's own, lost its access after the code was typed."""
+    return f"`{account}` has no access any more, so nothing was linked. An owner can let it in; then say yes again."
+
+
 def code_given(code: str, channels: Collection[Channel]) -> str:
     """The answer to `/link`: what to type, in every form that there is on the channels."""
     kinds: dict[str, list[str]] = {f"/link {code}": []}  # also for a channel that is added meanwhile
