@@ -244,6 +244,7 @@ class Composition:
             personalities=self.personalities,
             log=self.store.log,
             operators=self.operators,
+            access=self.access,
             commands=self.commands,
             config=self.live,
         )
