@@ -383,7 +383,7 @@ class _UntilStopping:
         self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, until(self._stopping, receive), send)
+        await self._app(scope, until(self._stopping.wait, receive), send)
 
 
 class _Server(uvicorn.Server):

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -284,6 +285,22 @@ async def test_a_page_goes_on_where_it_was_and_hears_nothing_twice(browser: Brow
     await browser.answered("two", session=session)
     heard = await _heard(browser, session, {"last-event-id": last[1]})
     assert [(name, data["author"]) for name, data in heard] == [("message", "person"), ("message", "agent")]
+
+
+@pytest.mark.parametrize("how", ["signed out", "too old"])
+@pytest.mark.parametrize("path", ["/dashboard/chat/{}/events", "/dashboard/events", "/api/v1/chat/events?session={}"])
+async def test_a_stream_ends_with_its_sign_in(browser: Browser, how: str, path: str) -> None:
+    session = await browser.answered("one")
+    sign_ins = browser.gateway.web._auth.sign_ins
+    if how == "too old":
+        (begun,) = [one.created_at for one in await sign_ins.all()]
+        sign_ins._now = lambda: begun + sign_ins.max_age - timedelta(seconds=2)
+    async with browser.client.stream("GET", path.format(session)) as response:
+        assert response.status_code == 200
+        if how == "signed out":
+            await browser.client.post("/logout")
+        async with asyncio.timeout(10):
+            assert [line async for line in response.aiter_lines()]
 
 
 async def _heard(
