@@ -141,11 +141,15 @@ class ChatService:
             for one in self._commands.infos
         ]
 
-    async def recent(self, caller: Caller, session_id: str, *, limit: int) -> Sequence[Event]:
-        """What was said last, oldest first; `events` goes on behind the last one's place. Raises as `events`."""
+    async def recent(self, caller: Caller, session_id: str, *, limit: int) -> tuple[Sequence[Event], bool]:
+        """What was said last, oldest first, and whether there is more before it; raises as `events`.
+
+        `events` goes on behind the last one's place.
+        """
         session, _ = await self._own(caller, session_id)
-        entries = await self._log.read(session.conversation, limit=limit, newest=True)
-        return [Event("message", said(entry), entry.cursor) for entry in entries if entry.state not in HIDDEN_STATES]
+        entries = await self._log.read(session.conversation, limit=limit + 1, newest=True)
+        shown = [entry for entry in entries[-limit:] if entry.state not in HIDDEN_STATES]
+        return [Event("message", said(entry), entry.cursor) for entry in shown], len(entries) > limit
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ class ChatConversation:
         session = await self._session(request)
         last = _last(request)
         try:
-            events = await self._service.recent(self._context.caller, session.id, limit=last)
+            events, has_earlier = await self._service.recent(self._context.caller, session.id, limit=last)
         except Refused:  # it belongs to another channel; there it can be read, and copied
             return self._context.go(request, f"{BASE}/sessions/{session.id}")
         copied = await self._copied(session)
@@ -179,7 +179,8 @@ class ChatConversation:
             copied=await asyncio.to_thread(_lines, copied),
             lines=await asyncio.to_thread(_lines, said),
             after=_place(events),
-            earlier=f"{CHAT}/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
+            has_earlier=has_earlier,
+            earlier=f"{CHAT}/{session.id}?last={min(last * 5, MAX_ROWS)}",
         )
 
     async def _page(self, request: Request, template: str, **values: Any) -> Response:

@@ -287,6 +287,23 @@ async def test_a_page_goes_on_where_it_was_and_hears_nothing_twice(browser: Brow
     assert [(name, data["author"]) for name, data in heard] == [("message", "person"), ("message", "agent")]
 
 
+async def test_earlier_messages_are_offered_where_there_are_some(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that an operator dropped is not shown, and hides none that are further back."""
+    monkeypatch.setattr("gateway.web.dashboard.pages.chat.ROWS", 2)
+    session = await browser.answered("one")
+    assert '<p id="earlier" hidden>' in await browser.page(f"/{session}"), "two messages, and both are shown"
+    await browser.answered("two", session=session)
+
+    def drop(connection: Any) -> None:
+        connection.execute("UPDATE outbox SET state = 'dropped' WHERE seq = (SELECT max(seq) FROM outbox)")
+
+    await browser.gateway.store.database.write(drop)
+    page = await browser.page(f"/{session}")
+    assert f'<p id="earlier"><a href="/dashboard/chat/{session}?last=10">' in page
+
+
 @pytest.mark.parametrize("how", ["signed out", "too old"])
 @pytest.mark.parametrize("path", ["/dashboard/chat/{}/events", "/dashboard/events", "/api/v1/chat/events?session={}"])
 async def test_a_stream_ends_with_its_sign_in(browser: Browser, how: str, path: str) -> None:
