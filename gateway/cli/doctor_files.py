@@ -38,12 +38,6 @@ def data_directory_exists(ground: Ground) -> Iterator[Finding]:
     """The data directory."""
     if ground.home.is_dir():
         yield Finding(level="note", what=f"Data directory: {ground.home}")
-    elif os.path.lexists(ground.home):
-        yield Finding(
-            level="problem",
-            what=f"{ground.home} is not a directory.",
-            advice="Move it away, or choose another place with ETHOS_HOME.",
-        )
     else:
         yield Finding(
             level="note", what=f"There is no data directory {ground.home} yet; `ethos init` or `ethos serve` makes it."

@@ -244,11 +244,14 @@ with explained():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root becomes a user to whom the modes of files mean something")
-def test_a_directory_that_cannot_be_written_is_one_line(home: Path) -> None:
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_directory_that_cannot_be_written_is_one_line(home: Path, *, is_whole: bool) -> None:
+    """All of it, or only the directory itself, in which SQLite makes files beside the database."""
     asyncio.run(note("Tea.\n"))
     for path in [*home.rglob("*"), home]:
         os.chown(path, 65_534, 65_534)
-        path.chmod(0o500 if path.is_dir() else 0o400)
+        if is_whole or path == home:
+            path.chmod(0o500 if path.is_dir() else 0o400)
     for above in [*home.parents][:-2]:
         above.chmod(above.stat().st_mode | 0o055)
     done = subprocess.run(
@@ -264,6 +267,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(home: Path) -> None:
     assert done.stderr.startswith("ethos: ")
     assert done.stderr.count("\n") == 1, done.stderr
     assert str(home) in done.stderr
+    assert is_whole or done.stderr.startswith(f"ethos: this user may not write into {home}, "), done.stderr
 
 
 async def test_a_memory_file_of_fifty_megabytes_is_read(home: Path) -> None:
