@@ -122,7 +122,7 @@ class Gateway(Composition):
                 database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
             await self._open(stack, database)
             await self.memory.replay()
-            await self.linking.recover()
+            await self.linking.job.recover()
             yield self.web.of_owner
 
     async def _open(self, stack: AsyncExitStack, database: Path) -> None:
@@ -134,11 +134,11 @@ class Gateway(Composition):
         )
         self._metrics = await measure(stack, self.config)
         self._compose()
-        await self.people.book()
+        await self.people.snapshot()
         stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
-        stack.push_async_callback(self.linking.close)
+        stack.push_async_callback(self.linking.job.close)
         self.web = self._web_server()
         stack.push_async_callback(self.web.stop)
 
@@ -169,7 +169,7 @@ class Gateway(Composition):
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
-        await self.linking.recover()
+        await self.linking.job.recover()
         await self.admission.recover()
         reach("start.replayed")
         uncertain = await self.outbox.recover()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from gateway.agent.meter import Meter
 from gateway.agent.model import Model
-from gateway.agent.model_states import ModelStates
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.reload import Reloading
@@ -145,8 +144,7 @@ class Composition:
         self.personalities = Personalities(self.home)
         self.models = LiveModels(ModelRegistry(config))
         self.models.current.get(None)  # what is wrong with the default model's settings is an error of the start
-        self.model_states = ModelStates()
-        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models.current, owner=owner)
+        self.meter = Meter(self._model_named, self.store.usage, budgets_of(config), self.models.current, owner=owner)
 
     def _compose_memory(self) -> None:
         """The memory, sessions and traces."""
@@ -166,7 +164,6 @@ class Composition:
             store=store,
             meter=self.meter,
             models=self.models,
-            model_states=self.model_states,
             personalities=self.personalities,
         )
         self.review = MemoryReview(store.proposals, self.memory_files, self.memory, self.traces.facts)
@@ -175,7 +172,7 @@ class Composition:
     def _compose_queues(self, owner: str) -> None:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
-        self.outbox = Outbox(store.outbox, self.channels, policy=policy_of(config))
+        self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
         self.dispatcher = Dispatcher(store.inbox, self.access, config.limits, owner=owner)
         self.inbox = Inbox(
             store.inbox,
@@ -193,7 +190,7 @@ class Composition:
             store.links,
             self.identities,
             MarkdownNotes(self.memory_files),
-            pepper=partial(asyncio.to_thread, load_pepper, self.home),
+            pepper=partial(load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,
             guard=self.pairing,
@@ -223,7 +220,7 @@ class Composition:
             linking=self.linking,
             dispatcher=self.dispatcher,
         )
-        self.linking.when_linked(self.admission.let_through)
+        self.linking.job.when_linked.append(self.admission.let_through)
 
     def _compose_pipeline(self, owner: str) -> None:
         """The turns, and the channels whose messages they answer."""
@@ -257,7 +254,7 @@ class Composition:
             outbox=self.outbox,
             inbox=self.store.inbox,
             memory=self.memory,
-            models=self.model_states,
+            models=self.meter.states,
             identities=self.identities,
             reloading=self.reloading,
             started_at=self._started_at,
@@ -316,5 +313,5 @@ class Composition:
         )
         return load_kind(channel.kind).build(channel.settings, services)
 
-    def _watched_model(self, name: str | None) -> Model:
-        return self.model_states.watched((self._model or self.models.current.get)(name))
+    def _model_named(self, name: str | None) -> Model:
+        return (self._model or self.models.current.get)(name)

@@ -31,9 +31,9 @@ async def access(ground: Ground) -> AsyncIterator[Finding]:
     if not reachable:
         return
     async with opened_store(ground.home) as store:
-        book = None if store is None else await store.people.book()
+        snapshot = None if store is None else await store.people.snapshot()
         requests = [] if store is None else await store.people.requests()
-    if book is None or "owner" not in book.ranks.values():
+    if snapshot is None or "owner" not in snapshot.ranks.values():
         yield Finding(
             level="warning",
             what=f"There is no owner on {', '.join(reachable)} yet, so requests to talk wait there.",

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 
 from gateway import __version__
-from gateway.agent.embeddings import identity_of
+from gateway.agent.providers.embeddings import identity_of
 from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
 from gateway.agent.providers.registry import ModelRegistry
 from gateway.agent.providers.trial import ask_once

@@ -12,7 +12,7 @@ from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
 from gateway.files.last_backup import last_backup
 from gateway.people.identity import IdentityMap
-from gateway.store.deliveries import Delivery, Queue
+from gateway.sdk.models.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
 
 OLD = timedelta(hours=1)
@@ -74,13 +74,13 @@ async def queues(ground: Ground) -> AsyncIterator[Finding]:
 def _by_channel(rows: Sequence[Delivery]) -> list[list[Delivery]]:
     found: dict[str, list[Delivery]] = {}
     for row in rows:
-        found.setdefault(row.conversation.channel, []).append(row)
+        found.setdefault(row.channel, []).append(row)
     return list(found.values())
 
 
 def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     what = "could not be answered" if queue == "inbox" else "could not be delivered"
-    whose = f"{_counted(rows, 'message')} of the channel {rows[0].conversation.channel}"
+    whose = f"{_counted(rows, 'message')} of the channel {rows[0].channel}"
     return Finding(
         level="warning",
         what=f"{whose} {what}; the newest: {_reason(rows[0])}",
@@ -91,7 +91,7 @@ def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
 
 def _about_waiting(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     oldest = rows[-1]
-    whose = f"{_counted(rows, 'message')} of the channel {oldest.conversation.channel}"
+    whose = f"{_counted(rows, 'message')} of the channel {oldest.channel}"
     what = "for an answer" if queue == "inbox" else "to be delivered"
     verb = "has" if len(rows) == 1 else "have"
     is_parked = any(row.state == "parked" for row in rows)

@@ -107,7 +107,8 @@ def close_to_others(home: Path) -> None:
         except OSError as error:
             kept.append(f"{path} ({error.strerror})")
     if closed:
-        _warn("files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed))
+        shown = [str(path.relative_to(home)) for path in closed[:_SHOWN]]
+        _warn("files were readable by other users; now only by you", amount=len(closed), paths=shown)
     if kept:
         _warn("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
 
@@ -154,7 +155,3 @@ def _if_open(path: Path) -> Iterator[Path]:
         return
     if mode & _FOR_OTHERS and not stat.S_ISLNK(mode):
         yield path
-
-
-def _named(home: Path, paths: list[Path]) -> list[str]:
-    return [str(path.relative_to(home)) for path in paths[:_SHOWN]]

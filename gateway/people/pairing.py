@@ -20,8 +20,8 @@ from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMe
 from gateway.people.access import Access, Entry
 from gateway.people.access_records import (
     AccessRecords,
-    Ask,
     ClaimOwner,
+    KeepRequest,
     LetIn,
     OfferOwner,
     PeopleChange,
@@ -106,7 +106,6 @@ class Pairing:
         operators: Operators,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        """Nothing is read yet; `pepper` is the secret of the data directory."""
         self._store = store
         self._people = people
         self._access = access
@@ -179,7 +178,7 @@ class Pairing:
             kind="pairing",
             codes=(code,),
             notices=await self._notices(request, code, turn_id),
-            change=Ask(request=request, is_held=request.held < HELD_MESSAGES),
+            change=KeepRequest(request=request, is_held=request.held < HELD_MESSAGES),
         )
 
     def _again(self, message: InboundMessage, mine: Request, now: datetime) -> AdmissionReply:
@@ -196,7 +195,7 @@ class Pairing:
             text=_your_code(code) if is_told else None,
             kind="pairing",
             codes=(code,),
-            change=Ask(request=told, is_held=is_held),
+            change=KeepRequest(request=told, is_held=is_held),
         )
 
     def code(self, request: Request) -> str:
@@ -209,13 +208,13 @@ class Pairing:
 
     async def _notices(self, request: Request, code: str, turn_id: str) -> tuple[OutboundMessage, ...]:
         """For every owner, in the direct chat that one of the owner's accounts used last."""
-        book = await self._people.book()
-        accounts = {account for account, rank in book.ranks.items() if rank == "owner"} | set(
+        snapshot = await self._people.snapshot()
+        accounts = {account for account, rank in snapshot.ranks.items() if rank == "owner"} | set(
             self._operators.accounts()
         )
-        known = await self._identities.known({*accounts, *book.chats})
+        known = await self._identities.known({*accounts, *snapshot.chats})
         owners = {known[account] for account in accounts if account in known}
-        users = [(known.get(account), chat) for account, chat in book.chats.items()]
+        users = [(known.get(account), chat) for account, chat in snapshot.chats.items()]
         chats = {user: chat for user, chat in users if user in owners}  # of each the last
         return tuple(
             _notice(request, code, conversation, f"{turn_id}.notice-{number}")

@@ -67,5 +67,5 @@ class Admission:
 
     async def owners(self, operator_accounts: Collection[str]) -> set[str]:
         """The accounts of owners, besides those of the operator."""
-        ranks = (await self.people.book()).ranks
+        ranks = (await self.people.snapshot()).ranks
         return {account for account, rank in ranks.items() if rank == "owner"} - set(operator_accounts)

@@ -154,7 +154,7 @@ class ChatService:
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
     async def _sent(self, session: Session, said: InboundMessage) -> wire.AcceptedMessage:
-        cursor = await self._inbox.keep(said)
+        cursor = await self._inbox.accept(said)
         self._local_channel.told(session.conversation)
         if not isinstance(cursor, int):  # it was there before, or its sender's queue is full
             cursor = await self._log.cursor_of(session.conversation, said.id)

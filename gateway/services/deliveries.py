@@ -10,7 +10,7 @@ from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
 from gateway.sdk.models import deliveries as wire
 from gateway.services.caller import Caller, NotFound, Refused
-from gateway.store.deliveries import Delivery, SqliteDeliveries
+from gateway.store.deliveries import SqliteDeliveries
 
 Change = Literal["retry", "drop"]
 
@@ -50,9 +50,7 @@ class DeliveryService:
             NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
-        stored = "ready" if state == "waiting" else state
-        rows = await self._rows.unsettled(queue, state=stored, channel=channel, limit=limit, before=before)
-        return [_shown(row) for row in rows]
+        return await self._rows.unsettled(queue, state=state, channel=channel, limit=limit, before=before)
 
     async def counts(self, caller: Caller, queue: wire.Queue) -> DeliveryCounts:
         """How many rows are not finished, and how many were given up.
@@ -61,9 +59,8 @@ class DeliveryService:
             NotAllowed: as `list`.
         """
         caller.refuse_others(None)
-        rows = await self._rows.counts(queue)
-        dead = sum(count for (_, state), count in rows.items() if state == "dead")
-        return DeliveryCounts(open=sum(rows.values()) - dead, dead=dead)
+        unfinished, dead = await self._rows.counts(queue)
+        return DeliveryCounts(open=unfinished, dead=dead)
 
     async def get(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
         """One row, also one that is over.
@@ -76,7 +73,7 @@ class DeliveryService:
         row = await self._rows.find(queue, seq)
         if row is None:
             raise NotFound(f"the {queue} has no message with the id {seq}")
-        return _shown(row)
+        return row
 
     async def retry(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
         """Try a dead letter again, from the start.
@@ -104,23 +101,3 @@ class DeliveryService:
             raise Refused(f"message {seq} is {row.state}; only {only}")
         (self._outbox if queue == "outbox" else self._dispatcher).wake(place)
         return await self.get(caller, queue, seq)
-
-
-def _shown(row: Delivery) -> wire.Delivery:
-    return wire.Delivery(
-        queue=row.queue,
-        seq=row.seq,
-        id=row.id,
-        turn_id=row.turn_id,
-        channel=row.conversation.channel,
-        conversation=row.conversation.conversation,
-        thread=row.conversation.thread,
-        text=row.text,
-        state="waiting" if row.state == "ready" else row.state,
-        attempts=row.attempts,
-        due_in_s=row.due_in_s,
-        is_uncertain=row.is_uncertain,
-        error=row.error,
-        begun_at=row.begun_at,
-        ended_at=row.ended_at,
-    )

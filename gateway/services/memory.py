@@ -13,7 +13,7 @@ from gateway.memory.history import HistoryEntry
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
-from gateway.memory.review import FactOrigin, MemoryReview
+from gateway.memory.review import MemoryReview
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
@@ -189,7 +189,7 @@ class MemoryService:
             and as `get`.
         """
         scope, stores = await self._naming.memory(caller, wanted)
-        facts = tuple(fact_of(fact) for fact in await self._traces.origins(caller, scope.user_id, line))
+        facts = tuple(await self._traces.origins(caller, scope.user_id, line))
         entry = await self._files.why(scope, line, stores[0] if len(stores) == 1 else None)
         if entry is None and not facts:
             where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
@@ -348,19 +348,6 @@ class MemoryService:
         role = "member" if caller.chat is None else caller.chat.role
         ids = tuple(await self._links.person_ids(caller.user_id))
         return Reviewer(user_id=caller.user_id, role=role, other_ids=ids)
-
-
-def fact_of(fact: FactOrigin) -> wire.FactOrigin:
-    """Where a fact comes from, as it goes over the wire."""
-    return wire.FactOrigin(
-        trace=fact.id,
-        text=fact.text,
-        at=fact.at,
-        source=fact.source,
-        turn=fact.turn_id,
-        channel=fact.channel,
-        proposal=fact.proposal,
-    )
 
 
 def _change_for(caller: Caller, entry: HistoryEntry) -> wire.Change:

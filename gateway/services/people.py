@@ -36,7 +36,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 class _Known:
     """What is looked up once for all who are shown."""
 
-    book: AccessSnapshot
+    snapshot: AccessSnapshot
     given: Mapping[str, Sequence[Grant]]
     records: Mapping[str, PersonRecord]
     links: Sequence[Link]
@@ -134,8 +134,8 @@ class PeopleService:
         try:
             return await self.find(caller, wanted)
         except NotNamed:
-            book = await self._admission.people.book()
-            if wanted in book.ranks or any(wanted == account for _, account in book.admitted):
+            snapshot = await self._admission.people.snapshot()
+            if wanted in snapshot.ranks or any(wanted == account for _, account in snapshot.admitted):
                 return await self._identities.resolve(wanted, "")
             raise
 
@@ -177,7 +177,7 @@ class PeopleService:
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
         accounts = await self._keys(user_id)
-        return self._admission.access.rank_of(accounts, await self._admission.people.book()) == "revoked"
+        return self._admission.access.rank_of(accounts, await self._admission.people.snapshot()) == "revoked"
 
     async def refuse_without_owner(self, accounts: Collection[str]) -> None:
         """Refuse to take away an owner without whom there would be none.
@@ -207,7 +207,7 @@ class PeopleService:
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
         """Whether no other person could let people in by a chat. The operator can, once they have talked on any."""
-        ranks = (await self._admission.people.book()).ranks
+        ranks = (await self._admission.people.snapshot()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
         if owners.isdisjoint(accounts):
             return False
@@ -278,7 +278,7 @@ class PeopleService:
 
     async def _refuse_to_bar(self, accounts: Mapping[str, Sequence[str]]) -> None:
         """Refuse a link of these, each with its accounts, where only some of them have no access."""
-        ranks = (await self._admission.people.book()).ranks
+        ranks = (await self._admission.people.snapshot()).ranks
         barred = [who for who, keys in accounts.items() if "revoked" in ranks_of(keys, ranks)]
         if barred and len(barred) < len(accounts):
             who = barred[0]
@@ -294,7 +294,7 @@ class PeopleService:
         """The role of a user: the assigned one, else the highest that a channel gives; `guest` at least."""
         admission = self._admission
         keys = await self._keys(user_id)
-        given = admission.access.rank_of(keys, await admission.people.book())
+        given = admission.access.rank_of(keys, await admission.people.snapshot())
         if given is not None and given != "revoked":
             return given
         roles = [
@@ -315,7 +315,7 @@ class PeopleService:
 
     async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
         known = _Known(
-            book=await self._admission.people.book(),
+            snapshot=await self._admission.people.snapshot(),
             given=await self._store.grants(),
             records=await self._store.records([user.id for user in users]),
             links=await self._links.links(ended_too=True),
@@ -325,7 +325,7 @@ class PeopleService:
 
     async def _one(self, user: User, known: _Known) -> wire.Person:
         keys = [account.key for account in user.accounts]
-        given = self._admission.access.rank_of(keys, known.book)
+        given = self._admission.access.rank_of(keys, known.snapshot)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
         roles = {place.role for account in accounts for place in account.access}
         record = known.records[user.id]

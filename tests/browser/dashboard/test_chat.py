@@ -45,7 +45,7 @@ async def accept(message: InboundMessage) -> None:
 def fail_to_keep(monkeypatch: pytest.MonkeyPatch, gateway: Gateway) -> Callable[[], None]:
     """The disk is full; gives what mends it."""
     is_full = True
-    keep = gateway.inbox.keep
+    keep = gateway.inbox.accept
 
     async def refuse(*asked: object) -> object:
         if is_full:
@@ -56,7 +56,7 @@ def fail_to_keep(monkeypatch: pytest.MonkeyPatch, gateway: Gateway) -> Callable[
         nonlocal is_full
         is_full = False
 
-    monkeypatch.setattr(gateway.inbox, "keep", refuse)
+    monkeypatch.setattr(gateway.inbox, "accept", refuse)
     return mend
 
 

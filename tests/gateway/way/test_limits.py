@@ -108,8 +108,8 @@ async def test_a_program_may_have_more_turns_and_messages_at_once_than_a_person(
     limits |= {"running_turns_per_program": 4, "queued_messages_per_program": 5}
     async with house.gateway(model, limits=limits) as (gateway, channel):
         for number in range(5):
-            assert isinstance(await gateway.inbox.keep(said_by_program(number)), int)
-        assert isinstance(await gateway.inbox.keep(said_by_program(5)), Refused)
+            assert isinstance(await gateway.inbox.accept(said_by_program(number)), int)
+        assert isinstance(await gateway.inbox.accept(said_by_program(5)), Refused)
         async with asyncio.timeout(60):
             for hang in hangs[:4]:
                 await hang.started.wait()

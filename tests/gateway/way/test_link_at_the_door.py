@@ -162,7 +162,7 @@ async def test_what_was_held_is_answered_though_the_process_died_after_the_yes(h
         await channel.answers_to(first)
         await channel.ask(f"/link {await code_of(channel, PHONE)}", **DESK)
         await told(channel, PHONE, "Your code was typed")
-        gateway.linking._job.begin = lambda _link: None  # type: ignore[method-assign]
+        gateway.linking.job.begin = lambda _link: None  # type: ignore[method-assign]
         assert await channel.ask("/link yes", **PHONE) == words.LINKING
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         place = ConversationRef(channel="fake", conversation="desk")
