@@ -339,7 +339,7 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
         return 8
 
     assert gateway.web.api is not None
-    monkeypatch.setattr(gateway.inbox, "keep", keep)
+    monkeypatch.setattr(gateway.inbox, "accept", keep)
     desk = gateway.web.api.services.chat
     count("read")
     count("write")

@@ -120,7 +120,7 @@ async def test_what_could_not_be_kept_is_not_acknowledged(
     async def keep(message: InboundMessage) -> int:
         raise failure
 
-    monkeypatch.setattr(browser.gateway.inbox, "keep", keep)
+    monkeypatch.setattr(browser.gateway.inbox, "accept", keep)
     response = await browser.post("hello")
     assert response.status_code == 503
     assert reason in response.json()["error"]
@@ -138,7 +138,7 @@ async def test_the_longest_message_is_taken_in_the_widest_spelling_and_a_longer_
         kept.append(message.text)
         return 1
 
-    monkeypatch.setattr(browser.gateway.inbox, "keep", keep)
+    monkeypatch.setattr(browser.gateway.inbox, "accept", keep)
     longest = "🦊" * MAX_TEXT_CHARS
     assert (await browser.post(longest)).status_code == 202
     assert kept == [longest]
