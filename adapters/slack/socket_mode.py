@@ -121,11 +121,13 @@ class _Connection(SocketModeClient):
 
     async def close(self) -> None:
         self.closed = True
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # the other side may be gone
-            async with asyncio.timeout(_CLOSE_S):
-                await self.disconnect()  # type: ignore[no-untyped-call]
         tasks = [self.message_processor, self.message_receiver, self.current_session_monitor]
-        await super().close()  # type: ignore[no-untyped-call]
+        try:
+            with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # the other side may be gone
+                async with asyncio.timeout(_CLOSE_S):
+                    await self.disconnect()  # type: ignore[no-untyped-call]
+        finally:  # a cancelled caller leaves no session open
+            await super().close()  # type: ignore[no-untyped-call]
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
     async def _until(self, *events: asyncio.Event) -> None:

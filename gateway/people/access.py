@@ -1,4 +1,4 @@
-"""Who is let in, and as what. The default of a channel that does not authenticate its people itself is: nobody.
+"""Who is let in, and as what. By default, a channel that does not authenticate people lets no one in.
 
 An account is known by the platform's own id, which never changes hands. What people are called proves nothing, and is
 never looked at here.

@@ -24,7 +24,7 @@ class DeliveryCounts:
 
 
 class DeliveryService:
-    """The operator's: rows hold what people wrote."""
+    """The operator's: rows hold what people wrote. Callers who see one person only meet `NotAllowed`."""
 
     def __init__(self, rows: SqliteDeliveries, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._rows = rows
@@ -45,19 +45,12 @@ class DeliveryService:
 
         Args:
             before: only rows with a smaller `seq`.
-
-        Raises:
-            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         return await self._rows.unsettled(queue, state=state, channel=channel, limit=limit, before=before)
 
     async def counts(self, caller: Caller, queue: wire.Queue) -> DeliveryCounts:
-        """How many rows are not finished, and how many were given up.
-
-        Raises:
-            NotAllowed: as `list`.
-        """
+        """How many rows are not finished, and how many were given up."""
         caller.refuse_others(None)
         unfinished, dead = await self._rows.counts(queue)
         return DeliveryCounts(open=unfinished, dead=dead)
@@ -67,7 +60,6 @@ class DeliveryService:
 
         Raises:
             NotFound: that queue has no such row.
-            NotAllowed: as `list`.
         """
         caller.refuse_others(None)
         row = await self._rows.find(queue, seq)
@@ -80,7 +72,7 @@ class DeliveryService:
 
         Raises:
             Refused: it is no dead letter.
-            NotFound, NotAllowed: as `get`.
+            NotFound: as `get`.
         """
         return await self._change(caller, queue, seq, "retry")
 
@@ -89,7 +81,7 @@ class DeliveryService:
 
         Raises:
             Refused: it is being worked on, or is over.
-            NotFound, NotAllowed: as `get`.
+            NotFound: as `get`.
         """
         return await self._change(caller, queue, seq, "drop")
 

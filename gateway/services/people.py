@@ -187,8 +187,7 @@ class PeopleService:
         """
         if not self._operators.accounts().isdisjoint(accounts):
             raise Refused("this is the operator of this gateway, who is always an owner")
-        if await self._are_last_owner(accounts):
-            raise Refused("this is the last owner; make somebody else an owner first")
+        await self._refuse_last_owner(accounts)
 
     @property
     def deciding(self) -> asyncio.Lock:
@@ -201,18 +200,17 @@ class PeopleService:
         Raises:
             Refused: says what to do first.
         """
-        accounts = await self._keys(user_id)
-        if await self._are_last_owner(accounts):
-            raise Refused("this is the last owner; make somebody else an owner first")
+        await self._refuse_last_owner(await self._keys(user_id))
 
-    async def _are_last_owner(self, accounts: Collection[str]) -> bool:
-        """Whether no other person could let people in by a chat. The operator can, once they have talked on any."""
+    async def _refuse_last_owner(self, accounts: Collection[str]) -> None:
+        """Where no other person could let people in by a chat. The operator can, once they have talked on any."""
         ranks = (await self._admission.people.snapshot()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
         if owners.isdisjoint(accounts):
-            return False
+            return
         others = (owners | await self._operators.in_use(self._identities)) - set(accounts)
-        return others <= set(await self._leaving(others))
+        if others <= set(await self._leaving(others)):
+            raise Refused("this is the last owner; make somebody else an owner first")
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -372,14 +370,9 @@ class PeopleService:
             how = "listed"
         elif how == "elsewhere" and yes is not None:
             how = "approved"
-        is_by_name = how == "approved" and yes is not None
-        return wire.ChannelAccess(
-            channel=channel,
-            how=how,
-            role=role,
-            by=yes.via if yes is not None and is_by_name else None,
-            at=yes.at if yes is not None and is_by_name else None,
-        )
+        by_name = yes if how == "approved" else None
+        by, at = (None, None) if by_name is None else (by_name.via, by_name.at)
+        return wire.ChannelAccess(channel=channel, how=how, role=role, by=by, at=at)
 
 
 def _place(user: User) -> Place:

@@ -51,7 +51,7 @@ class PersonalService:
         return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
 
     async def export_to(self, caller: Caller, conversation: ConversationRef) -> Exported:
-        """Everything about a person in a chat, for this conversation of theirs; raises as `export`."""
+        """Everything about a person in a chat, for this conversation with them; raises as `export`."""
         user_id = caller.user_id or ""
         name, size_bytes = await self._written(caller, user_id)
         return await self._privacy.deliverable(user_id, name, size_bytes, conversation)

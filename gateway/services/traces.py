@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
@@ -136,8 +136,7 @@ class TraceService:
     ) -> tuple[list[wire.FoundTrace], int | None]:
         """Traces without a question, the last that came in first; and what `before` is for the rest, None at the end.
 
-        Raises:
-            as `search`.
+        Raises as `search`.
         """
         trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         listing = Listing(
@@ -162,21 +161,13 @@ class TraceService:
         return _trace_of(await self._one(caller, trace_id), self._trace_store().now())
 
     async def strength(self, caller: Caller, trace_id: str, *, points: int) -> wire.StrengthCurve:
-        """How the trace fades: since it was last touched, and from now on.
-
-        Raises:
-            NotFound: as `get`.
-        """
+        """How the trace fades: since it was last touched, and from now on; raises as `get`."""
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         uses = await TraceBrowser(trace_store).uses(trace, _USES_SHOWN)
         return curve(trace, trace_store.now(), points, used_at=uses)
 
     async def around(self, caller: Caller, trace_id: str, *, limit: int) -> wire.TraceGraph:
-        """What the trace is linked to, the weightiest first.
-
-        Raises:
-            NotFound: as `get`.
-        """
+        """What the trace is linked to, the weightiest first; raises as `get`."""
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         found = await TraceBrowser(trace_store).around(await self._scopes.viewer(caller), trace_id, limit)
         if found is None:  # erased since
@@ -227,20 +218,13 @@ class TraceService:
             NotAllowed: everybody shares it, and they may not change that.
         """
         viewer = await self._scopes.viewer(caller)
-        with _as_refused():
-            is_done = await self._trace_store().update(viewer, trace_id, content=content, tags=tags)
-        return await self._changed(caller, trace_id, is_done=is_done)
+        change = self._trace_store().update(viewer, trace_id, content=content, tags=tags)
+        return await self._changed(caller, trace_id, change)
 
     async def delete(self, caller: Caller, trace_id: str) -> wire.Trace:
-        """Hide it; `restore` brings it back.
-
-        Raises:
-            NotFound, NotAllowed: as `update`.
-        """
+        """Hide it; `restore` brings it back; raises `NotFound` and `NotAllowed` as `update`."""
         viewer = await self._scopes.viewer(caller)
-        with _as_refused():
-            is_done = await self._trace_store().delete(viewer, trace_id)
-        return await self._changed(caller, trace_id, is_done=is_done)
+        return await self._changed(caller, trace_id, self._trace_store().delete(viewer, trace_id))
 
     async def restore(self, caller: Caller, trace_id: str) -> wire.Trace:
         """Bring back what was deleted.
@@ -250,9 +234,7 @@ class TraceService:
             NotAllowed: as `update`.
         """
         viewer = await self._scopes.viewer(caller)
-        with _as_refused():
-            is_done = await self._trace_store().restore(viewer, trace_id)
-        return await self._changed(caller, trace_id, is_done=is_done, state="deleted ")
+        return await self._changed(caller, trace_id, self._trace_store().restore(viewer, trace_id), state="deleted ")
 
     async def merge(self, caller: Caller, trace_ids: Sequence[str], content: str | None = None) -> wire.Trace:
         """Put one trace in the place of several of the same owner.
@@ -305,7 +287,9 @@ class TraceService:
             raise _no_trace(trace_id)
         return trace
 
-    async def _changed(self, caller: Caller, trace_id: str, *, is_done: bool, state: str = "") -> wire.Trace:
+    async def _changed(self, caller: Caller, trace_id: str, change: Awaitable[bool], *, state: str = "") -> wire.Trace:
+        with _as_refused():
+            is_done = await change
         if not is_done:
             raise _no_trace(trace_id, state)
         happened(CHANGED)

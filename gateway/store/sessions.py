@@ -1,6 +1,6 @@
 """Sessions in SQLite: see `gateway.domain.sessions.SessionStore`.
 
-A column of theirs stands in two places: what becomes of it where there is a row (`_MERGE`), and `session_edits.py`,
+A column of a session stands in two places: what becomes of it where there is a row (`_MERGE`), and `session_edits.py`,
 which copies it (`_COPY_SESSION`).
 """
 

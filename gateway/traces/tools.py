@@ -71,7 +71,7 @@ def _json(**values: Any) -> str:
 class MemoryAdd(Arguments):
     """Arguments of `memory_add`."""
 
-    content: Annotated[Content, Field(description="one fact, in one sentence that stands by itself")]
+    content: Annotated[Content, Field(description="one fact, in one sentence that stands alone")]
     type: Annotated[
         TraceType,
         Field(

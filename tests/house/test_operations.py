@@ -346,10 +346,10 @@ class Source:
 
 @cache
 def services() -> Mapping[str, str]:
-    """The namespace of each service, by its class; and of what `/forget-me` knows of one."""
+    """The namespace of each service, by its class."""
     tree = ast.parse((GATEWAY / "services" / "operator_services.py").read_text(encoding="utf-8"))
     fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
-    return {"ErasesPeople": "personal", **{ast.unparse(one.annotation): last_name(one.target) for one in fields}}
+    return {ast.unparse(one.annotation): last_name(one.target) for one in fields}
 
 
 def is_module(node: ast.ImportFrom, alias: ast.alias) -> bool:

@@ -14,7 +14,7 @@ const commands = JSON.parse(page.commands);
 
 const RETRY_MS = [500, 1000, 2000, 5000, 10000, 30000];
 const SILENCE_MS = 40000; // the gateway gives a sign of life every 15 s
-const HIDDEN_MS = 5 * 60000; // a browser opens six streams at most; tabs that nobody looks at give theirs back
+const HIDDEN_MS = 5 * 60000; // a browser opens six streams at most; a hidden tab closes its own
 const TYPING_MS = 8000;
 const LONG_CHARS = 5000;
 

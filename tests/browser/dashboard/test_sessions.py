@@ -74,7 +74,7 @@ async def opened(desk: Desk, title: str) -> Page:
 async def test_what_is_said_on_a_channel_shows_without_reload_and_is_found_by_its_words(open_desk: Open) -> None:
     desk = await open_desk(ScriptedModel("It is on Friday.", "Rome, then.", "What is it about?"))
     page = await desk.open("/sessions")
-    await expect(page.locator(".empty")).to_contain_text("Nobody has said anything yet")
+    await expect(page.locator(".empty")).to_contain_text("No messages yet")
     await look_over(page)
     await expect(page.locator("#live")).to_have_text("Live")
 
