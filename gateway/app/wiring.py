@@ -129,6 +129,14 @@ class Composition:
             channels=self.channels,
             operators=self.operators,
         )
+        self.pairing = Pairing(
+            self.store.people,
+            self.people,
+            self.access,
+            self.identities,
+            pepper=partial(load_pepper, self.home),
+            operators=self.operators,
+        )
 
     def _compose_models(self, owner: str) -> None:
         """Models, and what they may cost."""
@@ -178,14 +186,14 @@ class Composition:
     def _compose_commands(self) -> None:
         """Chat commands, links, privacy and admission."""
         store = self.store
-        pepper = partial(load_pepper, self.home)
         self.linking = Linking(
             store.links,
             self.identities,
             MarkdownNotes(self.memory_files),
-            pepper=pepper,
+            pepper=partial(load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,
+            guard=self.pairing,
         )
         self.presence = Presence()
         self.privacy = PrivacyWorker(
@@ -208,9 +216,7 @@ class Composition:
         self.admission = Admission(
             access=self.access,
             people=self.people,
-            pairing=Pairing(
-                store.people, self.people, self.access, self.identities, pepper=pepper, operators=self.operators
-            ),
+            pairing=self.pairing,
             linking=self.linking,
             dispatcher=self.dispatcher,
         )
@@ -235,6 +241,7 @@ class Composition:
             personalities=self.personalities,
             log=self.store.log,
             operators=self.operators,
+            access=self.access,
             commands=self.commands,
             config=self.live,
         )

@@ -105,6 +105,20 @@ def running(ground: Ground) -> Iterator[Finding]:
         )
 
 
+def told_by_gateway(ground: Ground) -> Iterator[Finding]:
+    """What else the running gateway says, such as of a configuration that it did not take over."""
+    if ground.process is None or ground.process.started_at is None:
+        return
+    try:
+        health = ask_health(ground.home)
+    except HealthUnknown:  # `running` says so
+        return
+    details = [one.get("error") for one in (*health.get("channels", []), *health.get("models", []))]
+    for line in health.get("problems", []):
+        if not any(detail and detail in line for detail in details):
+            yield Finding(level="warning", what=line, advice="The running gateway says so; its log says more.")
+
+
 def _about_store(health: Mapping[str, Any]) -> Iterator[Finding]:
     if health.get("store_problem"):
         yield Finding(
@@ -200,5 +214,7 @@ async def examine(*, asks_models: bool = False) -> list[Finding]:
             unexpected = Finding("problem", str(error), "Fix this, then run the doctor again.")
             if unexpected.what not in {finding.what for finding in findings}:
                 findings.append(unexpected)
+    told = "\n".join(finding.what for finding in findings).casefold()
+    findings += [finding for finding in told_by_gateway(ground) if finding.what.casefold() not in told]
     hide = hiding(secrets_in(config))  # an error may quote what a library said, and with it a secret
     return [replace(finding, what=hide(finding.what)) for finding in findings]

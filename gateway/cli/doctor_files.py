@@ -38,10 +38,6 @@ def data_directory_exists(ground: Ground) -> Iterator[Finding]:
     """The data directory."""
     if ground.home.is_dir():
         yield Finding("note", f"Data directory: {ground.home}")
-    elif os.path.lexists(ground.home):
-        yield Finding(
-            "problem", f"{ground.home} is not a directory.", "Move it away, or choose another place with ETHOS_HOME."
-        )
     else:
         yield Finding("note", f"There is no data directory {ground.home} yet; `ethos init` or `ethos serve` makes it.")
 

@@ -134,7 +134,8 @@ async def _stored(home: Path) -> tuple[dict[str, list[Mapping[str, Any]]] | None
 
 
 def _print(found: Status) -> None:
-    say(f"Gateway  {_SENTENCES[found.state]}")
+    is_all_well = found.state != "ok" or not found.problems
+    say(f"Gateway  {_SENTENCES[found.state] if is_all_well else 'running, and has the problems below'}")
     for title, value in (
         ("Data", found.home),
         ("Process", found.pid),

@@ -6,6 +6,7 @@ start looks at them, and closes again what is open.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -38,13 +39,18 @@ def data_directory(environment: Mapping[str, str] | None = None) -> Path:
     """Where everything lives: `ETHOS_HOME`, or `~/.ethos`.
 
     Raises:
-        ConfigError: it begins with `~`, and there is no such home: in a container the user may have none.
+        ConfigError: it is a file. Or it begins with `~`, and there is no such home: in a container the user may have
+            none.
     """
     home = (os.environ if environment is None else environment).get("ETHOS_HOME") or "~/.ethos"
     try:
-        return Path(home).expanduser().absolute()
+        path = Path(home).expanduser().absolute()
     except RuntimeError as error:
         raise ConfigError([f"there is no home directory for {home}; set ETHOS_HOME to an absolute path"]) from error
+    with contextlib.suppress(PermissionError):  # who opens something in it is told
+        if path.exists() and not path.is_dir():
+            raise ConfigError([f"the data directory {path} is a file; move it away, or set ETHOS_HOME to a directory"])
+    return path
 
 
 def prepare_home(home: Path) -> None:

@@ -16,7 +16,7 @@ from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.roles import Role, highest, lowest
 from gateway.domain.sessions import LOCAL
 from gateway.messages import InboundMessage
-from gateway.people.access_records import AccessRecords, AccessSnapshot, ranks_of
+from gateway.people.access_records import AccessRecords, AccessSnapshot, Rank, ranks_of
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
 
@@ -129,20 +129,29 @@ class Access:
             as `entry`.
         """
         snapshot = await self._people.snapshot()
-        known = await self._identities.known({account, *snapshot.ranks, *self._operators.accounts()})
-        accounts = _accounts_behind(account, known)
-        given = self.role_of(accounts, snapshot)
-        if given == "owner" or (given is None and "revoked" in ranks_of(accounts, snapshot.ranks)):
+        given = self.rank_of(await self._accounts_of(account, snapshot), snapshot)
+        if given == "owner":
             return given
         admitted = self._admitted(channel, self._rule(channel).mode, account, snapshot)
-        return None if admitted is None else given or admitted
+        return None if given == "revoked" or admitted is None else given or admitted
 
-    def role_of(self, accounts: Collection[str], snapshot: AccessSnapshot) -> Role | None:
-        """The role that a person with these accounts was given; None where they were given none."""
+    async def is_revoked(self, account: str) -> bool:
+        """Whether all access of the person with this account, `kind:id`, is revoked; raises as `entry`."""
+        snapshot = await self._people.snapshot()
+        return self.rank_of(await self._accounts_of(account, snapshot), snapshot) == "revoked"
+
+    def rank_of(self, accounts: Collection[str], snapshot: AccessSnapshot) -> Rank | None:
+        """What a person with these accounts was given by name; None where that is nothing."""
         if not set(accounts).isdisjoint(self._operators.accounts()):
             return "owner"
         given = ranks_of(accounts, snapshot.ranks)
-        return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+        return "revoked" if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+
+    async def _accounts_of(self, account: str, snapshot: AccessSnapshot) -> set[str]:
+        """The account, and those of the same person that were given something."""
+        return _accounts_behind(
+            account, await self._identities.known({account, *snapshot.ranks, *self._operators.accounts()})
+        )
 
     def _rule(self, channel: str) -> AccessRule:
         return _OF_LOCAL if channel == LOCAL else self.rules.get(channel, AccessRule())
@@ -160,8 +169,8 @@ class Access:
         channel = message.conversation.channel
         accounts = _accounts_behind(account, known)
         rule = self._rule(channel)
-        given = self.role_of(accounts, snapshot)
-        if given is None and "revoked" in ranks_of(accounts, snapshot.ranks):
+        given = self.rank_of(accounts, snapshot)
+        if given == "revoked":
             return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
         if given == "owner":
             is_barred = not message.is_direct and rule.in_groups == "nobody"

@@ -32,6 +32,7 @@ from gateway.people.access_records import (
 )
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import clean_label
+from gateway.people.linking.links import Party
 from gateway.people.operators import Operators
 
 CODE_LIFETIME = timedelta(hours=1)
@@ -239,6 +240,13 @@ class Pairing:
             one.state == "refused" and one.expires_at > now and (one.channel, one.account) == (channel, account)
             for one in await self._store.requests()
         )
+
+    async def is_barred(self, party: Party) -> bool:
+        """Whether an owner has refused the account where it writes, or revoked the access of its person."""
+        place, account = party.conversation, party.account
+        if place is None or not await self.is_refused(place.channel, account):
+            return await self._access.is_revoked(account)
+        return not await self._access.lets_in(place.channel, account)
 
     async def reopen(self, account: str) -> Sequence[ConversationRef]:
         """The account is let in now without a yes to its request: where its messages get their turn."""

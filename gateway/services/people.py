@@ -177,7 +177,7 @@ class PeopleService:
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
         accounts = await self._keys(user_id)
-        return self._given(accounts, await self._admission.people.snapshot()) == "revoked"
+        return self._admission.access.rank_of(accounts, await self._admission.people.snapshot()) == "revoked"
 
     async def refuse_without_owner(self, accounts: Collection[str]) -> None:
         """Refuse to take away an owner without whom there would be none.
@@ -288,17 +288,12 @@ class PeopleService:
         """The accounts of a user, each as `kind:id`."""
         return [account.key for account in await self._identities.accounts_of(user_id)]
 
-    def _given(self, accounts: Collection[str], snapshot: AccessSnapshot) -> Rank | None:
-        """What a person with these accounts was given by name."""
-        role = self._admission.access.role_of(accounts, snapshot)
-        return "revoked" if role is None and "revoked" in ranks_of(accounts, snapshot.ranks) else role
-
     async def role_of(self, user_id: str) -> Role:
         """The role of a user: the assigned one, else the highest that a channel gives; `guest` at least."""
         admission = self._admission
         keys = await self._keys(user_id)
-        given = admission.access.role_of(keys, await admission.people.snapshot())
-        if given is not None:
+        given = admission.access.rank_of(keys, await admission.people.snapshot())
+        if given is not None and given != "revoked":
             return given
         roles = [
             await admission.access.role_on(channel, key)
@@ -328,7 +323,7 @@ class PeopleService:
 
     async def _one(self, user: User, known: _Known) -> wire.Person:
         keys = [account.key for account in user.accounts]
-        given = self._given(keys, known.snapshot)
+        given = self._admission.access.rank_of(keys, known.snapshot)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
         roles = {place.role for account in accounts for place in account.access}
         record = known.records[user.id]

@@ -123,6 +123,11 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def _translated(error: sqlite3.Error, path: Path) -> Exception:
     """StoreUnavailable for what an operator can mend; anything else is a fault of ours and stays what it is."""
     code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF == sqlite3.SQLITE_READONLY:
+        return StoreUnavailable(
+            f"this user may not write into {path.parent}, or into {path.name} there. Nothing was committed. "
+            f"Run ethos as the owner of the directory, and check that its disk can be written."
+        )
     if code is not None and code & 0xFF in _UNAVAILABLE:
         return StoreUnavailable(f"{path}: {error} ({error.sqlite_errorname}). Nothing was committed.")
     return error

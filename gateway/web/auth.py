@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -249,7 +250,7 @@ class Gate:
         sign_in: SignIn | None = scope[SIGN_IN]
         if sign_in is None or scope["type"] != "http":
             return receive
-        return until(self._auth.sign_ins.ended(sign_in), receive)
+        return until(partial(self._auth.sign_ins.until_ended, sign_in), receive)
 
     async def _token_in_address(self, scope: Scope) -> Response | None:
         """Exchange `/?token=…`, the link printed at the start, for the cookie; the token leaves the address at once.
@@ -388,8 +389,8 @@ def _is_opened_by_a_person(headers: Headers) -> bool:
     return site in ("none", "same-origin") and destination == "document"
 
 
-def until(ended: asyncio.Event, receive: Receive) -> Receive:
-    """To an application that has the whole request and asks for what comes next, `ended` looks like a client that left.
+def until(ended: Callable[[], Awaitable[object]], receive: Receive) -> Receive:
+    """To an application that has the whole request and asks for what comes next, the end looks like a client that left.
 
     The request itself is passed on as it comes, without a task of its own: most applications ask for nothing else.
     """
@@ -402,7 +403,7 @@ def until(ended: asyncio.Event, receive: Receive) -> Receive:
             is_whole = not message.get("more_body", False)
             return message
         arriving = asyncio.ensure_future(receive())
-        ending = asyncio.ensure_future(ended.wait())
+        ending = asyncio.ensure_future(ended())
         try:
             await asyncio.wait({arriving, ending}, return_when=asyncio.FIRST_COMPLETED)
             return arriving.result() if arriving.done() else {"type": "http.disconnect"}

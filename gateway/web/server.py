@@ -146,7 +146,7 @@ class WebServer:
 
         A body that has not come whole by then is given up by its connection, see `give_up_bodies`.
         """
-        await self._paced(scope, until(self._stopping, receive), send)
+        await self._paced(scope, until(self._stopping.wait, receive), send)
 
     async def _show_pages(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request that runs stays with the pages it began with."""

@@ -167,6 +167,11 @@ class PrivacyWorker:
         """Whether there is such an erasure, done or not."""
         return any(erasure_id == one.id for one in await asyncio.to_thread(Tombstones(self._home).read))
 
+    async def erasure_of(self, names: Collection[str]) -> str | None:
+        """The id of the newest erasure of a person with all these user ids and accounts; None where there is none."""
+        tombstones = await asyncio.to_thread(Tombstones(self._home).read)
+        return next((one.id for one in reversed(tombstones) if one.names(names) == set(names)), None)
+
     async def is_known(self, account: str) -> bool:
         """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
         return await self._store.database.read(partial(is_known, key=account, kinds=self._channels.kinds))

@@ -20,6 +20,7 @@ from gateway.people.linking.links import (
     UNFINISHED,
     AccountBefore,
     Link,
+    LinkGuard,
     LinkRequest,
     LinkStore,
     NotLinked,
@@ -77,10 +78,11 @@ class Linking:
         pepper: Callable[[], bytes],
         channels: Channels,
         outbox: SendsReplies,
+        guard: LinkGuard,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         code: Callable[[], str] = new_code,
     ) -> None:
-        """`pepper`: what codes are hashed with; `code` makes a new one, as it is shown."""
+        """`pepper`: what codes are hashed with; `guard` is asked at the yes; `code` makes a code, as it is shown."""
         self._store = store
         self._accounts = accounts
         self.people = LinkedIdentities(accounts, store)
@@ -88,6 +90,7 @@ class Linking:
         self._pepper = pepper
         self._channels = channels
         self._outbox = outbox
+        self._guard = guard
         self._now = now
         self._code = code
         self._deciding = asyncio.Lock()  # between reading the map and committing what follows from it
@@ -292,13 +295,21 @@ class Linking:
             return _said_yes(await self._store.link(request.link_id))
         if request.state != "asked" or request.redeemer is None:
             return LinkAnswer(text=words.NOT_TYPED_YET if request.state == "open" else words.NOTHING_ASKED)
-        sides = (request.starter, request.redeemer)
+        async with self._guard.lock:
+            return await self._link(request, request.redeemer)
+
+    async def _link(self, request: LinkRequest, redeemer: Party) -> LinkAnswer:
+        """The yes was said."""
+        sides = (request.starter, redeemer)
+        for party in sides:
+            if await self._guard.is_barred(party):
+                return LinkAnswer(text=words.barred(party.account))
         # A stranger who typed the code stands in no map before this yes.
-        await self._accounts.resolve(request.redeemer.account, request.redeemer.label)
+        await self._accounts.resolve(redeemer.account, redeemer.label)
         try:
             link = await self.decide(
-                account,
-                request.redeemer.account,
+                request.starter.account,
+                redeemer.account,
                 sides,
                 by="code",
                 request_id=request.id,

@@ -51,6 +51,11 @@ def in_form(message: OutboundMessage, channels: Channels) -> OutboundMessage:
     return replace(message, text=command_text.in_form(message.text, capabilities))
 
 
+def barred(account: str) -> str:
+    """The answer to a yes whose other side, or one's own, lost its access after the code was typed."""
+    return f"`{account}` has no access any more, so nothing was linked. An owner can let it in; then say yes again."
+
+
 def code_given(code: str, channels: Collection[ChannelAdapter]) -> str:
     """The answer to `/link`: what to type, in every form that there is on the channels."""
     kinds: dict[str, list[str]] = {f"/link {code}": []}  # also for a channel that is added meanwhile

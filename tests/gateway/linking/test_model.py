@@ -29,7 +29,7 @@ from gateway.people.linking.links import CODE_VALID_S, LinkRequest, Party
 from gateway.store.database import connect
 from gateway.store.links import SqliteLinks
 from gateway.store.payloads import outbound
-from tests.gateway.linking.twins import Configured, NoSender, TwinAccounts, TwinNotes
+from tests.gateway.linking.twins import Configured, NoSender, OpenDoor, TwinAccounts, TwinNotes
 from tests.stores import empty_database
 
 USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e", "fake:m": "u_m"}
@@ -157,6 +157,7 @@ class World:
             pepper=lambda: b"pepper",
             channels=Configured(CHANNELS),  # type: ignore[arg-type]
             outbox=NoSender(),
+            guard=OpenDoor(),
             code=lambda: next(self.codes),
         )
         self.is_recovering = True

@@ -160,7 +160,7 @@ async def show(context: PageContext, request: Request) -> Response:
     asked = whole_number(request.query_params.get("last", ""))
     last = ROWS if asked is None else min(max(asked, 1), MAX_ROWS)
     try:
-        events = await context.services.chat.recent(context.caller, session.id, limit=last)
+        events, has_earlier = await context.services.chat.recent(context.caller, session.id, limit=last)
     except Refused:  # it belongs to another channel; there it can be read, and copied
         return context.go(request, f"{BASE}/sessions/{session.id}")
     copied = await _copied(context, session)
@@ -178,7 +178,8 @@ async def show(context: PageContext, request: Request) -> Response:
         copied=await asyncio.to_thread(_lines, copied),
         lines=await asyncio.to_thread(_lines, said),
         after=next((event.place for event in reversed(events) if event.place is not None), 0),
-        earlier=f"{PAGE.path}/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
+        has_earlier=has_earlier,
+        earlier=f"{PAGE.path}/{session.id}?last={min(last * 5, MAX_ROWS)}",
     )
 
 
