@@ -20,7 +20,7 @@ channels: $(RUN)       ## Install the libraries of all channels, LGPL and GPL on
 
 test: $(DEV) lint      ## Install what the tests need, and run them all but the browser's and the slow ones.
 	@deploy/install-test-packages
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m "not browser and not slow"
+	$(BIN)/pytest -n auto --dist loadfile -m "not browser and not slow"
 
 slow: $(DEV)           ## The tests that take a minute each: every step of a protocol, every request that the API allows.
 	@deploy/install-test-packages

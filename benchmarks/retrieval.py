@@ -36,9 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from gateway.agent.embeddings import Embedded, PaidEmbedder
 from gateway.agent.model import Spender
-from gateway.agent.providers.embeddings import WireEmbedder
+from gateway.agent.providers.embeddings import Embedded, MeteredEmbedder, WireEmbedder
 from gateway.agent.providers.models import Endpoint
 from gateway.config import TracesConfig
 from gateway.memory.recall import Recollection, recalled_section
@@ -158,7 +157,7 @@ async def with_trace_store(
     pool: Mapping[str, Any],
     root: Path,
     ask: Ask,
-    embedder: PaidEmbedder | None = None,
+    embedder: MeteredEmbedder | None = None,
     limit: int = DEEPEST,
 ) -> None:
     """Our memory: who said it, when and where goes beside the text."""
@@ -249,7 +248,9 @@ async def measured(pools: Sequence[Mapping[str, Any]], way: Callable[..., Awaita
     return asked
 
 
-def ways_of(path: Path, pools: Sequence[Mapping[str, Any]], server: OfServer | None) -> dict[str, PaidEmbedder | None]:
+def ways_of(
+    path: Path, pools: Sequence[Mapping[str, Any]], server: OfServer | None
+) -> dict[str, MeteredEmbedder | None]:
     """How the trace memory is asked, by the name of the line."""
     if server is not None:
         return {"traces, words alone": None, f"and {server.identity}": server}

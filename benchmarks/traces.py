@@ -32,8 +32,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gateway.agent.embeddings import Embedded
 from gateway.agent.model import Spender
+from gateway.agent.providers.embeddings import Embedded
 from gateway.runtime.logs import configure_logs
 from gateway.traces import changes
 from gateway.traces.consolidation import Consolidation

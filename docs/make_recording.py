@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 (a program beside the pages, not a package)
-"""Makes `docs/images/terminal.svg` anew: `make recording`.
+"""Makes `docs/images/terminal.svg` again: `make recording`.
 
 A real shell runs the real `ethos chat` on a new data directory, in a terminal device of its own; what the device was
 told to show becomes the picture. Nothing in the scene depends on the time or on chance, so a second run changes nothing

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 (a program beside the pages, not a package)
-"""Makes `docs/images/web.png` and `docs/images/dashboard/` anew: `.venv/bin/python docs/make_screenshots.py`.
+"""Makes `docs/images/web.png` and `docs/images/dashboard/` again: `.venv/bin/python docs/make_screenshots.py`.
 
 A real `ethos serve` on a new data directory, a real Chromium on its page, a desktop's and a phone's width side by side.
 Of the dashboard every page is kept in light, in dark and as a phone shows it. A stranger asks to be let in meanwhile.

@@ -24,11 +24,11 @@
     │   ├── LockTimeout           the lock's holder did not let go in time
     │   └── UnsafePath            a link leads out of the data directory, or the file system cannot lock
     ├── IdentityMapBroken         identity-map.json cannot be read and there is no good copy of it
-    ├── InvalidAccount            an account is not `kind:id`; nobody can be known by it
+    ├── InvalidAccount            an account is not `kind:id`
     ├── BackupError               a backup cannot be made, read or put in place; nothing was changed
     ├── PersonalityError          no such personality, or its files are not valid
     ├── MemoryUnavailable         a memory that lies elsewhere cannot be used now; try again
-    └── MemoryError_
+    └── MemoryStoreError
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
         ├── MemoryConflict        the document changed since it was read; carries both texts
         └── TraceError            what was asked of the trace memory makes no sense; says what would

@@ -95,11 +95,11 @@ class InboundMessage:
         id: the platform's id of the message, unique in its conversation.
         event_id: the platform's id of the delivery, unique in its channel for ever; the same on a redelivery.
         text: what was written, without the mention of the bot.
-        is_direct: nobody but the sender reads the answer.
+        is_direct: only the sender reads the answer.
         mentions_bot: the message speaks to the bot, in a group.
         reply_to: the platform's id of the message that this one answers.
         command: `name arguments`, where the platform itself delivered a command; None for plain text,
-            in which the gateway finds a leading `/name` by itself.
+            in which the gateway itself finds a leading `/name`.
         is_trusted_text: `text` is the sender's own voice, not a quotation or a forwarded message.
         quotes: words of others that came with it, in order, where the adapter can tell them from the sender's.
     """

@@ -50,7 +50,7 @@ class ChannelAdapter(Protocol):
         """Hand over every message, in the order of its conversation, until cancelled.
 
         A message is acknowledged to the platform only after `accept` has returned. Raising means that the connection
-        is lost; the gateway connects anew.
+        is lost; the gateway connects again.
         """
 
     async def send(self, message: OutboundMessage) -> Receipt:
@@ -95,7 +95,7 @@ class SupportsHttp(Protocol):
 
     @property
     def http_access(self) -> Literal["operator", "public"]:
-        """`operator`: behind the gateway's login; `public`: the application checks who calls by itself."""
+        """`operator`: behind the gateway's login; `public`: the application itself checks who calls."""
 
     @property
     def http_app(self) -> Any:
@@ -194,7 +194,7 @@ class AdapterNotes(Protocol):
         """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
 
     async def remove(self, key: str) -> None:
-        """Forget the key; harmless when it is not there. Not durable by itself."""
+        """Forget the key; harmless when it is not there. Not durable alone."""
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         """The keys that begin so, in order."""
@@ -230,7 +230,7 @@ class MemoryScope:
     """Whose memory is meant, and on whose behalf.
 
     Attributes:
-        user_id: None where nobody is known; then there is no `USER.md`.
+        user_id: None where no person is known; then there is no `USER.md`.
         turn_id: makes a repeated `sync` harmless; unique to a turn, or to an edit made outside of one.
         place: where `MEMORY.md` lives.
         channel: where the turn came from, for the history.

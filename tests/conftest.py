@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,10 +29,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: for a quarter of its time a test waits for a process or a server."""
+    return min((os.cpu_count() or 1) + 1, 4)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The data directory of whoever runs the tests is theirs."""
     os.environ["HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _authorities() -> Iterator[None]:
+    """The certificates of the machine are read once, and not for each of the clients, which takes 20 ms."""
+    from httpx._transports import default
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "create_ssl_context", functools.cache(default.create_ssl_context))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.agent.providers.models import Provider, WireModel
+from gateway.config import ModelConfig
 from tests.model_server import ModelServer
 
 KEY = "sk-test-0123456789"
@@ -15,7 +16,7 @@ KEY = "sk-test-0123456789"
 
 @dataclass(frozen=True)
 class Bench:
-    """What a test gets; `make` takes the settings of `WireModel` that matter to it."""
+    """What a test gets; `make` takes the settings of `ModelConfig` that matter to it."""
 
     server: ModelServer
     provider: Provider
@@ -31,7 +32,8 @@ async def open_bench(provider: Provider) -> AsyncGenerator[Bench]:
         def make(**settings: Any) -> WireModel:
             url = server.openai_url if provider == "openai" else server.anthropic_url
             given = {"model": "test-1", "api_key": KEY, "base_url": url, "backoff_s": 0.001, **settings}
-            made.append(WireModel(name="main", provider=provider, **given))
+            backoff_s = given.pop("backoff_s")
+            made.append(WireModel("main", ModelConfig(provider=provider, **given), backoff_s=backoff_s))
             return made[-1]
 
         yield Bench(server, provider, make)

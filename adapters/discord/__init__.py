@@ -39,11 +39,7 @@ class Config(BaseModel):
 
 
 def account(entry: str) -> str:
-    """What an entry of `allow` means: a person's user id.
-
-    Raises:
-        ValueError: it is no id. Only the id stays with one person; a name may get another owner.
-    """
+    """What an entry of `allow` means: a person's user id, which stays with one person."""
     if not (entry.isascii() and entry.isdecimal()):
         raise ValueError('names can change hands; expected a user id in quotes, such as "123456789012345678"')
     return str(int(entry))

@@ -38,11 +38,7 @@ class DiscordAdapter:
     )
 
     def __init__(self, client: DiscordClient, services: AdapterServices, *, retry_s: float = FIRST_RETRY_S) -> None:
-        """Nothing is opened yet.
-
-        Args:
-            retry_s: the first wait before a message that was not accepted is offered again.
-        """
+        """`retry_s` is the first wait before a message that was not accepted is offered again."""
         self.name = services.name
         self._client, self._services = client, services
         self._inbound = Inbound(services.notes, self._read, client.history, retry_s=retry_s)

@@ -85,20 +85,12 @@ class DiscordClient:
         """The id of the application that the bot belongs to."""
         return str(self._open_connection.application_id)
 
-    async def open(self, on_event: OnEvent, *, identify_pause_s: float = 5.0) -> None:
-        """Log in, and return after READY.
-
-        Args:
-            identify_pause_s: before a lost session is replaced; Discord takes one IDENTIFY in 5 s.
-
-        Raises:
-            AdapterNotReady: Discord cannot be reached now.
-            AdapterAuthFailed: it refused the token or the intents.
-        """
+    async def open(self, on_event: OnEvent) -> None:
+        """Log in, and return after READY. Raises as `ChannelAdapter.connect`."""
         await self.close()
         if not self._token.isascii() or not self._token.isprintable() or " " in self._token or not self._token:
             raise AdapterAuthFailed(errors.WRONG_TOKEN)
-        connection = self._connection = Connection(self._endpoints, self._intents, on_event, identify_pause_s)
+        connection = self._connection = Connection(self._endpoints, self._intents, on_event)
         task = self._task = asyncio.create_task(connection.start(self._token), name="discord")
         task.add_done_callback(connection.ended_by)
         ready = asyncio.create_task(connection.was_ready.wait())
@@ -112,11 +104,7 @@ class DiscordClient:
             raise await connection.ended
 
     async def watch(self) -> NoReturn:
-        """Wait until the connection ends.
-
-        Raises:
-            AdapterNotReady, AdapterAuthFailed: the reason.
-        """
+        """Wait until the connection ends; raises the reason."""
         if self._connection is None:
             raise AdapterNotReady("the connection to Discord is not open")
         raise await asyncio.shield(self._connection.ended)
@@ -177,10 +165,7 @@ class DiscordClient:
     async def download(self, url: str, max_bytes: int) -> bytes:
         """A file of a message, from Discord's own endpoints only.
 
-        Raises:
-            errors.Gone: the address has expired, or the file is gone.
-            PermanentSendError: it is too large, or on another host.
-            TransientSendError: it cannot be fetched now.
+        Raises as `SupportsAttachments.fetch`; `errors.MessageGone` where the address has expired, or the file is gone.
         """
         address = yarl.URL(url)
         if address.host not in (yarl.URL(discord.asset.Asset.BASE).host, "media.discordapp.net"):
@@ -195,11 +180,7 @@ class DiscordClient:
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     async def post(self, channel: int, post: Post) -> Posted:
-        """Send a message.
-
-        Raises:
-            TransientSendError, UncertainSendError, PermanentSendError: see `errors.send_error`.
-        """
+        """Send a message. Raises as `ChannelAdapter.send`; see `errors.send_error`."""
         async with self._request() as connection:
             sent = await connection.get_partial_messageable(channel).send(
                 post.content,

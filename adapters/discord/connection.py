@@ -99,9 +99,7 @@ class InteractionRequests(AsyncWebhookAdapter):
 class Connection(discord.Client):
     """The SDK's client; used for one connection only."""
 
-    def __init__(
-        self, endpoints: Endpoints, intents: discord.Intents, on_event: OnEvent, identify_pause_s: float
-    ) -> None:
+    def __init__(self, endpoints: Endpoints, intents: discord.Intents, on_event: OnEvent) -> None:
         super().__init__(
             intents=intents,
             allowed_mentions=discord.AllowedMentions.none(),
@@ -111,7 +109,7 @@ class Connection(discord.Client):
         )
         self.http = self._connection.http = _Requests(endpoints, self.loop)
         self._on_event = on_event
-        self._identify_pause_s = identify_pause_s
+        self._identify_pause_s = 5.0
         self._outage: asyncio.TimerHandle | None = None
         self.was_ready = asyncio.Event()
         self.ended: asyncio.Future[AdapterError] = asyncio.get_running_loop().create_future()

@@ -21,7 +21,7 @@ from gateway.protocols import CommandInfo
 
 Payload = Mapping[str, Any]
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, OSError)
-"""What reading raises if a payload is not as Discord documents it."""
+"""What these functions raise if a payload is not as Discord documents it."""
 
 _DEFAULT, _REPLY = 0, 19  # message types; all others are notices of Discord or answers of an application
 _FORWARD = 1  # message_reference.type
@@ -89,11 +89,7 @@ def guild_id_of(payload: Payload) -> str | None:
 
 
 def to_inbound(payload: Payload, context: ReadContext) -> InboundMessage | None:
-    """What a person wrote; None for all else: bots, webhooks, followed channels, notices of Discord.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is not such a message.
-    """
+    """What a person wrote; None for all else: bots, webhooks, followed channels, notices of Discord."""
     author = payload["author"]
     if author.get("bot") or author.get("system") or str(author["id"]) == context.user or payload.get("webhook_id"):
         return None
@@ -199,11 +195,7 @@ def _attachments(payload: Payload, *, is_forward: bool) -> tuple[Attachment, ...
 
 
 def parse_file_ref(ref: str) -> tuple[int, int, str, str]:
-    """Channel, message, attachment and address in `Attachment.ref`.
-
-    Raises:
-        ValueError: it is no such reference.
-    """
+    """Channel, message, attachment and address in `Attachment.ref`; raises ValueError for any other text."""
     parts = json.loads(ref)
     if not isinstance(parts, list) or len(parts) != 4 or not all(isinstance(part, str) for part in parts):
         raise ValueError("not a reference to a file")
@@ -223,25 +215,17 @@ def file_url(payload: Payload, attachment: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """What is needed to answer a command or a button; the token is a secret, valid for 15 minutes.
-
-    Attributes:
-        is_private: only the person who gave the command sees the answer.
-    """
+    """What is needed to answer a command or a button; the token is a secret, valid for 15 minutes."""
 
     id: str
     application_id: str
     type: int
     token: str
-    is_private: bool = False
+    is_private: bool = False  # only the person who gave the command sees the answer
 
 
 def to_interaction(payload: Payload) -> Interaction | None:
-    """A command or a button; None for anything else.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is not an interaction.
-    """
+    """A command or a button; None for anything else."""
     if payload["type"] not in (_COMMAND, _COMPONENT):
         return None
     return Interaction(
@@ -263,11 +247,7 @@ def _is_private(payload: Payload) -> bool:
 
 
 def command_to_inbound(payload: Payload, context: ReadContext) -> InboundMessage:
-    """The command that a person chose, or that the pressed button stands for.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is not such an interaction.
-    """
+    """The command that a person chose, or that the pressed button stands for."""
     data, member = payload["data"], payload.get("member") or {}
     if payload["type"] == _COMPONENT:
         command = str(data["custom_id"])
@@ -291,7 +271,7 @@ def command_to_inbound(payload: Payload, context: ReadContext) -> InboundMessage
 def remaining_components(payload: Payload) -> tuple[int, int, list[Payload]] | None:
     """The channel and message of a pressed button, and the components without those that answer the same question.
 
-    None in a server, where others may press them, or without components. Raises as `command_to_inbound` does.
+    None in a server, where others may press them, or without components.
     """
     message = payload.get("message") or {}
     rows = message.get("components") or ()

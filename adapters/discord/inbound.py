@@ -92,10 +92,8 @@ class Inbound:
         fetch_page: FetchPage,
         *,
         retry_s: float = FIRST_RETRY_S,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._notes, self._read, self._fetch_page, self._retry_s = notes, read, fetch_page, retry_s
-        self._clock = clock
         self._alive_s: float | None = None
         self._channels: dict[int, _Channel] = {}
         self._fetches = asyncio.Semaphore(_MAX_FETCHES)
@@ -154,7 +152,7 @@ class Inbound:
         """The bot was connected before this message id; None if it never was."""
         if self._alive_s is None:
             return None
-        return convert.snowflake_at(max(self._alive_s - _CLOCK_MARGIN_S, self._clock() - _MAX_SEARCH_S))
+        return convert.snowflake_at(max(self._alive_s - _CLOCK_MARGIN_S, time.time() - _MAX_SEARCH_S))
 
     def search(self, guild: str, channel_ids: Iterable[int], since: int) -> None:
         """Search the unknown channels of a server for a first mention."""
@@ -167,7 +165,7 @@ class Inbound:
     async def store_alive(self) -> None:
         """Store that the bot is connected now; not during a search, which may have to be repeated."""
         if all(channel.is_known for channel in self._channels.values()):
-            self._alive_s = self._clock()
+            self._alive_s = time.time()
             with contextlib.suppress(StoreError):  # the next one is soon
                 await self._notes.put(_ALIVE, f"{self._alive_s:.3f}", is_durable=False)
 

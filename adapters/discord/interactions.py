@@ -32,11 +32,9 @@ _NOT_TAKEN = "I could not take this just now. Please try again in a moment."
 class Interactions:
     """The interactions that wait for their answer."""
 
-    def __init__(
-        self, client: DiscordClient, notes: AdapterNotes, *, now: Callable[[], datetime] | None = None
-    ) -> None:
+    def __init__(self, client: DiscordClient, notes: AdapterNotes) -> None:
         self._client, self._notes = client, notes
-        self._now = now or (lambda: datetime.now(UTC))
+        self._now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._deferring: dict[str, asyncio.Event] = {}
 
     async def load(self) -> None:

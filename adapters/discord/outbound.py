@@ -76,17 +76,10 @@ class Outbound:
         *,
         newest: Callable[[int], int],
         is_guild: Callable[[int], bool],
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            newest: the highest message id that was seen in a channel, 0 for none.
-            is_guild: whether a channel belongs to a server, where an answer is a reply.
-            clock: seconds since 1970.
-        """
+        """`newest` and `is_guild` are those of `Inbound`: in a server an answer is a reply."""
         self._client, self._notes, self._interactions = client, notes, interactions
-        self._newest, self._is_guild, self._clock = newest, is_guild, clock
+        self._newest, self._is_guild, self._clock = newest, is_guild, time.time
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._previews: dict[str, _Preview] = {}
         self._preview_texts: dict[str, str] = {}
@@ -318,9 +311,6 @@ async def posts_of(message: OutboundMessage, *, has_files: bool = True) -> list[
     Args:
         has_files: False if Discord refuses files: their text follows, and attachments are only named. The messages
             before the files are the same.
-
-    Raises:
-        PermanentSendError: there is nothing to send.
     """
     rendered = render(message.text)
     files = [(file.filename, file.content.encode()) for file in rendered.files]

@@ -40,11 +40,7 @@ _EXTENSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A part of a text that is sent as a file.
-
-    Attributes:
-        language: as the text named it; empty for a table.
-    """
+    """A part of a text that is sent as a file; `language` as the text named it, empty for a table."""
 
     filename: str
     content: str

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import ssl
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from adapters.email.adapter import EmailAdapter
 from adapters.email.addresses import canonical, canonical_domain
 from adapters.email.convert import Rules
-from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
+from adapters.email.credentials import AccessTokens, Line, OAuth, Password, is_loopback
 from adapters.email.imap_client import ImapServer
 from adapters.email.mail_authentication import AuthservTrust
 from adapters.email.outbound import Account
@@ -26,31 +24,11 @@ _SMTP_PORTS = {"implicit": 465, "starttls": 587, "none": 25}
 _log = logging.getLogger(__name__)
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _address(value: str) -> str:
     address = canonical(value)
     if address is None:
         raise ValueError("this is no mail address; expected one such as agent@example.org")
     return address
-
-
-def _one_line(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError("expected one line without control characters")
-    return value
-
-
-def _token_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
-        raise ValueError("expected an address that begins with https://")
-    return value
 
 
 def _certificates(path: Path) -> Path:
@@ -66,19 +44,6 @@ def _certificates(path: Path) -> Path:
 
 Address = Annotated[str, AfterValidator(_address)]
 CaFile = Annotated[Path, AfterValidator(_certificates)]
-Line = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=200)]
-
-
-class OAuth(BaseModel):
-    """A login with access tokens, for providers that take no passwords."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    token_url: Annotated[str, AfterValidator(_token_url)] = Field(description="where the provider hands out tokens")
-    client_id: Line = Field(description="of the application that you registered with the provider")
-    client_secret: SecretStr | None = Field(default=None, description="of that application, where it has one")
-    refresh_token: SecretStr = Field(description="that the provider gave you for this mailbox")
-    scope: str | None = Field(default=None, description="what the token is for, where the provider asks")
 
 
 class Config(BaseModel):
@@ -126,11 +91,7 @@ class Config(BaseModel):
 
 
 def account(entry: str) -> str:
-    """What an entry of `allow` means, in the form in which addresses are compared; `*@example.org` is everybody there.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """What an entry of `allow` means, in the form in which addresses are compared; `*@example.org` is all there."""
     if entry.startswith("*@"):
         domain = canonical_domain(entry[2:])
         found = f"*@{domain}" if domain and "*" not in domain else None
@@ -153,8 +114,10 @@ def build(config: Config, services: AdapterServices) -> EmailAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     context = ssl.create_default_context(cafile=config.ca_file)
     username = config.username or config.address
+    password = config.password.get_secret_value() if config.password else ""
+    credentials = Password(password) if config.oauth is None else AccessTokens(config.oauth, services.notes)
     for what, tls, host in (("IMAP", config.imap_tls, config.imap_host), ("SMTP", config.smtp_tls, config.smtp_host)):
-        if tls == "none" and not _is_loopback(host):
+        if tls == "none" and not is_loopback(host):
             _log.warning("%s: %s to %s goes in clear text, the password too", services.name, what, host)
     return EmailAdapter(
         Account(
@@ -188,18 +151,5 @@ def build(config: Config, services: AdapterServices) -> EmailAdapter:
             username=username,
             greeting=config.address.rpartition("@")[2],
         ),
-        credentials=_credentials(config, services),
+        credentials=credentials,
     )
-
-
-def _credentials(config: Config, services: AdapterServices) -> Credentials:
-    if config.oauth is not None:
-        client = OAuthClient(
-            token_url=config.oauth.token_url,
-            client_id=config.oauth.client_id,
-            client_secret=config.oauth.client_secret.get_secret_value() if config.oauth.client_secret else None,
-            refresh_token=config.oauth.refresh_token.get_secret_value(),
-            scope=config.oauth.scope,
-        )
-        return AccessTokens(client, services.notes)
-    return Password(config.password.get_secret_value() if config.password else "")

@@ -19,10 +19,7 @@ from adapters.email.inbound import Inbound
 from adapters.email.outbound import Account, Outbound
 from adapters.email.server_probe import ServerProbe
 from adapters.email.smtp_client import SmtpClient, SmtpServer
-from gateway.errors import (
-    AdapterNotReady,
-    PermanentSendError,
-)
+from gateway.errors import AdapterNotReady, PermanentSendError
 from gateway.messages import Attachment, Capabilities, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
 
@@ -46,8 +43,6 @@ class EmailAdapter:
         imap: ImapServer,
         smtp: SmtpServer,
         credentials: Credentials,
-        idle_s: float = IDLE_S,
-        keys: DkimKeys | None = None,
     ) -> None:
         self.name = services.name
         self.capabilities = Capabilities(
@@ -70,20 +65,15 @@ class EmailAdapter:
             address=account.address,
             servers=f"{imap.host} {imap.port} {smtp.host} {smtp.port} {account.mailbox}",
         )
-        self._keys = keys or DkimKeys()
-        self._idle_s = idle_s
+        self._keys = DkimKeys()
+        self._idle_s = IDLE_S
         self._outbound = Outbound(account, services.notes, imap=imap, smtp=self._smtp, credentials=credentials)
         self._connection: MailboxConnection | None = None
         self._inbound: Inbound | None = None
         self._fetching = asyncio.Semaphore(_FETCHERS)
 
     async def connect(self) -> None:
-        """Log in to both servers.
-
-        Raises:
-            AdapterNotReady: one of them cannot be reached now.
-            AdapterAuthFailed: one of them refuses us.
-        """
+        """Log in to both servers."""
         await self.close()
         if self._inbound is None:
             await self._probe.load()

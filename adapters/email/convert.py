@@ -244,7 +244,7 @@ def read_mail(
     Args:
         envelope: of a mail without a `reason_to_skip`.
         content: the mail, or its first `BEGINNING_BYTES` where it is larger than the rules allow.
-        commands: names of the gateway's commands; one on the first line is a command, whatever is below it.
+        commands: of the gateway; one on the first line is a command, whatever is below it.
     """
     author = envelope.author.address
     message_id = envelope.message_id or _id_of_content(envelope, content)

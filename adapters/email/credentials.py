@@ -13,7 +13,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
-from typing import Any
+from ipaddress import ip_address
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from gateway.protocols import AdapterNotes
@@ -24,6 +27,30 @@ _NOTE = "oauth/refresh"
 _MAX_ANSWER_BYTES = 64 * 1024
 
 
+def is_loopback(host: str) -> bool:
+    """Whether it is this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("expected one line without control characters")
+    return value
+
+
+def _token_url(value: str) -> str:
+    parts = urllib.parse.urlsplit(value)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        raise ValueError("expected an address that begins with https://")
+    return value
+
+
+Line = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=200)]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Password:
     """The same for both servers."""
@@ -31,34 +58,31 @@ class Password:
     secret: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class OAuthClient:
-    """What the provider gave us."""
+class OAuth(BaseModel):
+    """A login with access tokens, for providers that take no passwords."""
 
-    token_url: str
-    client_id: str
-    client_secret: str | None
-    refresh_token: str
-    scope: str | None
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    token_url: Annotated[str, AfterValidator(_token_url)] = Field(description="where the provider hands out tokens")
+    client_id: Line = Field(description="of the application that you registered with the provider")
+    client_secret: SecretStr | None = Field(default=None, description="of that application, where it has one")
+    refresh_token: SecretStr = Field(description="that the provider gave you for this mailbox")
+    scope: str | None = Field(default=None, description="what the token is for, where the provider asks")
 
 
 class AccessTokens:
     """Hands out access tokens, and gets new ones in time."""
 
-    def __init__(self, client: OAuthClient, notes: AdapterNotes) -> None:
-        self._client = client
+    def __init__(self, login: OAuth, notes: AdapterNotes) -> None:
+        self._login = login
+        self._configured = hashlib.sha256(login.refresh_token.get_secret_value().encode()).hexdigest()
         self._notes = notes
         self._token: str | None = None
         self._ends_at = 0.0
         self._refreshing = asyncio.Lock()
 
     async def get(self) -> str:
-        """A token that is good for some minutes.
-
-        Raises:
-            AdapterNotReady: the provider cannot be reached now.
-            AdapterAuthFailed: it refuses us.
-        """
+        """A token that is good for some minutes. Raises as `ChannelAdapter.connect`."""
         async with self._refreshing:
             now = asyncio.get_running_loop().time()
             if self._token is None or now >= self._ends_at:
@@ -83,12 +107,12 @@ class AccessTokens:
 
     async def _refresh(self) -> dict[str, Any]:
         current = await self._current()
-        form = {"grant_type": "refresh_token", "client_id": self._client.client_id, "refresh_token": current}
-        if self._client.client_secret is not None:
-            form["client_secret"] = self._client.client_secret
-        if self._client.scope is not None:
-            form["scope"] = self._client.scope
-        answer = await asyncio.to_thread(_post, self._client.token_url, form)
+        form = {"grant_type": "refresh_token", "client_id": self._login.client_id, "refresh_token": current}
+        if self._login.client_secret is not None:
+            form["client_secret"] = self._login.client_secret.get_secret_value()
+        if self._login.scope is not None:
+            form["scope"] = self._login.scope
+        answer = await asyncio.to_thread(_post, self._login.token_url, form)
         replaced = answer.get("refresh_token")
         if isinstance(replaced, str) and replaced and replaced != current:
             await self._notes.put(_NOTE, json.dumps({"configured": self._configured, "refresh_token": replaced}))
@@ -98,11 +122,9 @@ class AccessTokens:
         """The last refresh token that came of the configured one; a new one in the configuration is a new beginning."""
         note = await self._notes.get(_NOTE)
         kept = json.loads(note) if note is not None else {}
-        return str(kept["refresh_token"]) if kept.get("configured") == self._configured else self._client.refresh_token
-
-    @property
-    def _configured(self) -> str:
-        return hashlib.sha256(self._client.refresh_token.encode()).hexdigest()
+        if kept.get("configured") == self._configured:
+            return str(kept["refresh_token"])
+        return self._login.refresh_token.get_secret_value()
 
 
 Credentials = Password | AccessTokens
@@ -116,11 +138,7 @@ def _seconds(value: object) -> float:
 
 
 def _post(url: str, form: dict[str, str]) -> dict[str, Any]:
-    """Ask the token endpoint. Of a refusal only the error code is repeated, since its text may hold what we sent.
-
-    Raises:
-        AdapterNotReady, AdapterAuthFailed: as `AccessTokens.get` does.
-    """
+    """Ask the token endpoint. Of a refusal only the error code is repeated, since its text may hold what we sent."""
     host = urllib.parse.urlsplit(url).hostname
     request = urllib.request.Request(  # noqa: S310 (the configuration takes https only, or loopback)
         url, urllib.parse.urlencode(form).encode(), {"Accept": "application/json", "User-Agent": "ethos-gateway"}

@@ -93,22 +93,14 @@ class _Signature(dkim.DKIM):  # type: ignore[misc]
     """One that dkimpy (1.1.8) verifies, with limits on its size, and with a rule that dkimpy leaves out."""
 
     def verify_headerprep(self, idx: int = 0) -> Any:
-        """Before the key is asked for.
-
-        Raises:
-            dkim.DKIMException: it is no signature, or would take too long.
-        """
+        """Before the key is asked for."""
         found = [value for name, value in self.headers if name.lower() == b"dkim-signature"]
         if len(found[idx]) > _MAX_SIGNATURE_BYTES:
             raise dkim.ValidationError("it is too long")
         return super().verify_headerprep(idx)
 
     def verify_sig_process(self, sig: Any, include_headers: Any, sig_header: Any, dnsfunc: Any) -> bool:
-        """After the key has come.
-
-        Raises:
-            dkim.DKIMException: it proves nothing, or would take too long.
-        """
+        """After the key has come."""
         if b"from" not in include_headers:
             raise dkim.ValidationError("it does not cover From")  # RFC 6376, section 5.4
         if self.ktag == b"rsa" and (
@@ -161,11 +153,7 @@ def verify(content: bytes, domain: str, keys: DkimKeys) -> Proof | Unproved:
 
 
 def _unless_testing(key: bytes | None) -> bytes | None:
-    """The key, unless its domain only tests it: such a mail counts as unsigned (RFC 6376, section 3.6.1).
-
-    Raises:
-        dkim.ValidationError: it is tested; dkimpy (1.1.8) does not look.
-    """
+    """Refuse a key that its domain only tests (RFC 6376, section 3.6.1); dkimpy (1.1.8) does not look."""
     flags = tags_of((key or b"").decode("ascii", "replace")).get("t", "").split(":")
     if "y" in (flag.strip() for flag in flags):
         raise dkim.ValidationError("the domain still tests its key, t=y")

@@ -52,11 +52,7 @@ logging.getLogger("aioimaplib").setLevel(logging.WARNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImapServer:
-    """How it is reached.
-
-    Attributes:
-        context: verifies the server's certificate; None for clear text.
-    """
+    """How it is reached; `context` verifies its certificate, None for clear text."""
 
     host: str
     port: int
@@ -213,11 +209,7 @@ class MailboxConnection:
     # ---- opening and closing ----------------------------------------------------------------------------------------
 
     async def log_in(self, credentials: Credentials) -> None:
-        """Log in.
-
-        Raises:
-            AdapterAuthFailed: the server refuses our credentials.
-        """
+        """Log in. Raises also AdapterAuthFailed: the server refuses our credentials."""
         await self._run(self._client.wait_hello_from_server(), "the greeting")
         if isinstance(credentials, Password):
             login = self._client.login(aioimaplib.quoted(self._server.username), credentials.secret)
@@ -331,12 +323,7 @@ class MailboxConnection:
 
 
 async def open_mailbox(server: ImapServer, credentials: Credentials, mailbox: str) -> MailboxConnection:
-    """Connect, log in and select; a token that is refused is replaced once.
-
-    Raises:
-        AdapterNotReady: the server cannot be reached now, or has no such mailbox.
-        AdapterAuthFailed: it refuses our credentials.
-    """
+    """Connect, log in and select; a token that is refused is replaced once. Raises as `ChannelAdapter.connect`."""
     try:
         return await _open(server, credentials, mailbox)
     except AdapterAuthFailed:
@@ -359,11 +346,7 @@ async def _open(server: ImapServer, credentials: Credentials, mailbox: str) -> M
 
 @contextlib.asynccontextmanager
 async def visit_mailbox(server: ImapServer, credentials: Credentials, mailbox: str) -> AsyncIterator[MailboxConnection]:
-    """A connection for the block only.
-
-    Raises:
-        TransientSendError: the mailbox cannot be reached now.
-    """
+    """A connection for the block only. Raises TransientSendError where the mailbox cannot be reached now."""
     try:
         connection = await open_mailbox(server, credentials, mailbox)
         try:

@@ -21,7 +21,7 @@ from adapters.email.convert import Envelope, Location, Rules, Skipped
 from adapters.email.dkim_verification import DkimKeys, KeyNotReachable
 from adapters.email.imap_client import MailboxConnection
 from adapters.email.mail_authentication import Unproved
-from adapters.email.mailbox_position import OVERLAP, MailboxPosition, ReadAttempts
+from adapters.email.mailbox_position import OVERLAP, POSITION_JSON, MailboxPosition, ReadAttempts
 from adapters.email.server_probe import ServerProbe
 from adapters.email.threads import ThreadNotes, Threads
 from gateway.errors import AdapterError, AdapterNotReady
@@ -54,12 +54,7 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Deferred:
-    """A mail that cannot be decided about yet.
-
-    Attributes:
-        reason: for the log.
-        retry_after: when to look again, from now; None: the longer it has waited, the later.
-    """
+    """A mail that cannot be decided about yet; it is looked at again `retry_after` from now, or ever more seldom."""
 
     reason: str
     retry_after: timedelta | None = None
@@ -252,7 +247,7 @@ class Inbound:
 
     async def _load_position(self, connection: MailboxConnection) -> MailboxPosition:
         note = await self._notes.get(_POSITION_NOTE)
-        position = MailboxPosition.from_json(note) if note is not None else None
+        position = POSITION_JSON.validate_json(note) if note is not None else None
         if position is not None and position.uid_validity == connection.uid_validity:
             return position
         last_uid = await self._last_uid(connection)
@@ -275,7 +270,7 @@ class Inbound:
 
     async def _save(self, position: MailboxPosition) -> None:
         # A power cut may set it back; mail that is read again has an event id that the gateway knows.
-        await self._notes.put(_POSITION_NOTE, position.to_json(), is_durable=False)
+        await self._notes.put(_POSITION_NOTE, POSITION_JSON.dump_json(position).decode(), is_durable=False)
 
 
 # ---- how much one sender may write ------------------------------------------------------------------------------

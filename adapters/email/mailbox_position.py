@@ -105,17 +105,9 @@ class MailboxPosition:
             waiting={each: since for each, since in self.waiting.items() if each != uid},
         )
 
-    def to_json(self) -> str:
-        """For a note."""
-        return _POSITION_JSON.dump_json(self).decode()
 
-    @classmethod
-    def from_json(cls, text: str) -> MailboxPosition:
-        """From a note."""
-        return _POSITION_JSON.validate_json(text)
-
-
-_POSITION_JSON = TypeAdapter(MailboxPosition)
+POSITION_JSON = TypeAdapter(MailboxPosition)
+"""For a note."""
 
 
 # ---- mails that break the reading -----------------------------------------------------------------------------------

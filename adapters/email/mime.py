@@ -29,28 +29,12 @@ _MAX_TEXT_CHARS = 1_000_000
 _SIGNATURES = {"application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature"}
 # Labels that programs use for a larger charset (https://encoding.spec.whatwg.org/#names-and-labels).
 _CHARSET_ALIASES = {
-    "ascii": "cp1252",
-    "us-ascii": "cp1252",
-    "iso-8859-1": "cp1252",
-    "iso8859-1": "cp1252",
-    "latin1": "cp1252",
-    "latin-1": "cp1252",
-    "iso-8859-9": "cp1254",
-    "iso-8859-11": "cp874",
-    "iso-8859-8-i": "iso-8859-8",
-    "windows-874": "cp874",
-    "windows-31j": "cp932",
-    "shift_jis": "cp932",
-    "shift-jis": "cp932",
-    "x-sjis": "cp932",
-    "euc-kr": "cp949",
-    "ks_c_5601-1987": "cp949",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "x-gbk": "gb18030",
-    "big5": "big5hkscs",
-    "unicode-1-1-utf-7": "utf-7",
-}
+    "ascii": "cp1252", "us-ascii": "cp1252", "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin1": "cp1252",
+    "latin-1": "cp1252", "iso-8859-9": "cp1254", "iso-8859-11": "cp874", "windows-874": "cp874",
+    "iso-8859-8-i": "iso-8859-8", "windows-31j": "cp932", "shift_jis": "cp932", "shift-jis": "cp932",
+    "x-sjis": "cp932", "euc-kr": "cp949", "ks_c_5601-1987": "cp949", "gb2312": "gb18030", "gbk": "gb18030",
+    "x-gbk": "gb18030", "big5": "big5hkscs", "unicode-1-1-utf-7": "utf-7",
+}  # fmt: skip
 # Python codecs that are no charsets, or take quadratic time.
 _NO_CHARSETS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"}
 _BOUNDARY = re.compile(rb"""boundary\*?0?\*?\s*=\s*["']?([^"'\s;]{1,100})""", re.IGNORECASE)
@@ -75,15 +59,11 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """What a mail says, with its quotations, and the files that came along.
-
-    Attributes:
-        ambiguity: why a part of it can be read in two ways; None where it cannot.
-    """
+    """What a mail says, with its quotations, and the files that came along."""
 
     text: str
     files: tuple[File, ...]
-    ambiguity: str | None = None
+    ambiguity: str | None = None  # why a part of it can be read in two ways
 
 
 # ---- the header -----------------------------------------------------------------------------------------------------

@@ -50,11 +50,7 @@ class Outbound:
         self._sending = asyncio.Semaphore(_SENDERS)
 
     async def send(self, message: OutboundMessage) -> Receipt:
-        """Send the answer as one mail, under a Message-ID that is the same on every try.
-
-        Raises:
-            TransientSendError, UncertainSendError, PermanentSendError: as the contract says.
-        """
+        """Send the answer as one mail, under a Message-ID that is the same on every try."""
         threads = await self.threads()
         person, thread = self._addressee(message, threads)
         reference = await self._thread_notes.reference_for(message.conversation, message.reply_to)

@@ -173,12 +173,20 @@ def to_html(markdown: str) -> str:
 def _renderer() -> MarkdownIt:
     renderer = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
     renderer.validateLink = lambda url: _SAFE_LINK.match(url) is not None  # type: ignore[method-assign]
+    renderer.add_render_rule("link_open", _link)
     renderer.add_render_rule("image", _picture_as_link)
     return renderer
+
+
+def _link(_self: object, tokens: Sequence[Token], index: int, _options: object, _env: object) -> str:
+    """An address that is empty was not asked about, and would lead to the page itself."""
+    address = html.escape(str(tokens[index].attrGet("href") or ""))
+    return f'<a href="{address}">' if address else "<a>"
 
 
 def _picture_as_link(_self: object, tokens: Sequence[Token], index: int, _options: object, _env: object) -> str:
     """Mail programs load pictures when a mail is opened, which would send data in the address to any server."""
     token = tokens[index]
     address = html.escape(str(token.attrGet("src") or ""))
-    return f'<a href="{address}">{html.escape(token.content) or address}</a>'
+    opening = f'<a href="{address}">' if address else "<a>"
+    return f"{opening}{html.escape(token.content) or address}</a>"

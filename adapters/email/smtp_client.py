@@ -18,11 +18,7 @@ import aiosmtplib
 
 from adapters.email.credentials import AccessTokens, Credentials, Password
 from adapters.email.errors import after_text_error, before_text_error, login_error
-from gateway.errors import (
-    AdapterAuthFailed,
-    AdapterError,
-    TransientSendError,
-)
+from gateway.errors import AdapterAuthFailed, AdapterError, TransientSendError
 
 _QUIT_S = 2.0
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -32,12 +28,7 @@ Tls = Literal["implicit", "starttls", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmtpServer:
-    """How it is reached.
-
-    Attributes:
-        context: verifies the server's certificate.
-        greeting: our name in EHLO.
-    """
+    """How it is reached; `context` verifies its certificate, `greeting` is our name in EHLO."""
 
     host: str
     port: int
@@ -56,26 +47,18 @@ class SmtpClient:
         self._credentials = credentials
 
     async def check(self) -> None:
-        """Log in and leave.
-
-        Raises:
-            AdapterNotReady: the server cannot be reached now, or not in the way that is configured.
-            AdapterAuthFailed: it refuses our credentials.
-        """
+        """Log in and leave. Raises as `ChannelAdapter.connect`."""
         async with self._connected():
             pass
 
     async def deliver(
         self, sender: str, recipient: str, content: bytes, *, before_text: Callable[[], Awaitable[None]]
     ) -> None:
-        """Hand over one mail.
+        """Hand over one mail. Raises as `ChannelAdapter.send`.
 
         Args:
             before_text: awaited when the server is ready for the text, which follows at once. So a process that dies
                 before it has most likely sent nothing.
-
-        Raises:
-            SendError: as `ChannelAdapter.send` does.
         """
         try:
             async with self._connected() as smtp:

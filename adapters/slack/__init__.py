@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from adapters.slack.adapter import Receiver, SlackAdapter, SlackHttpAdapter
+from adapters.slack.adapter import SlackAdapter, SlackHttpAdapter
 from adapters.slack.client import API_URL, SlackClient
-from adapters.slack.http_receiver import HttpReceiver
-from adapters.slack.socket_mode import Bolt, SocketModeReceiver
 from gateway.protocols import AdapterServices
 
 
@@ -56,11 +53,7 @@ class Config(BaseModel):
 
 
 def account(entry: str) -> str:
-    """What an entry of `allow` means: the workspace (or the organisation) and the member in it.
-
-    Raises:
-        ValueError: it is not both; a member's id alone can be somebody else's in another workspace.
-    """
+    """What an entry of `allow` means: workspace (or organisation) and member, whose id may exist in another."""
     if not re.fullmatch(r"[TE][A-Z0-9]+/[UW][A-Z0-9]+", entry):
         raise ValueError("expected the workspace and the member, such as T012AB3CD/U045EF6GH")
     return entry
@@ -80,15 +73,11 @@ def build(config: Config, services: AdapterServices) -> SlackAdapter:
     app_token = config.app_token.get_secret_value() if config.app_token else None
     client = SlackClient(config.bot_token.get_secret_value(), app_token=app_token, api_url=config.api_url)
     secret = config.signing_secret.get_secret_value() if config.signing_secret else None
-
-    def receiver(bolt: Bolt, is_open: Callable[[], bool]) -> Receiver:
-        return SocketModeReceiver(client, bolt) if secret is None else HttpReceiver(bolt, secret, is_open=is_open)
-
     adapter = SlackAdapter if secret is None else SlackHttpAdapter
     return adapter(
         services,
         client,
-        receiver,
+        signing_secret=secret,
         slack_connect=config.slack_connect,
         catch_up_h=config.catch_up_h,
         streams=config.streams,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from adapters.slack.catch_up import CatchUp
 from adapters.slack.client import SlackClient
 from adapters.slack.convert import Installation
+from adapters.slack.http_receiver import HttpReceiver
 from adapters.slack.inbound import Inbound
 from adapters.slack.outbound import Outbound
-from adapters.slack.socket_mode import Bolt
+from adapters.slack.socket_mode import Bolt, SocketModeReceiver
 from adapters.slack.streams import Streams
 from gateway.errors import AdapterNotReady, EthosError, SendError, StoreError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
@@ -28,24 +29,11 @@ _ALIVE_INTERVAL_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Receiver(Protocol):
-    """Receives Slack's requests."""
-
-    async def open(self) -> None:
-        """Begin to receive; raises as `ChannelAdapter.connect`."""
-
-    async def run_until_lost(self) -> None:
-        """Return when it is closed; raises `AdapterNotReady` when the connection is lost."""
-
-    async def close(self) -> None:
-        """Receive nothing more. Idempotent."""
-
-
 class SlackAdapter:
     """One installation of our app.
 
     Args:
-        receiver: makes it, from what answers the requests and a function that says whether it does so now.
+        signing_secret: with which Slack signs its requests over HTTP; None for Socket Mode.
         catch_up_h: hours.
         streams: show answers as chat streams while they are written, where Slack allows it.
         slash_command: of the app, with its slash.
@@ -57,8 +45,8 @@ class SlackAdapter:
         self,
         services: AdapterServices,
         client: SlackClient,
-        receiver: Callable[[Bolt, Callable[[], bool]], Receiver],
         *,
+        signing_secret: str | None = None,
         slack_connect: bool = False,
         catch_up_h: float = 24.0,
         streams: bool = True,
@@ -91,7 +79,12 @@ class SlackAdapter:
             on_message=self._streams.remember_recipient,
         )
         self._outbound = Outbound(client, services.notes, self._streams)
-        self._receiver = receiver(Bolt(self._inbound.handle), lambda: self._inbound.is_open)
+        bolt = Bolt(self._inbound.handle)
+        self._receiver = (
+            SocketModeReceiver(client, bolt)
+            if signing_secret is None
+            else HttpReceiver(bolt, signing_secret, is_open=lambda: self._inbound.is_open)
+        )
         self._installed: Installation | None = None
 
     @property
@@ -102,12 +95,7 @@ class SlackAdapter:
         return (f"the app lacks the scopes {missing}: {advice}",) if missing else ()
 
     async def connect(self) -> None:
-        """Ask Slack who we are.
-
-        Raises:
-            AdapterNotReady: it cannot be reached now.
-            AdapterAuthFailed: it refused a token.
-        """
+        """Ask Slack who we are, and begin to receive."""
         await self.close()
         app = await self._client.open()
         try:
@@ -196,19 +184,11 @@ class SlackAdapter:
 
 
 class SlackHttpAdapter(SlackAdapter):
-    """An installation whose requests come over HTTP; its receiver is the ASGI application."""
+    """An installation whose requests come over HTTP, all to one address; its receiver is the ASGI application."""
 
-    @property
-    def http_path(self) -> str:
-        """The path of the request URL in the app's settings."""
-        return f"/{self.name}"
+    http_access: Literal["public"] = "public"  # Slack signs what it sends
 
-    @property
-    def http_access(self) -> Literal["operator", "public"]:
-        """Slack signs what it sends."""
-        return "public"
-
-    @property
-    def http_app(self) -> Any:
-        """Events, slash commands and interactivity, on one address."""
-        return self._receiver
+    def __init__(self, services: AdapterServices, client: SlackClient, **options: Any) -> None:
+        super().__init__(services, client, **options)
+        self.http_path = f"/{services.name}"
+        self.http_app = self._receiver

@@ -57,12 +57,7 @@ class SlackClient:
     # ---- life -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Installation:
-        """Ask Slack who we are.
-
-        Raises:
-            AdapterNotReady: it cannot be reached now.
-            AdapterAuthFailed: it refused the bot token.
-        """
+        """Ask Slack who we are. Raises as `ChannelAdapter.connect`."""
         await self.close()
         self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
         self._writing = self._web(retries=False)
@@ -82,12 +77,7 @@ class SlackClient:
             raise connect_error(error, "bot_token") from error
 
     async def socket_url(self) -> str:
-        """A ticket for one WebSocket connection, good for some seconds.
-
-        Raises:
-            AdapterNotReady: Slack cannot be reached now.
-            AdapterAuthFailed: it refused the app-level token.
-        """
+        """A ticket for one WebSocket connection, good for some seconds. Raises as `ChannelAdapter.connect`."""
         try:
             answer = await self.web.apps_connections_open(app_token=self._app_token or "")
             return str(answer["url"])
@@ -103,11 +93,7 @@ class SlackClient:
 
     @property
     def web(self) -> AsyncWebClient:
-        """The SDK's client for calls that write.
-
-        Raises:
-            TransientSendError: not open.
-        """
+        """The SDK's client for calls that write."""
         return _opened(self._writing)
 
     @property
@@ -199,8 +185,7 @@ class SlackClient:
     def history(self, channel: str, thread: str | None, oldest: str) -> AsyncGenerator[Mapping[str, Any], None]:
         """Messages after `oldest` with their metadata: of a thread oldest first, of a channel newest first.
 
-        Raises:
-            TransientSendError, PermanentSendError: they cannot be had.
+        Raises TransientSendError or PermanentSendError where they cannot be had.
         """
         asked: dict[str, Any] = {"channel": channel, "oldest": oldest, "limit": _PAGE, "include_all_metadata": True}
 

@@ -89,11 +89,7 @@ def conversation_of(envelope: Payload) -> Conversation | None:
 
 
 def conversation_in_list(conversation: Payload) -> Conversation:
-    """A conversation as `users.conversations` lists it: https://docs.slack.dev/reference/objects/conversation-object.
-
-    Raises:
-        KeyError: it is none.
-    """
+    """A conversation as `users.conversations` lists it: https://docs.slack.dev/reference/objects/conversation-object."""
     kinds = ("im", "is_im"), ("mpim", "is_mpim"), ("group", "is_private")
     kind = next((kind for kind, key in kinds if conversation.get(key)), "channel")
     is_shared = bool(conversation.get("is_ext_shared"))
@@ -112,9 +108,6 @@ def message_from_event(
     Args:
         name: of the channel in the configuration.
         slack_connect: take messages of other organisations in shared channels, too.
-
-    Raises:
-        Exception: one of `UNREADABLE`: this is no event of Slack.
     """
     event, conversation = envelope["event"], conversation_of(envelope)
     if conversation is None or not _is_by_a_person(app, event):
@@ -193,9 +186,6 @@ def message_from_command(
     Args:
         conversation: the person's direct chat with us, where it is answered, since answers to commands are private.
         commands: the names of the gateway's commands.
-
-    Raises:
-        KeyError: this is no slash command.
     """
     text = plain_text(str(payload.get("text") or ""), app.user).strip().removeprefix("/")
     text = text or "help"
@@ -264,11 +254,7 @@ def time_of(ts: str) -> datetime:
 
 
 def _ts(value: object) -> str | None:
-    """A timestamp that may be missing.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """A timestamp that may be missing."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no timestamp")
     return value or None

@@ -29,13 +29,7 @@ _BUSY = {
     "accesslimited", "access_limited", "team_added_to_org", "team_access_not_granted", "streaming_state_conflict",
 }  # fmt: skip
 # "It's possible some aspect of the operation succeeded before the error was raised."
-_MAYBE_DONE = {
-    "fatal_error",
-    "internal_error",
-    "request_timeout",
-    "service_unavailable",
-    "external_channel_migrating",
-}
+_MAYBE_DONE = {"fatal_error", "internal_error", "request_timeout", "service_unavailable", "external_channel_migrating"}
 MARKUP_REFUSED = {
     "invalid_blocks", "invalid_blocks_format", "markdown_text_conflict", "msg_blocks_too_long", "msg_too_long",
     "no_text",
@@ -47,22 +41,13 @@ _ADVICE = {
     "is_archived": "the channel is archived",
     "missing_scope": "reinstall the app with the scopes of the manifest",
 }
-
-
 _NOT_SENT = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    SlackClientNotConnectedError,
-    SlackTokenRotationError,
-)
+    aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, SlackClientNotConnectedError, SlackTokenRotationError,
+)  # fmt: skip
 
 
 class Refused(PermanentSendError):
-    """Slack understood the request and will not do it.
-
-    Attributes:
-        code: Slack's error code.
-    """
+    """Slack understood the request and will not do it."""
 
     def __init__(self, method: str, code: str) -> None:
         advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
@@ -72,11 +57,7 @@ class Refused(PermanentSendError):
 
 @contextmanager
 def calling(method: str, *, is_repeatable: bool = False) -> Iterator[None]:
-    """Turn every error of the block into a `SendError`.
-
-    Args:
-        is_repeatable: twice does no harm, so an uncertain error becomes a transient one.
-    """
+    """Turn every error of the block into a `SendError`; where twice does no harm, none is uncertain."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 (whatever it is, it becomes one of ours)

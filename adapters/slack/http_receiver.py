@@ -36,18 +36,14 @@ def is_authentic(secret: str, timestamp: str, body: bytes, signature: str, now_s
 class HttpReceiver:
     """The ASGI application. Nothing is parsed before the signature has been checked.
 
-    Args:
-        is_open: requests can be accepted now; else Slack is told to send them again.
-        now: seconds since 1970.
+    While `is_open` is false, Slack is told to send the requests again.
     """
 
-    def __init__(
-        self, bolt: Bolt, signing_secret: str, *, is_open: Callable[[], bool], now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, bolt: Bolt, signing_secret: str, *, is_open: Callable[[], bool]) -> None:
         self._bolt = bolt
         self._secret = signing_secret
         self._is_open = is_open
-        self._now = now
+        self._now = time.time
         self._expires_at_s: dict[str, float] = {}
         self._closed = asyncio.Event()
 

@@ -34,12 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Inbound:
-    """Handles requests while it is open; earlier ones wait until it is.
-
-    Args:
-        commands: the names of the gateway's commands.
-        on_message: called with every message before it is accepted.
-    """
+    """Handles requests while it is open; earlier ones wait. `on_message` sees every message before it is accepted."""
 
     def __init__(
         self,
@@ -87,11 +82,7 @@ class Inbound:
             removal.cancel()
 
     async def handle(self, body: Mapping[str, Any]) -> str:
-        """Accept what a request brings; returns what Slack shows to the person who made it, or nothing.
-
-        Raises:
-            EthosError: it was not accepted.
-        """
+        """Accept what a request brings; returns what Slack shows to the person who made it. Raises if it cannot."""
         handling = asyncio.ensure_future(self._handle(body))
         self._handling.add(handling)
         try:
@@ -245,11 +236,7 @@ class ThreadContext:
         self._names: OrderedDict[str, str] = OrderedDict()
 
     async def complete(self, message: InboundMessage, app: Installation, *, read_to: str) -> InboundMessage:
-        """The message with its author's name, and with what others said in its thread.
-
-        Args:
-            read_to: `ts` up to which the thread was read before; empty where it was not.
-        """
+        """The message with its author's name, and with what others said in its thread after `read_to`."""
         name, quotes = await asyncio.gather(self._author(message), self._earlier_messages(message, app, read_to))
         return replace(message, sender=replace(message.sender, display_name=name), quotes=(*quotes, *message.quotes))
 

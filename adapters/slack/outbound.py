@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ class Outbound:
 
     def __init__(self, client: SlackClient, notes: AdapterNotes, streams: Streams) -> None:
         self._client = client
-        self._notes = DeliveryNotes(notes)
+        self._notes = notes
         self._streams = streams
         self._edit_limit, self._append_limit = RateLimit(EDIT_INTERVAL_S), RateLimit(APPEND_INTERVAL_S)
         self._previewing: dict[str, asyncio.Task[None]] = {}
@@ -52,7 +52,7 @@ class Outbound:
     async def send(self, message: OutboundMessage) -> Receipt:
         """Deliver what Slack does not have yet. Raises as `ChannelAdapter.send`."""
         await self._wait_for_previews(message.id)
-        state = await self._notes.load(message.id)
+        state = await self._load(message.id)
         if state.is_posting:
             await self._find_posted(message, state)
         if not message.text.strip() and not message.attachments:
@@ -62,15 +62,15 @@ class Outbound:
         try:
             await self._deliver(message, state)
         except UncertainSendError:
-            await self._notes.save(message.id, state)
+            await self._save(message.id, state)
             raise
-        await self._notes.forget(message.id)
+        await self._forget(message.id, state)
         return Receipt(message_ids=tuple(state.shown))
 
     async def find_sent(self, message: OutboundMessage) -> Receipt | None:
         """Ask Slack whether it has the message; what it has of it is not sent again. Raises as `send`."""
         await self._wait_for_previews(message.id)
-        state = await self._notes.load(message.id)
+        state = await self._load(message.id)
         await self._find_posted(message, state)
         conversation = message.conversation.conversation
         if state.uploaded_file is not None and await self._client.is_shared(state.uploaded_file, conversation):
@@ -78,9 +78,9 @@ class Outbound:
         texts, files = _plan(message, state)
         is_whole = state.final_count == len(texts) == len(state.shown) and state.files_sent == len(files)
         if is_whole and state.stream is None:
-            await self._notes.forget(message.id)
+            await self._forget(message.id, state)
             return Receipt(message_ids=tuple(state.shown))
-        await self._notes.save(message.id, state)
+        await self._save(message.id, state)
         return None
 
     async def preview(self, message: OutboundMessage) -> None:
@@ -101,10 +101,11 @@ class Outbound:
         A stopped stream no longer shows that somebody writes; its message may be completed later.
         """
         oldest_s = (datetime.now(UTC) - _LOOK_BACK).timestamp()
-        async for message_id, state in self._notes.all():
+        for key in await self._notes.keys(_PREFIX):
+            message_id = key.removeprefix(_PREFIX)
+            state = await self._load(message_id)
             if state.saved_at_s < oldest_s:
-                await self._notes.load(message_id)
-                await self._notes.forget(message_id)
+                await self._notes.remove(key)
             elif state.stream is not None and message_id not in self._streams:
                 await self._stop(message_id, state.channel, state.stream)
 
@@ -130,7 +131,7 @@ class Outbound:
                 raise
             _log.warning("long blocks stay in the text: %s", error)
             state.is_inline, state.final_count, state.files_sent, state.uploaded_file = True, 0, 0, None
-            await self._notes.save(message.id, state)
+            await self._save(message.id, state)
             await self._deliver(message, state)
 
     async def _show(
@@ -151,7 +152,7 @@ class Outbound:
             if is_final:
                 state.final_count = number + 1
             if not is_last or message.attachments or len(text) != len(message.text):
-                await self._notes.save(message.id, state)
+                await self._save(message.id, state)
         for ts in state.shown[len(texts) :]:  # the preview was longer
             await self._client.delete(conversation.conversation, ts)
         del state.shown[len(texts) :]
@@ -186,10 +187,10 @@ class Outbound:
         for file in files[state.files_sent :]:
             if state.uploaded_file is None:
                 state.uploaded_file = await self._client.upload(file.filename, await _content_of(file))
-                await self._notes.save(message.id, state)
+                await self._save(message.id, state)
             await self._client.share(state.uploaded_file, file.filename, conversation.conversation, conversation.thread)
             state.files_sent, state.uploaded_file = state.files_sent + 1, None
-            await self._notes.save(message.id, state)
+            await self._save(message.id, state)
 
     # ---- streams ----------------------------------------------------------------------------------------------------
 
@@ -202,7 +203,7 @@ class Outbound:
         if not render.escaped_prefix(text).strip():
             return True  # nothing can be shown of it yet
         state.is_posting, state.channel = True, message.conversation.conversation
-        await self._notes.save(message.id, state)
+        await self._save(message.id, state)
         state.stream = await self._streams.start(message, text)
         if state.stream is None:
             return False
@@ -227,7 +228,7 @@ class Outbound:
         if not state.final_count:
             await self._stop(message.id, message.conversation.conversation, ts)
         state.stream = None
-        await self._notes.save(message.id, state)
+        await self._save(message.id, state)
 
     async def _stop(self, message_id: str, channel: str, ts: str) -> None:
         """Stop a stream. Slack may have ended it; any other problem shows when the message is edited."""
@@ -241,7 +242,7 @@ class Outbound:
     # ---- previews ---------------------------------------------------------------------------------------------------
 
     async def _preview(self, message: OutboundMessage) -> None:
-        state = await self._notes.load(message.id)
+        state = await self._load(message.id)
         if state.is_posting and message.text:  # a post was lost: no preview before `send` has looked for it
             return
         texts, _ = _plan(message, state)
@@ -253,11 +254,11 @@ class Outbound:
                     await self._end_stream(message, state)
                 if len(texts) > len(state.shown):
                     state.is_posting = True
-                    await self._notes.save(message.id, state)
+                    await self._save(message.id, state)
                 await self._show(message, texts, state, is_final=False)
         except UncertainSendError:
             state.is_posting = True
-            await self._notes.save(message.id, state)
+            await self._save(message.id, state)
             return
         except SendError as error:
             if isinstance(error, TransientSendError) and error.retry_after_s is not None:
@@ -265,9 +266,9 @@ class Outbound:
             _log.debug("a preview was dropped: %s", error)
         state.is_posting = False
         if state.shown:
-            await self._notes.save(message.id, state)
+            await self._save(message.id, state)
         else:
-            await self._notes.forget(message.id)
+            await self._forget(message.id, state)
 
     async def _wait_for_previews(self, message_id: str) -> None:
         while (task := self._previewing.get(message_id)) is not None:
@@ -280,6 +281,22 @@ class Outbound:
     def _preview_ended(self, message_id: str, task: asyncio.Task[None]) -> None:
         if self._previewing.get(message_id) is task:
             del self._previewing[message_id]
+
+    # ---- notes: `message/<id>` is there while its message is partly delivered ----------------------------------------
+
+    async def _load(self, message_id: str) -> DeliveryState:
+        """The state of a message; most have no note."""
+        note = await self._notes.get(_PREFIX + message_id)
+        return DeliveryState(**json.loads(note)) if note else DeliveryState()
+
+    async def _save(self, message_id: str, state: DeliveryState) -> None:
+        """Note the state; a power cut may lose it, a killed process does not."""
+        state.saved_at_s = datetime.now(UTC).timestamp()
+        await self._notes.put(_PREFIX + message_id, json.dumps(asdict(state)), is_durable=False)
+
+    async def _forget(self, message_id: str, state: DeliveryState) -> None:
+        if state.saved_at_s:
+            await self._notes.remove(_PREFIX + message_id)
 
     # ---- what Slack has ---------------------------------------------------------------------------------------------
 
@@ -366,7 +383,7 @@ class DeliveryState:
         uploaded_file: Slack's id of the next file, when it is uploaded.
         is_unsure: we cannot know whether Slack has the message, so what is sent now may be a repeat.
         is_inline: Slack refuses files there, so long blocks stay in the text.
-        saved_at_s: since 1970.
+        saved_at_s: since 1970; 0 without a note.
     """
 
     channel: str = ""
@@ -379,39 +396,3 @@ class DeliveryState:
     is_unsure: bool = False
     is_inline: bool = False
     saved_at_s: float = 0.0
-
-
-class DeliveryNotes:
-    """The notes `message/<id>`; one exists while its message is partly delivered."""
-
-    def __init__(self, notes: AdapterNotes) -> None:
-        self._notes = notes
-        self._noted: set[str] = set()
-
-    async def load(self, message_id: str) -> DeliveryState:
-        """The state of a message; most have no note."""
-        text = await self._notes.get(_PREFIX + message_id)
-        if text:
-            self._noted.add(message_id)
-        return _read(text)
-
-    async def save(self, message_id: str, state: DeliveryState) -> None:
-        """Note the state; a power cut may lose it, a killed process does not."""
-        self._noted.add(message_id)
-        state.saved_at_s = datetime.now(UTC).timestamp()
-        await self._notes.put(_PREFIX + message_id, json.dumps(asdict(state)), is_durable=False)
-
-    async def forget(self, message_id: str) -> None:
-        """Remove the note of a message that is delivered."""
-        if message_id in self._noted:
-            self._noted.discard(message_id)
-            await self._notes.remove(_PREFIX + message_id)
-
-    async def all(self) -> AsyncIterator[tuple[str, DeliveryState]]:
-        """Every message that has a note, by id."""
-        for key in await self._notes.keys(_PREFIX):
-            yield key.removeprefix(_PREFIX), _read(await self._notes.get(key))
-
-
-def _read(note: str | None) -> DeliveryState:
-    return DeliveryState(**json.loads(note)) if note else DeliveryState()

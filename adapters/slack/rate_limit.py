@@ -6,11 +6,7 @@ import asyncio
 
 
 class RateLimit:
-    """Lets one caller go at a time.
-
-    Args:
-        interval_s: between two of them.
-    """
+    """Lets one caller go every `interval_s`."""
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s

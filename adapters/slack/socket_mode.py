@@ -1,4 +1,4 @@
-"""Receives Slack's requests over Socket Mode. Bolt reads them, here and over HTTP."""
+"""Receives Slack's requests over Socket Mode, and reads them, here and over HTTP."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 
 import aiohttp
 from slack_bolt.adapter.socket_mode.async_internals import send_async_response
-from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
-from slack_bolt.authorization import AuthorizeResult
-from slack_bolt.middleware.async_middleware import AsyncMiddleware
+from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
@@ -33,18 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 class Bolt:
-    """Bolt reads the three shapes of Slack's requests, and itself answers those about the connection."""
+    """Reads the three shapes of Slack's requests as Bolt does, and answers those about the connection.
+
+    Bolt's own `AsyncApp` is not used: it acknowledges a request before it is handled, even when `auth.test` fails.
+    """
 
     def __init__(self, handle_request: HandleRequest) -> None:
-        # Every request is accepted in `before_authorize`. The steps behind it acknowledge before they work, and even
-        # when `auth.test` fails. `http_receiver.py` checks signatures before, on the raw bytes.
-        self._app = AsyncApp(
-            logger=SDK_LOGGER,
-            authorize=_no_authorization,  # type: ignore[arg-type]  # Bolt takes None for "not installed"
-            before_authorize=_HandleFirst(handle_request),
-            request_verification_enabled=False,
-            ssl_check_enabled=False,
-        )
+        self._handle_request = handle_request
 
     async def answer(self, body: str, headers: Mapping[str, str]) -> tuple[int, str, str]:
         """Answer one HTTP request that is authentic: status, content type, body.
@@ -56,7 +49,7 @@ class Bolt:
             request = AsyncBoltRequest(body=body, headers=dict(headers))
         except (AttributeError, TypeError) as error:  # raised by Bolt where JSON is not of the shape that it looks for
             raise ValueError("not a request of Slack's") from error
-        response = await self._app.async_dispatch(request)
+        response = await self._respond(request)
         return response.status, response.headers.get("content-type", ["text/plain"])[0], response.body or ""
 
     async def handle(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
@@ -67,33 +60,19 @@ class Bolt:
             _log.warning("an envelope is not as Slack describes it; dropped")
             response = BoltResponse(status=200)  # a redelivery would be no better
         else:
-            response = await self._app.async_dispatch(bolt_request)
+            response = await self._respond(bolt_request)
         await send_async_response(client, request, response, 0.0)
 
-
-class _HandleFirst(AsyncMiddleware):
-    """Has a request accepted, and answers it.
-
-    For a plain function Bolt looks up arguments in the request, and fails where a malformed one lacks them.
-    """
-
-    def __init__(self, handle_request: HandleRequest) -> None:
-        self._handle_request = handle_request
-
-    async def async_process(
-        self,
-        *,
-        req: AsyncBoltRequest,
-        resp: BoltResponse,
-        next: Callable[[], Awaitable[BoltResponse]],  # noqa: A002
-    ) -> BoltResponse:
-        del resp
-        if req.body.get("type") == "url_verification":
-            return await next()
-        return BoltResponse(status=200, body=await self._handle_request(req.body))
+    async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
+        if request.body.get("type") == "url_verification":  # https://docs.slack.dev/reference/events/url_verification
+            return BoltResponse(status=200, body={"challenge": request.body.get("challenge")})
+        try:
+            return BoltResponse(status=200, body=await self._handle_request(request.body))
+        except Exception:  # noqa: BLE001 (`Inbound.handle` has logged it)
+            return BoltResponse(status=500)
 
 
-class _Connection:
+class _Connection(SocketModeClient):
     """One connection of Socket Mode, which never reconnects on its own.
 
     The SDK's own reconnecting uses an expired ticket again and again, hides a revoked token, and has no connection
@@ -104,24 +83,26 @@ class _Connection:
     """
 
     def __init__(self, bolt: Bolt, web: AsyncWebClient, *, ping_s: float) -> None:
-        self._ping_s = ping_s
+        super().__init__(
+            app_token="", logger=SDK_LOGGER, web_client=web, auto_reconnect_enabled=False, ping_interval=ping_s
+        )
         self._should_disconnect = asyncio.Event()
         self._has_ended = asyncio.Event()
-        self._client = _SdkClient("", self._should_disconnect, web_client=web, ping_s=ping_s)
-        self._client.socket_mode_request_listeners.append(bolt.handle)
-        self._client.on_close_listeners.append(self._end)
-        self._client.on_error_listeners.append(self._end)
+        self.socket_mode_request_listeners.append(bolt.handle)
+        self.on_close_listeners.append(self._end)
+        self.on_error_listeners.append(self._end)
+
+    async def connect_to_new_endpoint(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 (the SDK's signature)
+        """Slack sent `disconnect`: https://docs.slack.dev/apis/events-api/using-socket-mode#disconnect."""
+        del force
+        self._should_disconnect.set()
 
     async def open(self, url: str, timeout_s: float) -> None:
-        """Connect with a ticket.
-
-        Raises:
-            AdapterNotReady: it was not taken.
-        """
-        self._client.wss_uri = url
+        """Connect with a ticket. Raises AdapterNotReady where it is not taken."""
+        self.wss_uri = url
         try:
             async with asyncio.timeout(timeout_s):  # the SDK would try for ever
-                await self._client.connect()  # type: ignore[no-untyped-call]
+                await self.connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
             raise AdapterNotReady("Slack did not take the WebSocket connection") from None
 
@@ -139,20 +120,21 @@ class _Connection:
         await self._until(self._has_ended)
 
     async def close(self) -> None:
-        client = self._client
-        client.closed = True
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # the other side may be gone
-            async with asyncio.timeout(_CLOSE_S):
-                await client.disconnect()  # type: ignore[no-untyped-call]
-        tasks = [client.message_processor, client.message_receiver, client.current_session_monitor]
-        await client.close()  # type: ignore[no-untyped-call]
+        self.closed = True
+        tasks = [self.message_processor, self.message_receiver, self.current_session_monitor]
+        try:
+            with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # the other side may be gone
+                async with asyncio.timeout(_CLOSE_S):
+                    await self.disconnect()  # type: ignore[no-untyped-call]
+        finally:  # a cancelled caller leaves no session open
+            await super().close()  # type: ignore[no-untyped-call]
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
     async def _until(self, *events: asyncio.Event) -> None:
         """Wait for one of the events, or for the loss of the connection, which the SDK does not tell."""
         waiting = [asyncio.ensure_future(event.wait()) for event in events]
         try:
-            while await self._client.is_connected():
+            while await self.is_connected():
                 done, _ = await asyncio.wait(waiting, timeout=_CHECK_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED)
                 if done:
                     break
@@ -165,30 +147,18 @@ class _Connection:
 
 
 class SocketModeReceiver:
-    """Stays connected in Socket Mode.
+    """Stays connected in Socket Mode."""
 
-    Args:
-        ping_s: as for one connection.
-        connect_s: in which a connection must be open.
-        drain_s: longest life of a connection after `disconnect`; Slack closes it after about ten seconds.
-    """
-
-    def __init__(
-        self, client: SlackClient, bolt: Bolt, *, ping_s: float = 5.0, connect_s: float = 10.0, drain_s: float = 15.0
-    ) -> None:
+    def __init__(self, client: SlackClient, bolt: Bolt) -> None:
         self._client = client
         self._bolt = bolt
-        self._ping_s, self._connect_s, self._drain_s = ping_s, connect_s, drain_s
+        self._ping_s, self._connect_s = 5.0, 10.0
+        self._drain_s = 15.0  # after `disconnect`; Slack closes the connection after about ten seconds
         self._socket: _Connection | None = None
         self._draining: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            AdapterNotReady: Slack cannot be reached now.
-            AdapterAuthFailed: it refused the app-level token.
-        """
+        """Connect. Raises as `ChannelAdapter.connect`."""
         url = await self._client.socket_url()
         socket = _Connection(self._bolt, self._client.web, ping_s=self._ping_s)
         try:
@@ -227,27 +197,3 @@ class SocketModeReceiver:
                     await socket.wait_closed()
         finally:
             await socket.close()
-
-
-class _SdkClient(SocketModeClient):
-    def __init__(
-        self, app_token: str, should_disconnect: asyncio.Event, *, web_client: AsyncWebClient, ping_s: float
-    ) -> None:
-        super().__init__(
-            app_token=app_token,
-            logger=SDK_LOGGER,
-            web_client=web_client,
-            auto_reconnect_enabled=False,
-            ping_interval=ping_s,
-        )
-        self._should_disconnect = should_disconnect
-
-    async def connect_to_new_endpoint(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 (the SDK's signature)
-        """Slack sent `disconnect`: https://docs.slack.dev/apis/events-api/using-socket-mode#disconnect."""
-        del force
-        self._should_disconnect.set()
-
-
-async def _no_authorization(**_: Any) -> AuthorizeResult | None:
-    """Bolt asks who installed us; by then the request is accepted, and the answer changes nothing."""
-    return None

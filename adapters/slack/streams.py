@@ -14,7 +14,6 @@ import contextlib
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from adapters.slack import render
@@ -54,22 +53,10 @@ class Stream:
 
 
 class Streams:
-    """The open streams of this process, by the id of the message.
+    """The open streams of this process, by the id of the message; after `ROTATE_S` each becomes an ordinary message."""
 
-    Args:
-        rotate_s: after which a stream is stopped, and becomes an ordinary message.
-        clock: seconds.
-    """
-
-    def __init__(
-        self,
-        client: SlackClient,
-        *,
-        is_on: bool = True,
-        rotate_s: float = ROTATE_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client, self._rotate_s, self._clock = client, rotate_s, clock
+    def __init__(self, client: SlackClient, *, is_on: bool) -> None:
+        self._client, self._rotate_s = client, ROTATE_S
         self._is_on, self._is_refused = is_on, False
         self._open: dict[str, Stream] = {}
         self._recipients: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
@@ -105,20 +92,16 @@ class Streams:
         return is_allowed and where.thread is not None and has_reader and self._has_start_left()
 
     def _has_start_left(self) -> bool:
-        now = self._clock()
+        now = time.monotonic()
         while self._starts and now - self._starts[0] >= _MINUTE_S:
             self._starts.popleft()
         return now >= self._paused_until_s and len(self._starts) < _MAX_STARTS
 
     async def start(self, message: OutboundMessage, text: str) -> str | None:
-        """Open one with its first words; returns its `ts`, or None where Slack refuses it.
-
-        Raises:
-            UncertainSendError: it may be there.
-        """
+        """Open one with its first words; returns its `ts`, None where Slack refuses. May raise UncertainSendError."""
         conversation = message.conversation
         sent = render.escaped_prefix(text)
-        self._starts.append(self._clock())
+        self._starts.append(time.monotonic())
         try:
             ts = await self._client.start_stream(
                 conversation.conversation, conversation.thread or "", self._recipient(message), sent
@@ -129,18 +112,14 @@ class Streams:
                 _log.info("answers are not streamed, but edited as they grow: %s", error)
             return None
         except TransientSendError as error:
-            self._paused_until_s = self._clock() + (error.retry_after_s or _MINUTE_S)
+            self._paused_until_s = time.monotonic() + (error.retry_after_s or _MINUTE_S)
             return None
         stream = self._open[message.id] = Stream(conversation.conversation, ts, sent)
         stream.ending = asyncio.create_task(self._rotate(message.id, stream), name="slack stream")
         return ts
 
     async def append(self, message_id: str, text: str) -> bool:
-        """Extend an open stream to this text; False where that is not possible.
-
-        Raises:
-            TransientSendError: nothing was added.
-        """
+        """Extend an open stream to this text; False where that is not possible. May raise TransientSendError."""
         stream = self._open.get(message_id)
         rest = None if stream is None else missing_text(stream, render.escaped_prefix(text))
         if stream is None or rest is None:

@@ -51,11 +51,7 @@ class Config(BaseModel):
 
 
 def account(entry: str) -> str:
-    """What an entry of `allow` means: the number of a person's account.
-
-    Raises:
-        ValueError: it is no number. Only the number stays with one person; a name may get another owner.
-    """
+    """What an entry of `allow` means: the number of a person's account, which stays with one person."""
     if not (entry.isascii() and entry.isdecimal()):
         raise ValueError('names can change hands; expected the number of an account in quotes, such as "123456789"')
     return str(int(entry))

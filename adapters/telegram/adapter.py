@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import json
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from adapters.telegram import convert
 from adapters.telegram.buttons import Buttons
@@ -16,7 +17,7 @@ from adapters.telegram.chat_migration import ChatMigrations
 from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
 from adapters.telegram.inbound import PART_WAIT_S, Inbound
 from adapters.telegram.outbound import Outbound
-from adapters.telegram.polling import HandleUpdate, OnCaughtUp, Polling
+from adapters.telegram.polling import Polling
 from adapters.telegram.rate_limit import RateLimit
 from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
 from adapters.telegram.webhook import Webhook
@@ -37,16 +38,6 @@ _RETENTION = timedelta(hours=24)
 _log = logging.getLogger(__name__)
 
 
-class UpdateSource(Protocol):
-    """How updates come: `Polling` or `Webhook`."""
-
-    async def prepare(self) -> None:
-        """Tell Telegram. Raises as `ChannelAdapter.connect` does."""
-
-    async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
-        """Hand over updates until cancelled. Raises as `ChannelAdapter.run` does."""
-
-
 class TelegramAdapter:
     """One bot."""
 
@@ -56,7 +47,7 @@ class TelegramAdapter:
         self,
         client: TelegramClient,
         services: AdapterServices,
-        source: UpdateSource,
+        source: Polling | Webhook,
         *,
         markup: Markup = "markdown",
         rate_limit: RateLimit | None = None,
@@ -107,7 +98,6 @@ class TelegramAdapter:
         bot = self._bot
         if bot is None:
             raise AdapterNotReady("the bot is not connected; connect first")
-
         reader = convert.Reader(
             channel=self.name,
             bot=bot,
@@ -116,9 +106,7 @@ class TelegramAdapter:
             command=self._buttons.command,
             commands=frozenset(command.name for command in self._services.commands) | set(self._aliases.values()),
         )
-
-        async def read(update: convert.Json) -> InboundMessage | None:
-            return await self._message_from(reader, update)
+        read = functools.partial(self._message_from, reader)
 
         async def handle(update: convert.Json) -> None:
             message = await read(update)
@@ -208,10 +196,10 @@ class TelegramAdapter:
             await self._migrations.record(*migration)
         try:
             return reader.message_from(update)
-        except convert.Unreadable as error:
+        except convert.UNREADABLE as error:
             # Skipped, so that it does not block the updates behind it. It does not come again: this is logged once.
             _log.error(
-                "%s: update %s cannot be read and was passed over: %s", self.name, update.get("update_id"), error
+                "%s: update %s cannot be read and was passed over: %r", self.name, update.get("update_id"), error
             )
             return None
 
@@ -270,11 +258,7 @@ class TelegramWebhookAdapter(TelegramAdapter):
 def make_adapter(
     client: TelegramClient, services: AdapterServices, *, webhook_url: str | None = None, **options: Any
 ) -> TelegramAdapter:
-    """The adapter for polling or the webhook.
-
-    Args:
-        webhook_url: the gateway's public address, without the channel's path; None polls.
-    """
+    """The adapter for the webhook at the gateway's public address, without the channel's path; None polls."""
     if webhook_url is None:
         return TelegramAdapter(client, services, Polling(client), **options)
     webhook = Webhook(client, url=f"{webhook_url}/{services.name}/updates", secret=client.webhook_secret)

@@ -36,11 +36,7 @@ class ChatMigrations:
         return self._original.get(chat_id, chat_id)
 
     def current_id(self, conversation: ConversationRef) -> int:
-        """The id that Telegram expects now.
-
-        Raises:
-            PermanentSendError: the conversation is no number, so there is no such chat.
-        """
+        """The id that Telegram expects now."""
         try:
             chat_id = int(conversation.conversation)
         except ValueError:

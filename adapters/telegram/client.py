@@ -62,12 +62,7 @@ class TelegramClient:
         request_timeout_s: float = _REQUEST_S,
         poll_grace_s: float = 10.0,
     ) -> None:
-        """Nothing is opened before `open`.
-
-        Args:
-            request_timeout_s: how long to wait for an answer.
-            poll_grace_s: how much longer than `poll_timeout_s` a long poll may take.
-        """
+        """Nothing is opened before `open`; a long poll may take `poll_grace_s` longer than `poll_timeout_s`."""
         self._token = token
         self._api_url = api_url
         self._poll_timeout_s = poll_timeout_s
@@ -82,12 +77,7 @@ class TelegramClient:
         return hmac.new(self._token.encode(), b"webhook", hashlib.sha256).hexdigest()
 
     async def open(self) -> Account:
-        """Log in, and return the bot's account. May be called again after a failure.
-
-        Raises:
-            AdapterNotReady: Telegram cannot be reached now.
-            AdapterAuthFailed: the token is wrong.
-        """
+        """Log in, and return the bot's account. Raises as `ChannelAdapter.connect`, and may then be called again."""
         with self._connecting():
             if self._bot is not None:
                 me = await self._bot.get_me()
@@ -110,13 +100,9 @@ class TelegramClient:
     # ---- receiving --------------------------------------------------------------------------------------------------
 
     async def get_updates(self, offset: int | None) -> list[Json]:
-        """The next updates, as JSON; empty if none came within `poll_timeout_s`.
+        """The next updates, as JSON; none if none came within `poll_timeout_s`. The offset confirms all below it.
 
-        Args:
-            offset: confirms every update below it; those will not come again.
-
-        Raises:
-            AdapterNotReady, AdapterAuthFailed: as `open`; also AdapterNotReady if another process polls this bot.
+        Raises as `open`; also AdapterNotReady if another process polls this bot.
         """
         with self._connecting():
             bot, polling = self._connected(), self._polling
@@ -150,12 +136,7 @@ class TelegramClient:
             await self._connected().set_my_commands([BotCommand(name, text) for name, text in menu])
 
     async def download(self, file_id: str, max_bytes: int) -> bytes:
-        """A file that a person sent.
-
-        Raises:
-            TransientSendError: it cannot be fetched now.
-            PermanentSendError: it is gone, or too large.
-        """
+        """A file that a person sent. Raises as `SupportsAttachments.fetch`."""
         try:
             with self._sending():
                 file = await self._connected().get_file(file_id)

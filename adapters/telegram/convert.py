@@ -40,11 +40,7 @@ _ANSWERED, _PART = "message that this one answers", "part of a message that this
 
 
 UNREADABLE = (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError)
-"""What reading raises if an update is not as Telegram documents it."""
-
-
-class Unreadable(ValueError):
-    """An update has an unknown form."""
+"""What these functions raise if an update is not as Telegram documents it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,19 +76,11 @@ class Reader:
         """What a person wrote, or chose with a button.
 
         None for all else: bots, channels, anonymous administrators, service messages, old buttons.
-
-        Raises:
-            Unreadable: the update has an unknown form.
         """
-        try:
-            if "callback_query" in update:
-                return self._read_query(update, update["callback_query"])
-            message = update.get("message")
-            if message is None or not _is_by_person(message):
-                return None
-            return self._read(update, message)
-        except UNREADABLE as error:
-            raise Unreadable(f"{type(error).__name__}: {error}") from error
+        if "callback_query" in update:
+            return self._read_query(update, update["callback_query"])
+        message = update.get("message")
+        return self._read(update, message) if message is not None and _is_by_person(message) else None
 
     def _read(self, update: Json, message: Json) -> InboundMessage | None:
         chat, sender, answered = message["chat"], message["from"], message.get("reply_to_message")

@@ -74,20 +74,11 @@ class _Queue:
 class Inbound:
     """Between the updates and `accept`, for one run of the channel."""
 
-    def __init__(
-        self,
-        notes: AdapterNotes,
-        read: Read,
-        accept: Accept,
-        *,
-        part_wait_s: float = PART_WAIT_S,
-        max_wait_s: float = MAX_WAIT_S,
-    ) -> None:
+    def __init__(self, notes: AdapterNotes, read: Read, accept: Accept, *, part_wait_s: float = PART_WAIT_S) -> None:
         self._notes = notes
         self._read = read
         self._accept = accept
         self._part_wait_s = part_wait_s
-        self._max_wait_s = max_wait_s
         self._queues: dict[int, _Queue] = {}
         self._done: dict[str, datetime] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -165,7 +156,7 @@ class Inbound:
                 queue.timer.cancel()
             return
         if queue.parts[-1].may_continue or not queue.due_at_s:
-            queue.due_at_s = min(self._clock() + self._part_wait_s, queue.started_at_s + self._max_wait_s)
+            queue.due_at_s = min(self._clock() + self._part_wait_s, queue.started_at_s + MAX_WAIT_S)
         if queue.timer is None:
             queue.timer = asyncio.create_task(self._wait(queue), name="telegram parts")
 

@@ -105,11 +105,7 @@ class ProgressStore:
 
 
 class Outbound:
-    """Sends the pieces of a message that an earlier try has not sent, and shows unfinished answers.
-
-    Args:
-        edit_interval_s: the shortest time between two edits of one preview.
-    """
+    """Sends the pieces of a message that an earlier try has not sent, and shows unfinished answers."""
 
     def __init__(
         self,

@@ -36,12 +36,7 @@ class Polling:
         await self._client.remove_webhook()
 
     async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
-        """Hand over every update until cancelled.
-
-        Raises:
-            AdapterNotReady: the connection broke twice in a row, or an update was not taken; it will come again.
-            AdapterAuthFailed: the token is no longer valid.
-        """
+        """Hand over every update until cancelled, until the connection breaks twice in a row, or one is not taken."""
         clock = asyncio.get_running_loop().time
         has_failed, instant_polls = False, 0
         while True:

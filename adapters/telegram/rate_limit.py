@@ -34,11 +34,7 @@ class RateLimit:
         self._paused_until_s: dict[int, float] = {}
 
     async def wait(self, chat_id: int) -> None:
-        """Wait until one more message may be sent there.
-
-        Raises:
-            TransientSendError: Telegram has asked for a pause in this chat that is not over.
-        """
+        """Wait until one more message may be sent there; raises TransientSendError while Telegram wants a pause."""
         pause_s = self.pause_left_s(chat_id)
         if pause_s > 0:
             raise TransientSendError("Telegram has asked for a pause in this chat", retry_after_s=pause_s)

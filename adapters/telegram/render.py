@@ -78,10 +78,7 @@ def render(text: str, *, is_markdown: bool, is_group: bool, max_file_bytes: int 
     """The messages that show the text, in order; none for a blank text. The same text gives the same pieces.
 
     A block of code or a table that needs several messages is a file instead, named in the text before it. One that is
-    too large for a file is split.
-
-    Args:
-        is_group: a mention in the text must not notify the person.
+    too large for a file is split. In a group a mention in the text must not notify the person.
     """
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "")
     if not is_markdown:

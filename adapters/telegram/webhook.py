@@ -30,12 +30,7 @@ class Webhook:
     """Takes updates from HTTP requests while `run` does."""
 
     def __init__(self, client: TelegramClient, *, url: str, secret: str, check_s: float = _CHECK_S) -> None:
-        """Nothing is registered before `prepare`.
-
-        Args:
-            url: the public address of `app`.
-            check_s: how often to check that Telegram still calls this address.
-        """
+        """`url` is the public address of `app`; every `check_s` it is checked that Telegram still calls it."""
         self._client = client
         self._url = url
         self._secret = secret.encode()
@@ -48,12 +43,7 @@ class Webhook:
         await self._client.set_webhook(self._url, self._secret.decode())
 
     async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
-        """Answer calls until cancelled.
-
-        Raises:
-            AdapterNotReady: another process has changed the address, or Telegram cannot be asked.
-            AdapterAuthFailed: the token is no longer valid.
-        """
+        """Answer calls until cancelled, until another process changes the address, or Telegram cannot be asked."""
         self._handle = handle
         try:
             while True:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from adapters.webhook.client import WebhookClient
 from adapters.webhook.convert import to_reply
@@ -16,13 +15,10 @@ from gateway.protocols import Accept
 
 
 class WebhookAdapter:
-    """One endpoint, and one address for answers.
-
-    Args:
-        clock: seconds since 1970, for the signatures of answers.
-    """
+    """One endpoint, and one address for answers."""
 
     kind = "webhook"
+    http_access: Literal["public"] = "public"  # the signature proves the sender
 
     def __init__(
         self,
@@ -31,31 +27,15 @@ class WebhookAdapter:
         client: WebhookClient,
         signer: Signer,
         capabilities: Capabilities,
-        *,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self.capabilities = capabilities  # an idempotent send: receivers drop a `webhook-id` that they have
-        self._endpoint = endpoint
+        self.http_path = f"/hooks/{name}"
+        self.http_app = self._endpoint = endpoint
         self._client = client
         self._signer = signer
-        self._clock = clock
+        self._clock = time.time  # for the signatures of answers
         self._closed = asyncio.Event()
-
-    @property
-    def http_path(self) -> str:
-        """Each channel has its own address."""
-        return f"/hooks/{self.name}"
-
-    @property
-    def http_access(self) -> Literal["operator", "public"]:
-        """The signature proves the sender."""
-        return "public"
-
-    @property
-    def http_app(self) -> Any:
-        """The endpoint."""
-        return self._endpoint
 
     async def connect(self) -> None:
         """Prepare to post; nothing is sent, since each request may have an effect on the other side."""

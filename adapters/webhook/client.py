@@ -48,13 +48,7 @@ def is_loopback(url: str) -> bool:
 
 
 class WebhookClient:
-    """Posts to one address; several requests at once, for several conversations.
-
-    Args:
-        timeout_s: for a whole request.
-        transport: in place of the network.
-        now: for a `Retry-After` that is a date.
-    """
+    """Posts to one address; several requests at once, for several conversations, each within `timeout_s`."""
 
     def __init__(
         self,
@@ -88,13 +82,7 @@ class WebhookClient:
         )
 
     async def post(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Send it; returns when the other side has confirmed it.
-
-        Raises:
-            TransientSendError: certainly not taken: the request never went out, or was refused for now.
-            UncertainSendError: the request went out, and no clear answer came back.
-            PermanentSendError: refused for good.
-        """
+        """Send it; returns when the other side has confirmed it. Raises as `ChannelAdapter.send`."""
         if self._http is None:
             raise TransientSendError("the channel is not connected")
         is_out = False

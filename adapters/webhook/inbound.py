@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from adapters.webhook.convert import BadMessage, to_inbound
 from adapters.webhook.signature import BadSignature, Signer, read_headers
-from gateway.errors import AdapterNotReady, EthosError
+from gateway.errors import EthosError
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept
 
@@ -39,12 +39,7 @@ class WebhookEndpoint:
     """One address. It answers 202 when the message is committed; after any other answer the sender must keep it.
 
     It checks in this order: the channel is running, the headers are well-formed, the body is small, the signature
-    matches its bytes; only then the body is parsed.
-
-    Args:
-        realm: whose user ids come here.
-        clock: seconds since 1970.
-        body_timeout_s: in which the body must have come.
+    matches its bytes; only then the body is parsed. `realm` says whose user ids come here.
     """
 
     def __init__(
@@ -136,19 +131,9 @@ class WebhookEndpoint:
         return bytes(body)
 
     async def _hand_over(self, message: InboundMessage) -> None:
-        """Have the message accepted; if that fails, the sender is told to send it again."""
-        try:
-            await self._accept_while_open(message)
-        except EthosError as error:
-            _log.warning("webhook_not_accepted", channel=self._channel, event_id=message.event_id, reason=str(error))
-            raise _unavailable(_NOT_KEPT) from error
-        except Exception as error:  # whatever it is, an acknowledgement would lose the message
-            _log.exception("webhook_not_accepted", channel=self._channel, event_id=message.event_id)
-            raise _unavailable(_NOT_KEPT) from error
-
-    async def _accept_while_open(self, message: InboundMessage) -> None:
+        """Have the message accepted while the channel is open; if that fails, the sender is told to send it again."""
         if self._accept is None:
-            raise AdapterNotReady("the channel is stopping")
+            raise _unavailable(_NOT_KEPT)
         accepting = asyncio.ensure_future(self._accept(message))
         self._accepting.add(accepting)
         try:
@@ -156,9 +141,15 @@ class WebhookEndpoint:
         finally:
             self._accepting.discard(accepting)
             accepting.cancel()
-        if accepting.cancelled():
-            raise AdapterNotReady("the channel is stopping")
-        accepting.result()
+        if accepting.cancelled():  # the channel is stopping
+            raise _unavailable(_NOT_KEPT)
+        error = accepting.exception()  # whatever it is, an acknowledgement would lose the message
+        if isinstance(error, EthosError):
+            _log.warning("webhook_not_accepted", channel=self._channel, event_id=message.event_id, reason=str(error))
+        elif error is not None:
+            _log.error("webhook_not_accepted", channel=self._channel, event_id=message.event_id, exc_info=error)
+        if error is not None:
+            raise _unavailable(_NOT_KEPT) from error
 
 
 def _unavailable(text: str) -> Refusal:

@@ -60,11 +60,7 @@ def read_secret(secret: str) -> bytes:
 
 
 def read_headers(header: Callable[[str], Sequence[str]], *, now_s: float) -> SignedHeaders:
-    """Read the three headers, before the body is read.
-
-    Args:
-        header: gives all values of a header.
-        now_s: seconds since 1970.
+    """Read the three headers, before the body is read; `header` gives all values of one.
 
     Raises:
         BadSignature: one is missing, there twice, or not of its form; or the timestamp is too far from now.
@@ -84,11 +80,7 @@ def read_headers(header: Callable[[str], Sequence[str]], *, now_s: float) -> Sig
 
 
 class Signer:
-    """Signs and checks with one secret, or with two during a change.
-
-    Args:
-        secrets: the current one first.
-    """
+    """Signs and checks with one secret, or with two during a change, the current one first."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._keys = [read_secret(secret) for secret in secrets]

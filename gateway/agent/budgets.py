@@ -118,7 +118,7 @@ class BudgetUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class PlannedCall:
     """A call that is about to be made.
 
     Attributes:
@@ -232,7 +232,7 @@ def added_up(used: Iterable[tuple[str, UsageSum | DayUsage]]) -> Mapping[str, Us
 class UsageStore(Protocol):
     """What was spent, for ever, and what is reserved, until it is settled."""
 
-    async def reserve(self, ask: Ask, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
+    async def reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
         """Reserve what the call may cost, if every limit has room for it; no two calls get the same room."""
 
     async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
@@ -258,7 +258,7 @@ class UsageStore(Protocol):
 
 
 def grant(
-    ask: Ask,
+    planned: PlannedCall,
     limits: Mapping[Scope, Limit],
     *,
     spent: Mapping[Scope, Totals],
@@ -272,22 +272,22 @@ def grant(
         reserved: in the day, by calls that are not settled.
         is_new_turn: the turn is neither among the spent nor among the reserved ones.
     """
-    granted = ask.output_tokens
+    granted = planned.output_tokens
     for scope, limit in limits.items():
         before, pending = spent[scope], reserved[scope]
         if limit.turns is not None and is_new_turn and before.turns + pending.turns >= limit.turns:
             is_final = before.turns >= limit.turns
             return Denied(scope=scope, what="turns", limit=limit.turns, is_final=is_final)
         if limit.tokens is not None:
-            room = limit.tokens - before.tokens - ask.input_tokens
+            room = limit.tokens - before.tokens - planned.input_tokens
             granted = min(granted, room - pending.tokens)
-            if granted < _least(ask):
-                return Denied(scope=scope, what="tokens", limit=limit.tokens, is_final=room < _least(ask))
+            if granted < _least(planned):
+                return Denied(scope=scope, what="tokens", limit=limit.tokens, is_final=room < _least(planned))
         if limit.usd is not None:
-            room_usd = limit.usd - before.usd - ask.input_usd
-            granted = min(granted, _affordable(ask, room_usd - pending.usd))
-            if granted < _least(ask):
-                is_final = _affordable(ask, room_usd) < _least(ask)
+            room_usd = limit.usd - before.usd - planned.input_usd
+            granted = min(granted, _affordable(planned, room_usd - pending.usd))
+            if granted < _least(planned):
+                is_final = _affordable(planned, room_usd) < _least(planned)
                 return Denied(scope=scope, what="usd", limit=limit.usd, is_final=is_final)
     return granted
 
@@ -328,16 +328,16 @@ def _limit(budgets: Budgets, scope: Scope, name: str) -> Limit:
     return budgets.user if scope == "user" else budgets.gateway
 
 
-def _least(ask: Ask) -> int:
-    return min(ask.output_tokens, LEAST_OUTPUT_TOKENS)
+def _least(planned: PlannedCall) -> int:
+    return min(planned.output_tokens, LEAST_OUTPUT_TOKENS)
 
 
-def _affordable(ask: Ask, usd: float) -> int:
+def _affordable(planned: PlannedCall, usd: float) -> int:
     """The tokens that can be said for the money; a model that costs nothing may always say all."""
-    if ask.input_usd <= 0 and ask.output_usd_per_token <= 0:
-        return ask.output_tokens
+    if planned.input_usd <= 0 and planned.output_usd_per_token <= 0:
+        return planned.output_tokens
     if usd < -_NOTHING_USD:
         return -1
-    if ask.output_usd_per_token <= 0:
-        return ask.output_tokens
-    return int(min(ask.output_tokens, (usd + _NOTHING_USD) / ask.output_usd_per_token))
+    if planned.output_usd_per_token <= 0:
+        return planned.output_tokens
+    return int(min(planned.output_tokens, (usd + _NOTHING_USD) / planned.output_usd_per_token))

@@ -37,13 +37,20 @@ INTERRUPTED = (
 CANCELLED = "Cancelled: the answer was ended early."
 
 
-class StepKeeper(Protocol):
-    """Where the steps of an unfinished turn are kept; see `pipeline.commit.TurnStore`."""
+class StepStore(Protocol):
+    """Where an unfinished turn leaves its steps."""
 
-    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None: ...  # noqa: D102
-    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None: ...  # noqa: D102
-    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None: ...  # noqa: D102
-    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]: ...  # noqa: D102
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
+        """Keep the steps of an unfinished turn, in place of what was kept before."""
+
+    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
+        """Note, durably, that a tool is about to act."""
+
+    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
+        """Note, durably, what it returned."""
+
+    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
+        """Whether the tool was begun, and what it returned; None: it was interrupted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,8 +144,8 @@ class AgentWork:
 class AgentLoop:
     """Runs turns."""
 
-    def __init__(self, keeper: StepKeeper) -> None:
-        self._keeper = keeper
+    def __init__(self, steps: StepStore) -> None:
+        self._steps = steps
 
     async def run(self, work: AgentWork, state: AgentState) -> None:
         """Bring `state` to its end: the last message is an answer without tool calls.
@@ -196,20 +203,20 @@ class AgentLoop:
         if work.toolbox.is_repeatable(call.name):
             result = await work.toolbox.call(call, work.context)
         else:
-            was_begun, kept = await self._keeper.tool_outcome(work.turn_id, call.id)
+            was_begun, kept = await self._steps.tool_outcome(work.turn_id, call.id)
             if was_begun:
                 result = kept if kept is not None else INTERRUPTED
             else:
-                await self._keeper.begin_tool(work.turn_id, call.id, call.name)
+                await self._steps.begin_tool(work.turn_id, call.id, call.name)
                 result = await work.toolbox.call(call, work.context)
-                await self._keeper.end_tool(work.turn_id, call.id, result)
+                await self._steps.end_tool(work.turn_id, call.id, result)
         if work.toolbox.is_untrusted(call.name):
             state.sources.append(f"what {call.name} returned")
             result = without_hidden(result)
         state.messages.append(ChatMessage(role="tool", text=result, tool_call_id=call.id))
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
-        await self._keeper.save_steps(work.turn_id, state.dump(), is_durable=is_durable)
+        await self._steps.save_steps(work.turn_id, state.dump(), is_durable=is_durable)
         reach("turn.steps_saved")
 
     @staticmethod

@@ -7,15 +7,15 @@ cost at most, and notes afterwards what it did cost. Where no budget is set, onl
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
 
-from gateway.agent.budgets import Ask, Budgets, BudgetUse, Denied, Granted, Limit, Scope, UsageStore, uses
+from gateway.agent.budgets import Budgets, BudgetUse, Denied, Granted, Limit, PlannedCall, Scope, UsageStore, uses
 from gateway.agent.model import (
     Model,
     ModelEvent,
@@ -27,6 +27,7 @@ from gateway.agent.model import (
     TextDelta,
     size_bytes,
 )
+from gateway.agent.model_states import ModelStates
 from gateway.agent.prompt import estimated_tokens
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
 from gateway.runtime.observe import happened
@@ -72,11 +73,6 @@ class _Call:
     said: list[str] = field(default_factory=list)
     is_over: bool = False
 
-    @property
-    def input_tokens(self) -> int:
-        """What it gives the model to read, at most; counted only when somebody asks."""
-        return most_input_tokens(self.request)
-
 
 @dataclass(frozen=True, slots=True)
 class _Bill:
@@ -89,7 +85,12 @@ class _Bill:
 
 
 class Meter:
-    """Gives out models whose calls are counted; see the module."""
+    """Gives out models whose calls are counted; see the module.
+
+    Attributes:
+        budgets: those that hold now.
+        states: which models answer.
+    """
 
     def __init__(
         self,
@@ -101,43 +102,33 @@ class Meter:
         owner: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Nothing is called yet.
-
-        Args:
-            model: the models themselves; nothing else may call them.
-            owner: names this process in reservations.
-            now: the wall clock; says which day it is.
-        """
+        """`model` gives the models themselves, which nothing else may call; `owner` names this process."""
         self._model = model
         self._store = store
-        self._budgets = budgets
+        self.budgets = budgets
         self._prices = prices
         self._owner = owner
         self._now = now
+        self.states = ModelStates()
         self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
         self._settled = asyncio.Event()
         self._unsettled: list[_Bill] = []  # what could not be written down yet
         self._settling: set[asyncio.Task[None]] = set()
 
     @property
-    def budgets(self) -> Budgets:
-        """Those that hold now."""
-        return self._budgets
-
-    @property
     def today(self) -> str:
         """The day, as `Budgets.day` has it."""
-        return self._budgets.day(self._now())
+        return self.budgets.day(self._now())
 
     def change(self, budgets: Budgets, prices: PriceList | None = None) -> None:
         """From the next call on, other budgets hold, and other prices where they are given."""
-        self._budgets = budgets
+        self.budgets = budgets
         self._prices = prices or self._prices
 
     async def uses(self) -> Sequence[BudgetUse]:
         """How far each kind of budget is used today; nothing where the store cannot be read, as health says then."""
         try:
-            return uses(self._budgets, await self._store.spending(self.today))
+            return uses(self.budgets, await self._store.spending(self.today))
         except StoreError:
             return ()
 
@@ -148,9 +139,10 @@ class Meter:
     def model(self, name: str | None) -> Model:
         """The model of that name; one whose settings are wrong is there, too, and unavailable."""
         try:
-            return _MeteredModel(self, name, self._model(name))
+            model: Model | ConfigError = self._model(name)
         except ConfigError as error:
-            return _UnusableModel(name or "", error)
+            model = error
+        return _MeteredModel(self, name, model)
 
     async def begin(self, name: str | None, model: str, request: ModelRequest) -> _Call:
         """Reserve what the call may cost.
@@ -161,13 +153,13 @@ class Meter:
         """
         if self._unsettled:
             await self._to_its_end(self._settle_late())
-        limits = self._budgets.limits_of(request.spender)
-        call = _Call(name=name, request=request, day=self._budgets.day(self._now()))
+        limits = self.budgets.limits_of(request.spender)
+        call = _Call(name=name, request=request, day=self.budgets.day(self._now()))
         if not limits:
             return call
         has_limited_calls = any(limit.limits_calls for limit in limits.values())
-        ask = self._ask(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
-        granted, call.day = await self._granted(ask)
+        planned = self._planned(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
+        granted, call.day = await self._granted(planned)
         call.reservation = granted.reservation
         if has_limited_calls:
             call.request = replace(request, max_output_tokens=granted.output_tokens)
@@ -194,19 +186,19 @@ class Meter:
         if not said and not was_read:
             return None
         output_tokens = estimated_tokens(said) if said else 0
-        return ModelUsage(model=model, input_tokens=call.input_tokens, output_tokens=output_tokens)
+        return ModelUsage(model=model, input_tokens=most_input_tokens(call.request), output_tokens=output_tokens)
 
     # ---- reserving and settling ------------------------------------------------------------------------------------
 
-    def _ask(self, call: _Call, model: str, *, is_free: bool) -> Ask:
+    def _planned(self, call: _Call, model: str, *, is_free: bool) -> PlannedCall:
         request, name = call.request, call.name
         output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
-        input_tokens = call.input_tokens
+        input_tokens = most_input_tokens(request)
         input_usd = output_usd = 0.0
         if not is_free:
             input_usd = self._price_usd(name, model, input_tokens, 0)
             output_usd = self._price_usd(name, model, input_tokens, output_tokens) - input_usd
-        return Ask(
+        return PlannedCall(
             spender=request.spender,
             day=call.day,
             model=model,
@@ -226,44 +218,44 @@ class Meter:
             )
         return price
 
-    async def _granted(self, ask: Ask) -> tuple[Granted, str]:
+    async def _granted(self, planned: PlannedCall) -> tuple[Granted, str]:
         """Room for the call, and the day in which it is reserved."""
         while True:
-            now, settled, budgets = self._now(), self._settled, self._budgets
-            ask = replace(ask, day=budgets.day(now))
+            now, settled, budgets = self._now(), self._settled, self.budgets
+            planned = replace(planned, day=budgets.day(now))
             self._under_way += 1
             try:
-                answer = await self._reserve(ask, budgets.limits_of(ask.spender))
+                answer = await self._reserve(planned, budgets.limits_of(planned.spender))
             except BaseException:
                 self._is_over()
                 raise
             if isinstance(answer, Granted):
-                return answer, ask.day
+                return answer, planned.day
             self._under_way -= 1
-            if self._budgets is not budgets:  # they were changed meanwhile
+            if self.budgets is not budgets:  # they were changed meanwhile
                 continue
             if answer.is_final or (self._under_way == 0 and not settled.is_set()):
                 self._tell_waiting()
                 happened("budget.denied", scope=answer.scope, what=answer.what)
-                left_s = self._budgets.left_s(now)
+                left_s = self.budgets.left_s(now)
                 raise BudgetExhausted(
-                    answer.in_words(ask.spender),
+                    answer.in_words(planned.spender),
                     budget=answer.scope,
                     day_turns_in_s=left_s,
                     retry_after_s=min(left_s + 1.0, LOOK_AGAIN_S) if answer.is_final else BUSY_S,
                 )
             await settled.wait()  # a call under way holds what this one needs, and may give it back
 
-    async def _reserve(self, ask: Ask, limits: Mapping[Scope, Limit]) -> Granted | Denied:
+    async def _reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit]) -> Granted | Denied:
         """Reserve, and give it back at once where the turn is cancelled meanwhile."""
-        reserving = asyncio.create_task(self._store.reserve(ask, limits, owner=self._owner))
+        reserving = asyncio.create_task(self._store.reserve(planned, limits, owner=self._owner))
         try:
             return await asyncio.shield(reserving)
         except asyncio.CancelledError:
-            with contextlib.suppress(StoreError):
+            with suppress(StoreError):
                 answer = await reserving
                 if isinstance(answer, Granted):
-                    self._unsettled.append(_Bill(answer.reservation, ask.spender, ask.day, ()))
+                    self._unsettled.append(_Bill(answer.reservation, planned.spender, planned.day, ()))
                     await self._settle_late()
             raise
 
@@ -313,64 +305,53 @@ class Meter:
 
 
 class _MeteredModel:
-    """A model behind the meter."""
+    """A model behind the meter; one whose settings are wrong waits until they are corrected."""
 
-    def __init__(self, meter: Meter, asked_name: str | None, model: Model) -> None:
+    def __init__(self, meter: Meter, asked_name: str | None, model: Model | ConfigError) -> None:
         self._meter = meter
         self._asked_name = asked_name
         self._model = model
-
-    @property
-    def name(self) -> str:
-        return self._model.name
+        self.name = (asked_name or "") if isinstance(model, ConfigError) else model.name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """See `Model.stream`; raises `BudgetExhausted` where there is no room for the call."""
+        if isinstance(self._model, ConfigError):
+            raise ModelUnavailable(f"the settings of this model are wrong: {self._model}")
         meter, call = self._meter, await self._begin(request)
-        events = self._model.stream(call.request)
         # A call that is cut, by who listens or by the end of the process, has most likely been read all the same.
         was_read = True
         try:
-            async for event in events:
-                match event:
-                    case TextDelta(text=text):
-                        call.said.append(text)
-                    case StreamRestarted():  # what was said is paid for, and it is all asked again
-                        await meter.end(call, meter.cut(call, self.name, was_read=True))
-                        call = await self._begin(request)
-                    case ModelReply(usage=usage):
-                        await meter.end(call, usage)
-                yield event
+            async with aclosing(self._watched(self._model.stream(call.request))) as events:
+                async for event in events:
+                    match event:
+                        case TextDelta(text=text):
+                            call.said.append(text)
+                        case StreamRestarted():  # what was said is paid for, and it is all asked again
+                            await meter.end(call, meter.cut(call, self.name, was_read=True))
+                            call = await self._begin(request)
+                        case ModelReply(usage=usage):
+                            await meter.end(call, usage)
+                    yield event
         except ModelError:
             was_read = False
             raise
         finally:
             if not call.is_over:
                 await meter.end(call, meter.cut(call, self.name, was_read=was_read))
-            if isinstance(events, AsyncGenerator):
-                await events.aclose()
 
     async def _begin(self, request: ModelRequest) -> _Call:
         return await self._meter.begin(self._asked_name, self.name, request)
 
-
-class _UnusableModel:
-    """Stands where a model's settings are wrong: its calls wait until the settings are corrected."""
-
-    def __init__(self, name: str, error: ConfigError) -> None:
-        self.name = name
-        self._error = error
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """A stream that raises `ModelUnavailable`, and nothing else."""
-        del request
-        return self
-
-    def __aiter__(self) -> AsyncIterator[ModelEvent]:
-        return self
-
-    async def __anext__(self) -> ModelEvent:
-        raise ModelUnavailable(f"the settings of this model are wrong: {self._error}")
+    async def _watched(self, answer: AsyncGenerator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
+        """The same; notes whether the model answers. One that refuses a request does."""
+        try:
+            async with aclosing(answer) as events:
+                async for event in events:
+                    yield event
+        except ModelUnavailable as error:
+            self._meter.states.failed(self.name, error)
+            raise
+        self._meter.states.answered(self.name)
 
 
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:

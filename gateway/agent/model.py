@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -168,8 +168,8 @@ class Model(Protocol):
     def name(self) -> str:
         """As in the configuration."""
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Answer, piece by piece. Cancelling the consumer cancels the call.
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Answer, piece by piece. Cancelling the consumer cancels the call, and so does closing the stream.
 
         Raises:
             ModelUnavailable: no answer now.

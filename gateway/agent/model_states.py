@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import structlog
 
-from gateway.agent.model import Model, ModelEvent, ModelRequest
 from gateway.errors import ModelUnavailable
 from gateway.sdk.models.system import ModelHealth
 
@@ -24,10 +23,6 @@ class ModelStates:
     def statuses(self) -> Sequence[ModelHealth]:
         """Of every model that was asked since the start, by name."""
         return [self._states[name] for name in sorted(self._states)]
-
-    def watched(self, model: Model) -> WatchedModel:
-        """The same model, each call of which is noted."""
-        return WatchedModel(model, self)
 
     def answered(self, name: str) -> None:
         """It is up."""
@@ -49,30 +44,3 @@ class ModelStates:
             last_answer_at=None if before is None else before.last_answer_at,
             error=str(error),
         )
-
-
-class WatchedModel:
-    """A model whose answers and failures are noted. One that refuses a request is up: it answered."""
-
-    def __init__(self, model: Model, states: ModelStates) -> None:
-        self._model = model
-        self._states = states
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._model.name
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Pass on what the model says; see `Model.stream`."""
-        events = self._model.stream(request)
-        try:
-            async for event in events:
-                yield event
-        except ModelUnavailable as error:
-            self._states.failed(self.name, error)
-            raise
-        finally:
-            if isinstance(events, AsyncGenerator):  # end it together with its consumer
-                await events.aclose()
-        self._states.answered(self.name)

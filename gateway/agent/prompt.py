@@ -98,26 +98,6 @@ def estimated_tokens(text: str) -> int:
     return ascii_chars // 4 + (len(text) - ascii_chars) + 1
 
 
-def fit(messages: Sequence[SessionMessage], budget_tokens: int) -> Sequence[SessionMessage]:
-    """The newest whole turns that fit into the budget, oldest first; the last turn always."""
-    kept = len(messages)
-    spent = 0
-    while kept > 0:
-        start = _turn_start(messages, kept - 1)
-        spent += sum(estimated_tokens(message.text) for message in messages[start:kept])
-        if spent > budget_tokens and kept < len(messages):
-            break
-        kept = start
-    return messages[kept:]
-
-
-def _turn_start(messages: Sequence[SessionMessage], last: int) -> int:
-    start = last
-    while start > 0 and messages[start - 1].turn_id == messages[last].turn_id:
-        start -= 1
-    return start
-
-
 def as_chat(messages: Iterable[SessionMessage]) -> tuple[ChatMessage, ...]:
     """Stored messages in the form that a model takes; tool calls join the assistant message that made them."""
     chat: list[ChatMessage] = []

@@ -122,7 +122,7 @@ class Gateway(Composition):
                 database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
             await self._open(stack, database)
             await self.memory.replay()
-            await self.linking.recover()
+            await self.linking.job.recover()
             yield self.web.of_owner
 
     async def _open(self, stack: AsyncExitStack, database: Path) -> None:
@@ -134,16 +134,17 @@ class Gateway(Composition):
         )
         self._metrics = await measure(stack, self.config)
         self._compose()
-        await self.people.book()
+        await self.people.snapshot()
         stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
-        stack.push_async_callback(self.linking.close)
+        stack.push_async_callback(self.linking.job.close)
         self.web = self._web_server()
         stack.push_async_callback(self.web.stop)
 
     def _web_server(self) -> WebServer:
-        api = api_of(self)
+        idempotency = SqliteIdempotency(self.store.database, owner=secrets.token_hex(8))
+        api = Api(self.chat, idempotency, lambda: self.services)
         return WebServer(
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
@@ -154,8 +155,20 @@ class Gateway(Composition):
             host=self.config.web.host,
             port=self.config.web.port if self._is_served else None,
             allowed_hosts=self.config.web.allowed_hosts,
-            dashboard=lambda: sources_of(self, api),
+            dashboard=lambda: self._sources(api),
             token=None if self._is_served else secrets.token_urlsafe(),  # the Unix socket needs none
+        )
+
+    def _sources(self, api: Api) -> Sources:
+        """What the pages read; they ask the same services as the API."""
+        from gateway.web.dashboard.page_context import Sources  # noqa: PLC0415 (loaded at the first request)
+
+        return Sources(
+            services=api.services,
+            config=self.live,
+            home=self.home,
+            naming=api.services.naming,
+            personalities=self.personalities,
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------
@@ -169,7 +182,7 @@ class Gateway(Composition):
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
-        await self.linking.recover()
+        await self.linking.job.recover()
         await self.admission.recover()
         reach("start.replayed")
         uncertain = await self.outbox.recover()
@@ -256,22 +269,3 @@ class Gateway(Composition):
 
     async def _health_json(self) -> dict[str, Any]:
         return as_json(await self.health())
-
-
-def api_of(gateway: Gateway) -> Api:
-    """The API of a gateway."""
-    store = SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8))
-    return Api(gateway.chat, store, lambda: gateway.services)
-
-
-def sources_of(gateway: Gateway, api: Api) -> Sources:
-    """What the pages read; they ask the same services as the API."""
-    from gateway.web.dashboard.page_context import Sources  # noqa: PLC0415 (loaded at the first request)
-
-    return Sources(
-        services=api.services,
-        config=gateway.live,
-        home=gateway.home,
-        naming=api.services.naming,
-        personalities=gateway.personalities,
-    )

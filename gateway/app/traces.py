@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.agent.embeddings import MeteredEmbedder, PaidEmbedder
+from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.agent.tools import Tool
 from gateway.config import OFFLINE, Config, TracesConfig
 from gateway.domain.personalities import Personalities
@@ -30,14 +30,10 @@ from gateway.traces.turn_facts import OfferedTraces, RulesOf, TurnFactExtractor
 
 if TYPE_CHECKING:
     from gateway.agent.meter import Meter
-    from gateway.agent.model_states import ModelStates
     from gateway.agent.providers.registry import LiveModels
     from gateway.config import EmbeddingsConfig
     from gateway.store.sqlite import SqliteStore
     from gateway.traces.vectorizing import Vectorizing
-
-_HEADINGS_CHARS = 64
-"""More than the headings of a memory section take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,6 @@ def compose_traces(
     store: SqliteStore,
     meter: Meter,
     models: LiveModels,
-    model_states: ModelStates,
     personalities: Personalities,
 ) -> Traces:
     """The parts around the trace store; none where it is off."""
@@ -108,10 +103,10 @@ def compose_traces(
         at=time.fromisoformat(traces.consolidate.at),
         gists=partial(shorten_old, trace_store, gist_by(consolidating)) if traces.gist else None,
     )
-    embedder, vectorizing = _compose_vectors(trace_store, traces.embeddings, meter, models, model_states)
+    embedder, vectorizing = _compose_vectors(trace_store, traces.embeddings, meter, models)
     offers = OfferedTraces()
     taker = TurnFactExtractor(
-        trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, embedder, offers=offers
+        trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, offers=offers, embedder=embedder
     )
     memory = TraceMemory(
         trace_store,
@@ -131,8 +126,8 @@ def compose_traces(
 
 
 def _compose_vectors(
-    trace_store: TraceStore, embeddings: EmbeddingsConfig, meter: Meter, models: LiveModels, model_states: ModelStates
-) -> tuple[PaidEmbedder | None, Vectorizing | None]:
+    trace_store: TraceStore, embeddings: EmbeddingsConfig, meter: Meter, models: LiveModels
+) -> tuple[MeteredEmbedder | None, Vectorizing | None]:
     """What makes vectors, and makes them in the background; neither where no embeddings are configured.
 
     Raises:
@@ -145,7 +140,7 @@ def _compose_vectors(
     from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (numpy, an extra)
     from gateway.traces.vectors import QueryVectors  # noqa: PLC0415 (as above)
 
-    embedder = MeteredEmbedder(meter, model_states, lambda: models.current.embedder(name, embeddings.dimensions))
+    embedder = MeteredEmbedder(meter, lambda: models.current.embedder(name, embeddings.dimensions))
     trace_store.meaning = QueryVectors(
         embedder, timeout_s=embeddings.query_timeout_s, least=embeddings.least_similarity
     )
@@ -164,10 +159,8 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
 
     def rules(personality_id: str) -> IngestRules:
         try:
-            traits = dict(personalities.get(personality_id).traits)
+            return apply_traits(base, personalities.get(personality_id).traits)
         except EthosError:  # it is gone, or broken: what it heard is kept by the rules of the configuration
             return base
-        honesty = traits.pop("honesty_humility", None)
-        return apply_traits(base, traits if honesty is None else {**traits, "honesty": honesty})
 
     return rules

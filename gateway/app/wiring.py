@@ -7,14 +7,13 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.agent.meter import Meter
 from gateway.agent.model import Model
-from gateway.agent.model_states import ModelStates
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.reload import Reloading
@@ -23,8 +22,9 @@ from gateway.app.traces import compose_traces
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
+from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
-from gateway.memory.linked_notes import linking_on
+from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
@@ -35,7 +35,8 @@ from gateway.people.access_records import AccessRecords
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
-from gateway.pipeline.admission import make_admission
+from gateway.people.pairing import Pairing
+from gateway.pipeline.admission import Admission
 from gateway.pipeline.answer import TurnDependencies
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.health import Checkup
@@ -128,6 +129,14 @@ class Composition:
             channels=self.channels,
             operators=self.operators,
         )
+        self.pairing = Pairing(
+            self.store.people,
+            self.people,
+            self.access,
+            self.identities,
+            pepper=partial(load_pepper, self.home),
+            operators=self.operators,
+        )
 
     def _compose_models(self, owner: str) -> None:
         """Models, and what they may cost."""
@@ -135,8 +144,7 @@ class Composition:
         self.personalities = Personalities(self.home)
         self.models = LiveModels(ModelRegistry(config))
         self.models.current.get(None)  # what is wrong with the default model's settings is an error of the start
-        self.model_states = ModelStates()
-        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models.current, owner=owner)
+        self.meter = Meter(self._model_named, self.store.usage, budgets_of(config), self.models.current, owner=owner)
 
     def _compose_memory(self) -> None:
         """The memory, sessions and traces."""
@@ -156,7 +164,6 @@ class Composition:
             store=store,
             meter=self.meter,
             models=self.models,
-            model_states=self.model_states,
             personalities=self.personalities,
         )
         self.review = MemoryReview(store.proposals, self.memory_files, self.memory, self.traces.facts)
@@ -165,7 +172,7 @@ class Composition:
     def _compose_queues(self, owner: str) -> None:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
-        self.outbox = Outbox(store.outbox, self.channels, policy=policy_of(config))
+        self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
         self.dispatcher = Dispatcher(store.inbox, self.access, config.limits, owner=owner)
         self.inbox = Inbox(
             store.inbox,
@@ -179,7 +186,15 @@ class Composition:
     def _compose_commands(self) -> None:
         """Chat commands, links, privacy and admission."""
         store = self.store
-        self.linking: Linking = linking_on(self.memory_files, store.links, self.identities, self.channels, self.outbox)
+        self.linking = Linking(
+            store.links,
+            self.identities,
+            MarkdownNotes(self.memory_files),
+            pepper=partial(load_pepper, self.home),
+            channels=self.channels,
+            outbox=self.outbox,
+            guard=self.pairing,
+        )
         self.presence = Presence()
         self.privacy = PrivacyWorker(
             home=self.home,
@@ -198,16 +213,14 @@ class Composition:
             outbox=self.outbox,
         )
         self.commands = Commands(self.linking, self.load_services)
-        self.admission = make_admission(
-            self.home,
-            store.people,
-            self.access,
+        self.admission = Admission(
+            access=self.access,
             people=self.people,
-            identities=self.identities,
-            operators=self.operators,
+            pairing=self.pairing,
             linking=self.linking,
             dispatcher=self.dispatcher,
         )
+        self.linking.job.when_linked.append(self.admission.let_through)
 
     def _compose_pipeline(self, owner: str) -> None:
         """The turns, and the channels whose messages they answer."""
@@ -228,6 +241,7 @@ class Composition:
             personalities=self.personalities,
             log=self.store.log,
             operators=self.operators,
+            access=self.access,
             commands=self.commands,
             config=self.live,
         )
@@ -240,7 +254,7 @@ class Composition:
             outbox=self.outbox,
             inbox=self.store.inbox,
             memory=self.memory,
-            models=self.model_states,
+            models=self.meter.states,
             identities=self.identities,
             reloading=self.reloading,
             started_at=self._started_at,
@@ -299,5 +313,5 @@ class Composition:
         )
         return load_kind(channel.kind).build(channel.settings, services)
 
-    def _watched_model(self, name: str | None) -> Model:
-        return self.model_states.watched((self._model or self.models.current.get)(name))
+    def _model_named(self, name: str | None) -> Model:
+        return (self._model or self.models.current.get)(name)

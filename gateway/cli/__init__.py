@@ -16,6 +16,7 @@ from gateway.cli import (
     keys,
     memory,
     opening,
+    people,
     personalities,
     privacy,
     queues,
@@ -25,7 +26,6 @@ from gateway.cli import (
     status,
     traces,
     usage,
-    users,
 )
 
 app = typer.Typer(
@@ -53,7 +53,7 @@ app.add_typer(memory.app, name="memory")
 app.add_typer(traces.app, name="traces")
 app.add_typer(keys.app, name="keys")
 app.add_typer(sessions.app, name="sessions")
-app.add_typer(users.app, name="people")
+app.add_typer(people.app, name="people")
 app.add_typer(queues.app, name="deliveries")
 app.add_typer(personalities.app, name="personalities")
 

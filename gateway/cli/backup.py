@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.options import AsJson, run
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, say
+from gateway.files.home import data_directory
+
+if TYPE_CHECKING:  # only the command that runs loads what it needs
+    from gateway.ops.backup.restoring import Restored
 
 
-def backup(
+@asynchronous
+async def backup(
     file: Annotated[
         Path | None, typer.Argument(help="The file, or a directory in which it is named by the time; here by default.")
     ] = None,
@@ -24,37 +30,10 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Save the whole data directory in one file; the gateway may go on running."""
-    run(_backup(file or Path(), with_secrets=with_secrets, keep=keep, as_json=as_json))
-
-
-def restore(
-    file: Annotated[Path, typer.Argument(help="A backup.")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Put aside what is in the data directory, and keep it there.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Put a backup into an empty data directory, while no gateway runs on it."""
-    from gateway.cli.output import print_json
-    from gateway.files.home import data_directory
-    from gateway.ops.backup.restoring import restore as restored
-    from gateway.ops.privacy.home import clean_restored
-
-    home = data_directory()
-    done = restored(file, home, is_replacing=replace, clean=[clean_restored])
-    if as_json:
-        print_json({"home": home, **asdict(done)})
-        return
-    _print_restored(home, done)
-
-
-async def _backup(wanted: Path, *, with_secrets: bool, keep: int | None, as_json: bool) -> None:
-    from gateway.cli.output import print_json, say
-    from gateway.files.home import data_directory
     from gateway.files.last_backup import note_backup
     from gateway.ops.backup.taking import take_backup
 
-    taken = await take_backup(data_directory(), wanted, with_secrets=with_secrets, keep=keep)
+    taken = await take_backup(data_directory(), file or Path(), with_secrets=with_secrets, keep=keep)
     note_backup(data_directory(), taken.path)
     if as_json:
         print_json(asdict(taken))
@@ -69,11 +48,26 @@ async def _backup(wanted: Path, *, with_secrets: bool, keep: int | None, as_json
         say(f"Deleted: {path}")
 
 
-def _print_restored(home: Path, done: object) -> None:
-    from gateway.cli.output import say
-    from gateway.ops.backup.restoring import Restored
+def restore(
+    file: Annotated[Path, typer.Argument(help="A backup.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put aside what is in the data directory, and keep it there.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a backup into an empty data directory, while no gateway runs on it."""
+    from gateway.ops.backup.restoring import restore as restored
+    from gateway.ops.privacy.home import clean_restored
 
-    assert isinstance(done, Restored)  # noqa: S101 (what restoring returns; imported late)
+    home = data_directory()
+    done = restored(file, home, is_replacing=replace, clean=[clean_restored])
+    if as_json:
+        print_json({"home": home, **asdict(done)})
+    else:
+        _print_restored(home, done)
+
+
+def _print_restored(home: Path, done: Restored) -> None:
     contents = done.contents
     say(f"{home} is now as it was on {contents.created_at}: {len(contents.files)} files, each checked.")
     if done.schema_version is not None and done.schema_version != contents.schema_version:

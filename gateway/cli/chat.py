@@ -63,7 +63,7 @@ async def chat(
         is_by_lines: each line of stdin is a message, instead of all of it one.
         timeout_s: how long to wait for each answer, when not interactive.
         patience_s: how long a gateway may take to open its socket.
-        stdin_fd: what is read when there are no words and nobody at a keyboard.
+        stdin_fd: what is read when there are no words and no keyboard.
         advice: what to do when the gateway does not answer.
     """
     if problem := _problem_of_name(conversation):
@@ -84,7 +84,7 @@ async def chat(
         return EXIT_UNREACHABLE
     except ChatRefused as error:
         _complain(f"the gateway refused: {error}")
-    except BrokenPipeError:  # whoever read our answers has gone; there is nobody to tell
+    except BrokenPipeError:  # the reader of our output is gone, so no one can be told
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         _complain(str(error))
@@ -242,7 +242,7 @@ async def _read(fd: int) -> bytes:
             action = functools.partial(result.set_result, os.read(fd, _CHUNK_BYTES))
         except OSError as error:
             action = functools.partial(result.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile; nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile; nothing waits
             loop.call_soon_threadsafe(settle, action)
 
     threading.Thread(target=work, name="stdin", daemon=True).start()

@@ -41,7 +41,7 @@ async def connected(*, makes: bool = False, is_whole: bool = False) -> AsyncIter
         ConfigError: the configuration is wrong, and no gateway runs with the last good one.
         StoreError: the database cannot be used.
     """
-    from gateway.sdk.client import AsyncEthos
+    from gateway.cli.waiting import CommandClient
 
     home = data_directory()
     clock = asyncio.get_running_loop().time
@@ -50,7 +50,7 @@ async def connected(*, makes: bool = False, is_whole: bool = False) -> AsyncIter
         client: AsyncEthos | None = None
         while client is None:
             if is_served(home / SOCKET_NAME):
-                client = await stack.enter_async_context(AsyncEthos(home=home, max_retries=MAX_RETRIES))
+                client = await stack.enter_async_context(CommandClient(home=home, max_retries=MAX_RETRIES))
                 break
             try:
                 client = await stack.enter_async_context(_at_rest(home, makes=makes, is_whole=is_whole))

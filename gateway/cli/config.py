@@ -8,6 +8,8 @@ import typer
 
 from gateway.cli.errors import EXIT_CONFIG
 from gateway.cli.options import AsJson
+from gateway.cli.output import print_json, print_table, say
+from gateway.files.home import data_directory
 
 app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
 
@@ -19,7 +21,6 @@ def init(
 ) -> None:
     """Ask some questions and write a configuration that works."""
     from gateway.cli.init import run_init
-    from gateway.files.home import data_directory
 
     run_init(data_directory(), force=force, yes=yes, tries=not no_try)
 
@@ -27,10 +28,8 @@ def init(
 @app.command()
 def check(as_json: AsJson = False) -> None:
     """Say everything that is wrong with the configuration, at once."""
-    from gateway.cli.output import print_json, say
     from gateway.config.file import CONFIG_NAME
     from gateway.config.file import check as check_config
-    from gateway.files.home import data_directory
 
     path = data_directory() / CONFIG_NAME
     findings = check_config()
@@ -52,7 +51,6 @@ def show(as_json: AsJson = False) -> None:
     """Print every setting with its value and where it comes from; secrets are hidden."""
     from dataclasses import asdict
 
-    from gateway.cli.output import print_json, print_table
     from gateway.config.file import load_config
     from gateway.config.listing import settings_of, written
 

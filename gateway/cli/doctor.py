@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from gateway.cli.options import AsJson, run
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, say
 
 EXIT_PROBLEMS = 1
 _MARKS = {"problem": "✗", "warning": "!", "note": "·"}
 
 
-def doctor(
+@asynchronous
+async def doctor(
     ask: Annotated[bool, typer.Option("--ask", help="Call every configured model once, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the data directory and what the gateway needs: exit code 1 when there is a problem."""
-    from dataclasses import asdict
-
     from gateway.cli.doctor_checks import examine
-    from gateway.cli.output import print_json, say
 
-    findings = run(examine(asks_models=ask))
+    findings = await examine(asks_models=ask)
     problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
         print_json([asdict(finding) for finding in findings])

@@ -31,17 +31,17 @@ async def access(ground: Ground) -> AsyncIterator[Finding]:
     if not reachable:
         return
     async with opened_store(ground.home) as store:
-        book = None if store is None else await store.people.book()
+        snapshot = None if store is None else await store.people.snapshot()
         requests = [] if store is None else await store.people.requests()
-    if book is None or "owner" not in book.ranks.values():
+    if snapshot is None or "owner" not in snapshot.ranks.values():
         yield Finding(
-            level="warning",
-            what=f"There is no owner on {', '.join(reachable)} yet, so requests to talk wait there.",
-            advice="`ethos people owner-code` makes a code; send it to the agent there.",
+            "warning",
+            f"There is no owner on {', '.join(reachable)} yet, so requests to talk wait there.",
+            "`ethos people owner-code` makes a code; send it to the agent there.",
         )
     waiting = [request for request in requests if request.state == "waiting"]
     if waiting:
-        yield Finding(level="note", what=f"{len(waiting)} asked to be let in; `ethos people pairing list` shows them.")
+        yield Finding("note", f"{len(waiting)} asked to be let in; `ethos people pairing list` shows them.")
 
 
 def _reachable(config: Config) -> list[str]:
@@ -65,30 +65,30 @@ _TRYING = "The gateway goes on trying; see its log if this lasts."
 def running(ground: Ground) -> Iterator[Finding]:
     """What the running gateway says is wrong."""
     if ground.process is None:
-        yield Finding(level="note", what="No gateway runs on it.")
+        yield Finding("note", "No gateway runs on it.")
         return
     if ground.process.started_at is None:
         yield Finding(
-            level="warning",
-            what=f"The process {ground.process.pid} holds the data directory and has not said that it serves.",
-            advice="It may be just starting. If this lasts, it hangs, or is no gateway: look at it with "
+            "warning",
+            f"The process {ground.process.pid} holds the data directory and has not said that it serves.",
+            "It may be just starting. If this lasts, it hangs, or is no gateway: look at it with "
             f"`ps -p {ground.process.pid}`, and end it.",
         )
         return
-    yield Finding(level="note", what=f"A gateway runs on it: process {ground.process.pid}.")
+    yield Finding("note", f"A gateway runs on it: process {ground.process.pid}.")
     yield from _about_files(ground.process.pid)
     path = ground.home / SOCKET_NAME
     if not path.is_socket():
         yield Finding(
-            level="problem",
-            what=f"{path} is not there, so neither commands nor `ethos chat` reach the running gateway.",
-            advice="Restart the gateway: it makes the socket when it starts.",
+            "problem",
+            f"{path} is not there, so neither commands nor `ethos chat` reach the running gateway.",
+            "Restart the gateway: it makes the socket when it starts.",
         )
         return
     try:
         health = ask_health(ground.home)
     except HealthUnknown as unknown:
-        yield Finding(level="problem", what=f"The gateway does not say how it is: {unknown}.", advice="Restart it.")
+        yield Finding("problem", f"The gateway does not say how it is: {unknown}.", "Restart it.")
         return
     yield from _about_store(health)
     for channel in health.get("channels", []):
@@ -99,18 +99,32 @@ def running(ground: Ground) -> Iterator[Finding]:
             yield _about_model(model)
     if late := health.get("memory_late"):
         yield Finding(
-            level="warning",
-            what=f"The memory updates of {late} turn{'' if late == 1 else 's'} could not be written yet.",
-            advice="They are kept and tried again; see the log for the reason (a lock that is held, a full disk).",
+            "warning",
+            f"The memory updates of {late} turn{'' if late == 1 else 's'} could not be written yet.",
+            "They are kept and tried again; see the log for the reason (a lock that is held, a full disk).",
         )
+
+
+def told_by_gateway(ground: Ground) -> Iterator[Finding]:
+    """What else the running gateway says, such as of a configuration that it did not take over."""
+    if ground.process is None or ground.process.started_at is None:
+        return
+    try:
+        health = ask_health(ground.home)
+    except HealthUnknown:  # `running` says so
+        return
+    details = [one.get("error") for one in (*health.get("channels", []), *health.get("models", []))]
+    for line in health.get("problems", []):
+        if not any(detail and detail in line for detail in details):
+            yield Finding(level="warning", what=line, advice="The running gateway says so; its log says more.")
 
 
 def _about_store(health: Mapping[str, Any]) -> Iterator[Finding]:
     if health.get("store_problem"):
         yield Finding(
-            level="problem",
-            what=f"The gateway takes no messages, because it cannot write: {health['store_problem']}",
-            advice="Make room, or repair the disk. It then continues automatically, and nothing is lost.",
+            "problem",
+            f"The gateway takes no messages, because it cannot write: {health['store_problem']}",
+            "Make room, or repair the disk. It then continues automatically, and nothing is lost.",
         )
 
 
@@ -128,9 +142,9 @@ def _about_files(pid: int | None, proc: Path = Path("/proc")) -> Iterator[Findin
     if most >= FEW_FILES and used < _MOST_USED * most:
         return
     yield Finding(
-        level="warning",
-        what=f"The gateway has {used} files and connections open, and may have {most}.",
-        advice=f"At the limit it takes no more connections. Raise it: `LimitNOFILE={4 * FEW_FILES}` in the unit of the "
+        "warning",
+        f"The gateway has {used} files and connections open, and may have {most}.",
+        f"At the limit it takes no more connections. Raise it: `LimitNOFILE={4 * FEW_FILES}` in the unit of the "
         f"service, or `ulimit -n {4 * FEW_FILES}` in the shell that starts it.",
     )
 
@@ -138,17 +152,17 @@ def _about_files(pid: int | None, proc: Path = Path("/proc")) -> Iterator[Findin
 def _about_channel(channel: Mapping[str, Any]) -> Finding:
     state = channel.get("state")
     return Finding(
-        level="problem" if state in ("down", "auth_failed") else "warning",
-        what=f"The channel {channel['name']} is {state}: {channel['error']}",
-        advice=_REFUSED if state == "auth_failed" else _HALF if state == "up" else _TRYING,
+        "problem" if state in ("down", "auth_failed") else "warning",
+        f"The channel {channel['name']} is {state}: {channel['error']}",
+        _REFUSED if state == "auth_failed" else _HALF if state == "up" else _TRYING,
     )
 
 
 def _about_model(model: Mapping[str, Any]) -> Finding:
     return Finding(
-        level="problem",
-        what=f"The model {model['name']} does not answer: {model.get('error')}",
-        advice="Look at its key, its address and its quota. Messages wait, and are answered when it is back; "
+        "problem",
+        f"The model {model['name']} does not answer: {model.get('error')}",
+        "Look at its key, its address and its quota. Messages wait, and are answered when it is back; "
         "`fallbacks` name who answers meanwhile.",
     )
 
@@ -185,7 +199,7 @@ async def examine(*, asks_models: bool = False) -> list[Finding]:
     """Run all checks on the data directory, and call the models if wished."""
     home = data_directory()
     if home.is_dir() and not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        return [Finding(level="problem", what=f"You may not use {home}.", advice="Run ethos as the user who owns it.")]
+        return [Finding("problem", f"You may not use {home}.", "Run ethos as the user who owns it.")]
     try:
         config = load_config(home=home).config
     except ConfigError:
@@ -197,8 +211,10 @@ async def examine(*, asks_models: bool = False) -> list[Finding]:
         try:
             findings += [finding async for finding in found] if isinstance(found, AsyncIterator) else list(found)
         except (EthosError, OSError) as error:  # what one check is there to find can be in the way of another
-            unexpected = Finding(level="problem", what=str(error), advice="Fix this, then run the doctor again.")
+            unexpected = Finding("problem", str(error), "Fix this, then run the doctor again.")
             if unexpected.what not in {finding.what for finding in findings}:
                 findings.append(unexpected)
+    told = "\n".join(finding.what for finding in findings).casefold()
+    findings += [finding for finding in told_by_gateway(ground) if finding.what.casefold() not in told]
     hide = hiding(secrets_in(config))  # an error may quote what a library said, and with it a secret
     return [replace(finding, what=hide(finding.what)) for finding in findings]

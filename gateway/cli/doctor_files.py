@@ -37,17 +37,9 @@ _MEMORY_FILES = ("USER.md", "MEMORY.md")
 def data_directory_exists(ground: Ground) -> Iterator[Finding]:
     """The data directory."""
     if ground.home.is_dir():
-        yield Finding(level="note", what=f"Data directory: {ground.home}")
-    elif os.path.lexists(ground.home):
-        yield Finding(
-            level="problem",
-            what=f"{ground.home} is not a directory.",
-            advice="Move it away, or choose another place with ETHOS_HOME.",
-        )
+        yield Finding("note", f"Data directory: {ground.home}")
     else:
-        yield Finding(
-            level="note", what=f"There is no data directory {ground.home} yet; `ethos init` or `ethos serve` makes it."
-        )
+        yield Finding("note", f"There is no data directory {ground.home} yet; `ethos init` or `ethos serve` makes it.")
 
 
 def modes(ground: Ground) -> Iterator[Finding]:
@@ -56,9 +48,9 @@ def modes(ground: Ground) -> Iterator[Finding]:
     foreign = [path for path, status in looked_at if status.st_uid != os.geteuid()]
     if foreign:
         yield Finding(
-            level="problem",
-            what=f"These belong to another user than you ({os.geteuid()}): {_named(foreign)}",
-            advice=f"Run ethos as the user who owns them, or: chown -R {os.geteuid()} {ground.home}",
+            "problem",
+            f"These belong to another user than you ({os.geteuid()}): {_named(foreign)}",
+            f"Run ethos as the user who owns them, or: chown -R {os.geteuid()} {ground.home}",
         )
     open_to_others = [(path, status) for path, status in looked_at if status.st_mode & 0o077]
     home_is_closed = not any(path == ground.home for path, _ in open_to_others)
@@ -66,9 +58,9 @@ def modes(ground: Ground) -> Iterator[Finding]:
         paths = [path for path, status in open_to_others if stat.S_ISDIR(status.st_mode) == is_directory]
         if paths:
             yield Finding(
-                level="warning" if home_is_closed else "problem",
-                what=f"Other users may look into: {_named(paths)}",
-                advice=f"chmod {wanted} " + " ".join(map(str, paths)),
+                "warning" if home_is_closed else "problem",
+                f"Other users may look into: {_named(paths)}",
+                f"chmod {wanted} " + " ".join(map(str, paths)),
             )
 
 
@@ -77,17 +69,15 @@ def out_of_reach(ground: Ground) -> Iterator[Finding]:
     shut = [path for path in _used(ground.home) if not os.access(path, _wanted(path))]
     if shut:
         yield Finding(
-            level="problem",
-            what=f"You may not read and write: {_named(shut)}",
-            advice="chmod u+rwX " + " ".join(map(str, shut)),
+            "problem", f"You may not read and write: {_named(shut)}", "chmod u+rwX " + " ".join(map(str, shut))
         )
     home = os.path.realpath(ground.home)
     for path in _memory_files(ground.home):
         if not path.is_file() or not Path(os.path.realpath(path)).is_relative_to(home):
             yield Finding(
-                level="problem",
-                what=f"{path} is not a file of this directory, so nothing is remembered from it.",
-                advice="Move it away, or put a plain file in its place.",
+                "problem",
+                f"{path} is not a file of this directory, so nothing is remembered from it.",
+                "Move it away, or put a plain file in its place.",
             )
 
 
@@ -126,7 +116,7 @@ def file_system(ground: Ground) -> Iterator[Finding]:
         if ground.home.is_dir():
             refuse_network_file_system(ground.home)
     except UnsafePath as error:
-        yield Finding(level="problem", what=str(error), advice="Move the data directory, and set ETHOS_HOME to it.")
+        yield Finding("problem", str(error), "Move the data directory, and set ETHOS_HOME to it.")
 
 
 def disk_space(ground: Ground) -> Iterator[Finding]:
@@ -136,16 +126,16 @@ def disk_space(ground: Ground) -> Iterator[Finding]:
     free_bytes = shutil.disk_usage(ground.home).free
     if free_bytes < LITTLE_SPACE_BYTES:
         yield Finding(
-            level="problem" if free_bytes < NO_SPACE_BYTES else "warning",
-            what=f"Only {free_bytes / 1024 / 1024:.0f} MiB are free where {ground.home} is.",
-            advice="Make room. Nothing is lost when it is full, but then no message is taken.",
+            "problem" if free_bytes < NO_SPACE_BYTES else "warning",
+            f"Only {free_bytes / 1024 / 1024:.0f} MiB are free where {ground.home} is.",
+            "Make room. Nothing is lost when it is full, but then no message is taken.",
         )
     system = os.statvfs(ground.home)
     if system.f_files and system.f_favail < FEW_FILES:
         yield Finding(
-            level="warning",
-            what=f"Only {system.f_favail} more files can be made where {ground.home} is.",
-            advice="Remove many small files there.",
+            "warning",
+            f"Only {system.f_favail} more files can be made where {ground.home} is.",
+            "Remove many small files there.",
         )
 
 
@@ -156,20 +146,18 @@ def web_token(ground: Ground) -> Iterator[Finding]:
         return
     advice = f"Remove {path} and start the gateway again; it makes a new one."
     if path.is_symlink() or not path.is_file():
-        yield Finding(level="problem", what=f"{path} is not a plain file, so the web page cannot start.", advice=advice)
+        yield Finding("problem", f"{path} is not a plain file, so the web page cannot start.", advice)
         return
     try:
         token = path.read_bytes().strip()
     except OSError as error:
-        yield Finding(level="problem", what=f"{path} cannot be read: {error.strerror}.", advice=advice)
+        yield Finding("problem", f"{path} cannot be read: {error.strerror}.", advice)
         return
     if path.stat().st_mode & 0o077:
         what = f"{path} holds the key to everything, and other users may read it, or could."
-        yield Finding(level="problem", what=what, advice=advice)
+        yield Finding("problem", what, advice)
     if token and (len(token) < MIN_TOKEN_CHARS or not token.isascii()):
-        yield Finding(
-            level="problem", what=f"{path} holds no usable token, so the web page cannot start.", advice=advice
-        )
+        yield Finding("problem", f"{path} holds no usable token, so the web page cannot start.", advice)
 
 
 def left_by_a_dead_gateway(ground: Ground) -> Iterator[Finding]:
@@ -180,9 +168,9 @@ def left_by_a_dead_gateway(ground: Ground) -> Iterator[Finding]:
     left = left_word(ground.home)
     who = f"The gateway with the process id {left.pid}" if left else "A gateway"
     yield Finding(
-        level="warning",
-        what=f"{who} did not end in order: it was killed, or the machine stopped.",
-        advice=f"Look into its log for the reason. Nothing is lost; the next start goes on, and replaces {path}.",
+        "warning",
+        f"{who} did not end in order: it was killed, or the machine stopped.",
+        f"Look into its log for the reason. Nothing is lost; the next start goes on, and replaces {path}.",
     )
 
 
@@ -203,7 +191,7 @@ def port(ground: Ground) -> Iterator[Finding]:
         else:
             what = f"{host} is not an address of this machine ({error.strerror or error})."
             advice = f"Set `web.host` in {CONFIG_NAME} to 127.0.0.1."
-        yield Finding(level="problem", what=what, advice=advice)
+        yield Finding("problem", what, advice)
 
 
 def _named(paths: list[Path]) -> str:

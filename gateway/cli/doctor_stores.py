@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from gateway.cli.data import opened_store, schema_version
@@ -12,8 +13,9 @@ from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
 from gateway.files.last_backup import last_backup
 from gateway.people.identity import IdentityMap
-from gateway.store.deliveries import Delivery, Queue
+from gateway.sdk.models.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
+from gateway.store.sqlite import SqliteStore
 
 OLD = timedelta(hours=1)
 OLD_BACKUP = timedelta(days=8)
@@ -31,35 +33,31 @@ async def database(ground: Ground) -> AsyncIterator[Finding]:
     version, newest = schema_version(path), migrations()[-1].version
     if version is not None and 0 < version < newest:
         yield Finding(
-            level="warning" if ground.process is None else "problem",
-            what=f"The database has schema version {version}; this program works with {newest}.",
-            advice="Start the gateway (again): it keeps a copy and brings the database up to date.",
+            "warning" if ground.process is None else "problem",
+            f"The database has schema version {version}; this program works with {newest}.",
+            "Start the gateway (again): it keeps a copy and brings the database up to date.",
         )
         return
     try:
         async with opened_store(ground.home) as store:
             faults = [] if store is None else await store.problems()
     except EthosError as error:
-        yield Finding(
-            level="problem", what=str(error), advice="Keep a copy of all files of the database before you try."
-        )
+        yield Finding("problem", str(error), "Keep a copy of all files of the database before you try.")
         return
     if faults:
         listed = "\n".join(faults[:10])
         yield Finding(
-            level="problem",
-            what=f"{path} is damaged:\n{listed}",
-            advice="Stop the gateway, keep a copy, and put a backup in its place; without one, "
+            "problem",
+            f"{path} is damaged:\n{listed}",
+            "Stop the gateway, keep a copy, and put a backup in its place; without one, "
             f"`sqlite3 {path.name} .recover` saves what can be saved.",
         )
 
 
 async def queues(ground: Ground) -> AsyncIterator[Finding]:
     """Dead letters, and messages that wait for long."""
-    if not _is_usable(ground):
-        return
     before = datetime.now(UTC) - OLD
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         if store is None:
             return
         for queue in _QUEUES:
@@ -74,33 +72,32 @@ async def queues(ground: Ground) -> AsyncIterator[Finding]:
 def _by_channel(rows: Sequence[Delivery]) -> list[list[Delivery]]:
     found: dict[str, list[Delivery]] = {}
     for row in rows:
-        found.setdefault(row.conversation.channel, []).append(row)
+        found.setdefault(row.channel, []).append(row)
     return list(found.values())
 
 
 def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     what = "could not be answered" if queue == "inbox" else "could not be delivered"
-    whose = f"{_counted(rows, 'message')} of the channel {rows[0].conversation.channel}"
+    whose = f"{_counted(rows, 'message')} of the channel {rows[0].channel}"
     return Finding(
-        level="warning",
-        what=f"{whose} {what}; the newest: {_reason(rows[0])}",
-        advice=f"Fix the cause, then `ethos deliveries list {queue}`, and `ethos deliveries retry {queue}` or "
+        "warning",
+        f"{whose} {what}; the newest: {_reason(rows[0])}",
+        f"Fix the cause, then `ethos deliveries list {queue}`, and `ethos deliveries retry {queue}` or "
         f"`ethos deliveries drop {queue}` for each.",
     )
 
 
 def _about_waiting(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     oldest = rows[-1]
-    whose = f"{_counted(rows, 'message')} of the channel {oldest.conversation.channel}"
+    whose = f"{_counted(rows, 'message')} of the channel {oldest.channel}"
     what = "for an answer" if queue == "inbox" else "to be delivered"
     verb = "has" if len(rows) == 1 else "have"
     is_parked = any(row.state == "parked" for row in rows)
     return Finding(
-        level="warning",
-        what=f"{whose} {verb} waited for more than an hour {what}, the oldest since "
+        "warning",
+        f"{whose} {verb} waited for more than an hour {what}, the oldest since "
         f"{oldest.begun_at:%Y-%m-%d %H:%M} UTC: {_reason(oldest)}",
-        advice="The model cannot be reached: look at its key, its address and its quota. They are answered when it is "
-        "back."
+        "The model cannot be reached: look at its key, its address and its quota. They are answered when it is back."
         if is_parked
         else "They are taken up when the gateway runs and the channel is connected: `ethos status`.",
     )
@@ -116,17 +113,15 @@ def _reason(row: Delivery) -> str:
 
 async def clock(ground: Ground) -> AsyncIterator[Finding]:
     """What was written cannot be from the future; if it is, the clock is wrong now, or was then."""
-    if not _is_usable(ground):
-        return
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         newest = [] if store is None else [await store.deliveries.rows(each, chosen="all", limit=1) for each in _QUEUES]
     ahead = max((row.begun_at - datetime.now(UTC) for rows in newest for row in rows), default=timedelta(0))
     if ahead > AHEAD:
         yield Finding(
-            level="warning",
-            what=f"The newest message is from {ahead.total_seconds() / 60:.0f} minutes in the future: this machine's "
+            "warning",
+            f"The newest message is from {ahead.total_seconds() / 60:.0f} minutes in the future: this machine's "
             "clock is behind, or was ahead.",
-            advice="Set it by the network (`timedatectl set-ntp true`). Nothing is lost and nothing waits longer for "
+            "Set it by the network (`timedatectl set-ntp true`). Nothing is lost and nothing waits longer for "
             "it; only the times that you read are wrong.",
         )
 
@@ -139,31 +134,27 @@ def backups(ground: Ground) -> Iterator[Finding]:
     age = datetime.now(UTC) - last.at
     if age > OLD_BACKUP:
         yield Finding(
-            level="warning",
-            what=f"The last backup, {last.file}, is {age.days} days old.",
-            advice="Make another one, best by a timer.",
+            "warning", f"The last backup, {last.file}, is {age.days} days old.", "Make another one, best by a timer."
         )
 
 
 async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
     """What was to be remembered and is not in the files; a running gateway says so itself."""
-    if ground.process is not None or not _is_usable(ground):
+    if ground.process is not None:
         return
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         turns = [] if store is None else await store.journal.unsettled()
     if turns:
         yield Finding(
-            level="warning",
-            what=f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the files yet.",
-            advice="The next start of the gateway brings them in: `ethos serve`.",
+            "warning",
+            f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the files yet.",
+            "The next start of the gateway brings them in: `ethos serve`.",
         )
 
 
 async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
     """Several people talk with a personality that keeps one `MEMORY.md` for all of them."""
-    if not _is_usable(ground):
-        return
-    async with opened_store(ground.home) as store:
+    async with _usable_store(ground) as store:
         people = {} if store is None else await store.sessions.people()
     sharing: dict[str, set[str]] = {}
     for personality in Personalities(ground.home).list():
@@ -173,9 +164,9 @@ async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
     for path, users in sharing.items():
         if len(users) > 1 and (ground.home / path).exists():
             yield Finding(
-                level="warning",
-                what=f"{len(users)} people share {path}: what one tells the agent, the others may hear from it.",
-                advice="That is meant for a household or a team. For others set `memory_scope: per-user` in "
+                "warning",
+                f"{len(users)} people share {path}: what one tells the agent, the others may hear from it.",
+                "That is meant for a household or a team. For others set `memory_scope: per-user` in "
                 "personality.yaml, so that each has a MEMORY.md of their own; `memory_writes: review` lets you decide "
                 "on every note.",
             )
@@ -187,15 +178,20 @@ async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
     for problem in await IdentityMap(ground.home / "users" / "identity-map.json").problems():
         is_set_aside = problem.startswith(f"{path}.broken-")
         yield Finding(
-            level="warning" if is_set_aside else "problem",
-            what=problem,
-            advice=f"Compare it with {path.name}, then delete it."
+            "warning" if is_set_aside else "problem",
+            problem,
+            f"Compare it with {path.name}, then delete it."
             if is_set_aside
             else f"Correct {path}; it counts from the next message on.",
         )
 
 
-def _is_usable(ground: Ground) -> bool:
-    """Whether the database can be opened as it is; if not, `database` has said so."""
+@asynccontextmanager
+async def _usable_store(ground: Ground) -> AsyncIterator[SqliteStore | None]:
+    """The database; None where it cannot be opened as it is, which `database` has said."""
     path = ground.home / DATABASE_NAME
-    return path.exists() and schema_version(path) == migrations()[-1].version
+    if path.exists() and schema_version(path) == migrations()[-1].version:
+        async with opened_store(ground.home) as store:
+            yield store
+    else:
+        yield None

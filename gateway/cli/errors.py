@@ -22,9 +22,15 @@ EXIT_UNAVAILABLE = 69
 EXIT_TEMPORARY = 75
 EXIT_CONFIG = 78
 
+
+class GatewaySilent(EthosError):
+    """A gateway runs, and does not answer a command."""
+
+
 _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (ConfigError, EXIT_CONFIG),
     (DataDirectoryLocked, EXIT_TEMPORARY),
+    (GatewaySilent, EXIT_TEMPORARY),
     (LockTimeout, EXIT_TEMPORARY),
     (StoreUnavailable, EXIT_UNAVAILABLE),
     (SchemaTooNew, EXIT_CONFIG),

@@ -13,7 +13,7 @@ from gateway.files.running_gateway import GatewayProcess
 Level = Literal["problem", "warning", "note"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that an operator should know.
 

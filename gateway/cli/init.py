@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import SecretStr, TypeAdapter, ValidationError
 from rich.console import Console
 
 from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
 from gateway.agent.providers.trial import TRIAL_S, ask_once, model_names
-from gateway.config import OFFLINE
+from gateway.config import OFFLINE, ModelConfig
 from gateway.config.file import CONFIG_NAME
 from gateway.config.values import WebAddress
 from gateway.domain.personalities import Personalities
@@ -212,8 +212,10 @@ class _Questions:
         self._say(f"Asking {model} for a word, {TRIAL_S:g} seconds at most …")
         api_key = key or (self._environment[key_variable] if key_variable else None)
         try:
-            wire = WireModel(name="main", provider=provider, model=model, api_key=api_key, base_url=base_url)
-            trial = asyncio.run(ask_once(wire))
+            config = ModelConfig(
+                provider=provider, model=model, api_key=SecretStr(api_key) if api_key else None, base_url=base_url
+            )
+            trial = asyncio.run(ask_once(WireModel("main", config)))
         except (ModelError, ConfigError) as error:
             self._say(f"  It did not answer. {error}")
             return bool(self._choice("What now?", _AFTER_FAILURE, default=1))

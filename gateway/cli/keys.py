@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from gateway.cli.client import connected
-from gateway.cli.options import AsJson, run
+from gateway.cli.names import check_names
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, print_table, say
 from gateway.services.caller import PERMISSIONS, permissions_of
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP API.", no_args_is_help=True)
 
 
 @app.command()
-def create(
+@asynchronous
+async def create(
     name: Annotated[str, typer.Argument(help="What it is for, for you.")],
     scopes: Annotated[
         list[str],
@@ -27,25 +29,6 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key, and print it, once."""
-    run(_create(name, scopes, user, as_json=as_json))
-
-
-@app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """List the keys, those that are revoked too; what they are is never shown again."""
-    run(_list(as_json=as_json))
-
-
-@app.command()
-def revoke(key: Annotated[str, typer.Argument(help="Its id or name.")], as_json: AsJson = False) -> None:
-    """End a key at once."""
-    run(_revoke(key, as_json=as_json))
-
-
-async def _create(name: str, scopes: Sequence[str], user: str | None, *, as_json: bool) -> None:
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, say
-
     check_names(user=user)
     wanted = permissions_of(part for scope in scopes for part in scope.split(","))
     async with connected(makes=True) as client:
@@ -57,9 +40,10 @@ async def _create(name: str, scopes: Sequence[str], user: str | None, *, as_json
     say(f"Key {made.id} ({made.name}){whose} may {', '.join(made.scopes)}. It is shown this once:\n\n  {made.key}\n")
 
 
-async def _list(*, as_json: bool) -> None:
-    from gateway.cli.output import print_json, print_table, say
-
+@app.command("list")
+@asynchronous
+async def list_(as_json: AsJson = False) -> None:
+    """List the keys, those that are revoked too; what they are is never shown again."""
     async with connected() as client:
         keys = await client.keys.list()
     if as_json:
@@ -75,9 +59,10 @@ async def _list(*, as_json: bool) -> None:
         print_table(columns, rows, flexible=("scopes", "name"))
 
 
-async def _revoke(key: str, *, as_json: bool) -> None:
-    from gateway.cli.output import print_json, say
-
+@app.command()
+@asynchronous
+async def revoke(key: Annotated[str, typer.Argument(help="Its id or name.")], as_json: AsJson = False) -> None:
+    """End a key at once."""
     async with connected() as client:
         ended = await client.keys.revoke(key)
     if as_json:

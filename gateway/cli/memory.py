@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli import memory_proposals
-from gateway.cli.options import LARGEST_ID, AsJson, PersonalityOption, StoreOption, UserOption, run
+from gateway.cli import memory_proposals, memory_writing
+from gateway.cli.client import connected
+from gateway.cli.memory_writing import document_value
+from gateway.cli.names import check_names, labels
+from gateway.cli.options import AsJson, PersonalityOption, StoreOption, UserOption, asynchronous
+from gateway.cli.output import fields, local, print_diff, print_json, print_table, say
+from gateway.services.caller import COMMAND_LINE
+
+if TYPE_CHECKING:  # a command that only prints its help needs no client
+    from gateway.sdk.client import AsyncEthos
+    from gateway.sdk.models.memory import Change, Document, FactOrigin, Proposal, StoreName
 
 app = typer.Typer(help="Read, follow, take back and edit what the agent remembers.", no_args_is_help=True)
 app.add_typer(memory_proposals.app, name="proposals")
@@ -16,22 +25,38 @@ app.add_typer(memory_proposals.app, name="proposals")
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many, the newest.")]
 DiffOption = Annotated[bool, typer.Option("--diff", help="With the lines that came and went.")]
 
+OUTSIDE = "(an editor)"
+OPERATOR = "(the operator)"
+_LOG_COLUMNS = ("id", "when", "who", "channel", "action", "outcome", "file", "turn")
+_SCOPE = {"personality", "user", "session", "turn", "place", "channel", "author"}
+
 
 @app.command()
-def show(
+@asynchronous
+async def show(
     personality: PersonalityOption = None,
     user: UserOption = None,
     store: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the memory as it is, with its place, its age and its size."""
-    from gateway.cli.memory_reading import Wanted, show_memory
-
-    run(show_memory(Wanted(personality=personality, user=user, store=store), as_json=as_json))
+    check_names(personality=personality, user=user)
+    async with connected() as client:
+        documents = await _documents(client, personality, user, store)
+    if as_json:
+        print_json([document_value(one) for one in documents])
+        return
+    for index, one in enumerate(documents):
+        size = f"{one.bytes:,} of at most {one.max_bytes:,} bytes ({one.bytes / one.max_bytes:.0%})"
+        say(("\n" if index else "") + one.path)
+        say(f"{local(one.modified_at)}, {size}" if one.modified_at else "Not there yet.")
+        if one.content:
+            say("\n" + one.content.removesuffix("\n"))
 
 
 @app.command()
-def log(
+@asynchronous
+async def log(
     *,
     personality: PersonalityOption = None,
     user: UserOption = None,
@@ -41,14 +66,23 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Print who changed the memory, when and where; of all memories where none is named."""
-    from gateway.cli.memory_reading import Wanted, show_log
-
-    wanted = Wanted(personality=personality, user=user, store=store)
-    run(show_log(wanted, limit=limit, with_diff=diff, as_json=as_json))
+    check_names(personality=personality, user=user)
+    async with connected() as client:
+        changes = await _changes(client, personality, user, store, limit)
+        names = {} if as_json else await labels(client)
+    if as_json:
+        print_json([_change_value(change) for change in changes])
+    elif not changes:
+        say("No change yet.")
+    elif diff:
+        _print_diffs(changes, names)
+    else:
+        print_table(_LOG_COLUMNS, [_row(change, names) for change in changes], flexible=("turn", "file", "who"))
 
 
 @app.command()
-def why(
+@asynchronous
+async def why(
     line: Annotated[str, typer.Argument(help="A line of the memory, or a part of one.")],
     personality: PersonalityOption = None,
     user: UserOption = None,
@@ -56,37 +90,116 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Print which change brought a line into the memory."""
-    from gateway.cli.memory_reading import Wanted, show_why
+    check_names(personality=personality, user=user)
+    async with connected() as client:
+        origin = await client.memory.why(line, store=store, personality=personality, user=user)
+        names = {} if as_json else await labels(client)
+    change, proposal = origin.change, origin.proposal
+    if as_json:
+        facts = {"facts": [fields(fact, trace="id") for fact in origin.facts]}
+        told = None if proposal is None else _proposal_value(proposal)
+        print_json(facts if change is None else {**_change_value(change), "proposal": told, **facts})
+        return
+    if change is not None:
+        _print_diffs([change], names)
+    if proposal is not None:
+        read = f", which had read: {', '.join(proposal.sources)}" if proposal.sources else ""
+        by = names.get(proposal.decided_by or "", proposal.decided_by)
+        say(f"\nProposed in turn {proposal.turn}{read}. Approved by {by}, {local(proposal.decided_at)}.")
+    _print_facts(origin.facts)
 
-    run(show_why(line, Wanted(personality=personality, user=user, store=store), as_json=as_json))
+
+app.command()(memory_writing.undo)
+app.command()(memory_writing.edit)
 
 
-@app.command()
-def undo(
-    entry: Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="The id of a change, from `ethos memory log`.")],
-    as_json: AsJson = False,
-) -> None:
-    """Bring back the text from before a change, if nothing has changed since."""
-    from gateway.cli.memory_writing import undo_entry
+async def _documents(
+    client: AsyncEthos, personality: str | None, user: str | None, store: StoreName | None
+) -> Sequence[Document]:
+    """The one that is named, or both; before there are users there is only MEMORY.md."""
+    from gateway.sdk.errors import NotFoundError
 
-    raise typer.Exit(run(undo_entry(entry, as_json=as_json)))
+    async def document(store: StoreName) -> Document:
+        return await client.memory.get(store, personality=personality, user=user)
+
+    if store is not None:
+        return [await document(store)]
+    try:
+        first = [await document("user")]
+    except NotFoundError:  # where that is not the reason, the second says so, too
+        first = []
+    return [*first, await document("memory")]
 
 
-@app.command()
-def edit(
-    personality: PersonalityOption = None,
-    user: UserOption = None,
-    store: StoreOption = None,
-    start: Annotated[
-        Path | None, typer.Option("--from", exists=True, dir_okay=False, help="Begin with the text of this file.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Open a memory in $VISUAL or $EDITOR; what you type is kept whatever happens."""
-    from gateway.cli.memory_reading import Wanted
-    from gateway.cli.memory_writing import edit_memory
+async def _changes(
+    client: AsyncEthos, personality: str | None, user: str | None, store: StoreName | None, limit: int
+) -> Sequence[Change]:
+    stores: tuple[StoreName | None, ...] = (store,)
+    named: dict[StoreName, str | None] = {"user": user, "memory": personality}
+    if store is None and any(named.values()):  # of the only one that was named, its own file
+        stores = tuple(store for store, name in named.items() if name is not None)
+    found: list[Change] = []
+    for each in stores:
+        asked = client.memory.history(store=each, personality=personality, user=user, limit=limit)
+        found += [change async for change in asked]
+    return found if len(stores) == 1 else sorted(found, key=lambda one: (one.at, one.id), reverse=True)[:limit]
 
-    if store is None:
-        store = "memory" if user is None or personality is not None else "user"
-    wanted = Wanted(personality=personality, user=user, store=store)
-    raise typer.Exit(run(edit_memory(wanted, start=start, as_json=as_json)))
+
+def _change_value(change: Change) -> Mapping[str, Any]:
+    """A change as the commands print it in JSON: with the user and the personality of its turn."""
+    own = {"turn_personality": "personality_id", "turn_user": "user_id"}
+    versions = {"version_before": "hash_before", "version_after": "hash_after"}
+    return fields(change, without={"personality", "user"}, **own, **versions)
+
+
+def _proposal_value(proposal: Proposal) -> Mapping[str, Any]:
+    own = fields(proposal, without={*_SCOPE, "hidden_characters", "diff", "is_late", "is_decidable"})
+    updates = [] if proposal.fact is not None else [{**one, "store": proposal.store} for one in own["updates"]]
+    return {**own, "scope": fields(proposal, only=_SCOPE), "updates": updates}
+
+
+def _print_facts(facts: Sequence[FactOrigin]) -> None:
+    for fact in facts:
+        turn = "" if fact.turn is None else f", in turn {fact.turn}"
+        proposal = "" if fact.proposal is None else f", approved as proposal {fact.proposal}"
+        say(f"A fact of {local(fact.at)}, {fact.source}{turn}{proposal}:\n    {' '.join(fact.text.split())}")
+
+
+def _row(change: Change, names: Mapping[str, str]) -> tuple[object, ...]:
+    who, action, file = _who(change, names), _action(change), _file(change, names)
+    return change.id, change.at, who, change.channel, action, change.outcome, file, change.turn
+
+
+def _who(change: Change, names: Mapping[str, str]) -> str | None:
+    if change.action == "edit":
+        return OUTSIDE
+    if change.channel == COMMAND_LINE or (change.author is None and change.action in {"write", "undo"}):
+        return OPERATOR
+    return names.get(change.author or "", change.author)
+
+
+def _action(change: Change) -> str:
+    """What was done; an `edit` that refers to a change brought back what the editor had not read, from that one on."""
+    name = "merge" if change.action == "edit" and change.refers_to else change.action
+    return f"{name} {change.refers_to}" if change.refers_to else name
+
+
+def _file(change: Change, names: Mapping[str, str]) -> str | None:
+    """The document for people, who may have many; its path is in the JSON."""
+    user = names.get(change.user or "", change.user)
+    if change.store == "user":
+        return f"USER.md of {user}"
+    if change.personality is None:
+        return change.document or None
+    return f"MEMORY.md of {change.personality}" + (f" for {user}" if user else "")
+
+
+def _print_diffs(changes: Sequence[Change], names: Mapping[str, str]) -> None:
+    for index, change in enumerate(changes):
+        _, _, who, channel, action, outcome, document, turn = _row(change, names)
+        told = [f"{change.id}", local(change.at), str(action), str(outcome), str(document or "-")]
+        say(("\n" if index else "") + "  ".join(told))
+        by = f"by {who or 'an unknown author'}" + (f" on {channel}" if channel else "")
+        say(f"    {by}, turn {turn}")
+        if change.diff:
+            print_diff(change.diff)

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gateway.cli.options import LARGEST_ID, AsJson, run
+from gateway.cli.client import connected
+from gateway.cli.names import labels
+from gateway.cli.options import LARGEST_ID, AsJson, asynchronous
+from gateway.cli.output import fields, local, print_diff, print_json, say
+from gateway.domain.visible import hidden_note
+from gateway.services.caller import NotNamed
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.sdk.models.memory import Proposal
@@ -24,40 +29,9 @@ _LATE = " The file cannot be written now; the gateway does it at its next start.
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
+@asynchronous
+async def list_(as_json: AsJson = False) -> None:
     """Print what waits, with who said it, what was read, and what would change."""
-    run(_list(as_json=as_json))
-
-
-@app.command()
-def approve(numbers: Numbers, as_json: AsJson = False) -> None:
-    """Write it into the memory, once."""
-    run(_decide(numbers, "approved", as_json=as_json))
-
-
-@app.command()
-def refuse(numbers: Numbers, as_json: AsJson = False) -> None:
-    """Let it go; it stays in the database, and is never written."""
-    run(_decide(numbers, "refused", as_json=as_json))
-
-
-@app.command()
-def edit(
-    number: Number,
-    text: Annotated[
-        str | None, typer.Option("--text", help="What is to be added; your editor opens without it.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Edit the text that would be added; the proposal goes on waiting."""
-    run(_edit(number, text, as_json=as_json))
-
-
-async def _list(*, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.names import labels
-    from gateway.cli.output import print_diff, print_json, say
-
     async with connected() as client:
         waiting = await client.memory.proposals.list(limit=_MOST)
         names = await labels(client) if waiting and not as_json else {}
@@ -74,27 +48,30 @@ async def _list(*, as_json: bool) -> None:
     say("`ethos memory proposals approve N` writes one, `refuse N` lets it go, `edit N` edits its text.")
 
 
-async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.output import print_json, say
-
-    decided: list[dict[str, Any]] = []
-    async with connected() as client:
-        proposals = client.memory.proposals
-        for number in dict.fromkeys(numbers):
-            one = await (proposals.approve(number) if state == "approved" else proposals.refuse(number))
-            decided.append({"id": number, "state": state, "is_late": one.is_late})
-            if not as_json:
-                say(f"Proposal {number} is {state}." + (_LATE if one.is_late else ""))
-    if as_json:
-        print_json(decided)
+@app.command()
+@asynchronous
+async def approve(numbers: Numbers, as_json: AsJson = False) -> None:
+    """Write it into the memory, once."""
+    await _decide(numbers, "approved", as_json=as_json)
 
 
-async def _edit(number: int, text: str | None, *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.output import print_json, say
-    from gateway.services.caller import NotNamed
+@app.command()
+@asynchronous
+async def refuse(numbers: Numbers, as_json: AsJson = False) -> None:
+    """Let it go; it stays in the database, and is never written."""
+    await _decide(numbers, "refused", as_json=as_json)
 
+
+@app.command()
+@asynchronous
+async def edit(
+    number: Number,
+    text: Annotated[
+        str | None, typer.Option("--text", help="What is to be added; your editor opens without it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Edit the text that would be added; the proposal goes on waiting."""
     if text is None:
         async with connected() as client:
             now = await client.memory.proposals.get(number)
@@ -107,6 +84,19 @@ async def _edit(number: int, text: str | None, *, as_json: bool) -> None:
         print_json(_value(proposal))
     else:
         say(f"Proposal {number} is edited, and goes on waiting.")
+
+
+async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
+    decided: list[dict[str, Any]] = []
+    async with connected() as client:
+        proposals = client.memory.proposals
+        for number in dict.fromkeys(numbers):
+            one = await (proposals.approve(number) if state == "approved" else proposals.refuse(number))
+            decided.append({"id": number, "state": state, "is_late": one.is_late})
+            if not as_json:
+                say(f"Proposal {number} is {state}." + (_LATE if one.is_late else ""))
+    if as_json:
+        print_json(decided)
 
 
 def _texts(proposal: Proposal) -> Sequence[str]:
@@ -122,31 +112,12 @@ def _typed(proposal: Proposal) -> str | None:
 
 def _value(proposal: Proposal) -> Mapping[str, Any]:
     """A proposal as the commands print it in JSON."""
-    updates = [] if proposal.fact is not None else proposal.updates
-    return {
-        "id": proposal.id,
-        "state": proposal.state,
-        "store": proposal.store,
-        "personality_id": proposal.personality,
-        "user_id": proposal.user,
-        "author_id": proposal.author,
-        "channel": proposal.channel,
-        "session_id": proposal.session,
-        "turn_id": proposal.turn,
-        "proposed_at": proposal.proposed_at,
-        "sources": list(proposal.sources),
-        "hidden_characters": proposal.hidden_characters,
-        "is_edited": proposal.is_edited,
-        "updates": [{"action": one.action, "content": one.content} for one in updates],
-        "fact": proposal.fact,
-        "diff": proposal.diff,
-    }
+    without = {"place", "part", "decided_at", "decided_by", "is_late", "is_decidable"}
+    value = fields(proposal, without=without)
+    return value if proposal.fact is None else {**value, "updates": []}
 
 
 def _told(proposal: Proposal, names: Mapping[str, str]) -> list[str]:
-    from gateway.cli.output import local
-    from gateway.domain.visible import hidden_note
-
     who = names.get(proposal.author or "", proposal.author or "-")
     document = {
         "user": f"USER.md of {who}",

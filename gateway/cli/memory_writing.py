@@ -10,58 +10,63 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
 from pydantic import ValidationError
 
 from gateway.cli.client import connected
 from gateway.cli.errors import EXIT_TEMPORARY
-from gateway.cli.memory_reading import Wanted, describe
-from gateway.cli.output import print_diff, print_json, say
+from gateway.cli.names import check_names
+from gateway.cli.options import LARGEST_ID, AsJson, PersonalityOption, StoreOption, UserOption, asynchronous
+from gateway.cli.output import fields, print_diff, print_json, say
 from gateway.errors import EthosError, FileError
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.files.home import data_directory
-from gateway.memory.history import difference
 from gateway.services.caller import NotNamed
 
 if TYPE_CHECKING:  # a command that only prints its help needs no client
     from gateway.sdk.errors import VersionConflictError
-    from gateway.sdk.models.memory import Document, StoreName
+    from gateway.sdk.models.memory import Document
 
 EXIT_CONFLICT = EXIT_TEMPORARY  # nothing was written; look at what changed, and do it again
 _EDITORS = ("sensible-editor", "nano", "vi")
 
 
+def document_value(document: Document) -> dict[str, Any]:
+    """A document as the commands print it in JSON."""
+    return fields(document, without={"chars", "max_chars"}, bytes="size_bytes")
+
+
 # ---- taking back ----------------------------------------------------------------------------------------------------
 
 
-async def undo_entry(change_id: int, *, as_json: bool) -> int:
-    """Bring back the bytes from before a change; returns the exit code.
-
-    Raises:
-        NotNamed: there is none of that id.
-    """
+@asynchronous
+async def undo(
+    entry: Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="The id of a change, from `ethos memory log`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Bring back the text from before a change, if nothing has changed since."""
     from gateway.sdk.errors import NotFoundError, UnprocessableEntityError, VersionConflictError
 
     async with connected() as client:
         try:
-            document = await client.memory.undo(change_id)
+            document = await client.memory.undo(entry)
         except VersionConflictError as conflict:
-            changed = (await client.memory.diff(change_id)).change.document
+            changed = (await client.memory.diff(entry)).change.document
             _tell_undo_conflict(changed, conflict, as_json=as_json)
-            return EXIT_CONFLICT
+            raise typer.Exit(EXIT_CONFLICT) from conflict
         except (NotFoundError, UnprocessableEntityError) as error:
-            raise NotNamed(
-                f"there is no change {change_id} that could be undone; `ethos memory log` lists them"
-            ) from error
+            raise NotNamed(f"there is no change {entry} that could be undone; `ethos memory log` lists them") from error
     if as_json:
-        print_json({"outcome": "undone", **describe(document)})
+        print_json({"outcome": "undone", **document_value(document)})
     else:
-        say(f"{document.path} is again as it was before change {change_id}.")
-    return 0
+        say(f"{document.path} is again as it was before change {entry}.")
 
 
 def _tell_undo_conflict(document: str, conflict: VersionConflictError, *, as_json: bool) -> None:
+    from gateway.memory.history import difference
+
     if as_json:
         print_json({"outcome": "conflict", "document": document, **_both(conflict)})
         return
@@ -102,8 +107,8 @@ class _Copy:
         write_atomically(copy.path, given)
         return copy
 
-    def edit(self) -> None:
-        """Wait for the editor.
+    def wait_for_editor(self) -> None:
+        """Open it in the editor, and wait for its end.
 
         Raises:
             FileError: there is none, or it did not end well.
@@ -142,29 +147,33 @@ class _Copy:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-async def edit_memory(wanted: Wanted, *, start: Path | None, as_json: bool) -> int:
-    """Let a person edit a copy, and write that if the memory is still as it was; returns the exit code.
-
-    Nothing is held while the editor is open, so a gateway may start, stop and write.
-
-    Raises:
-        FileError: there is no editor, it failed, or what it left is no text. What was typed is kept, and it is said
-            where.
-    """
+@asynchronous
+async def edit(
+    personality: PersonalityOption = None,
+    user: UserOption = None,
+    store: StoreOption = None,
+    start: Annotated[
+        Path | None, typer.Option("--from", exists=True, dir_okay=False, help="Begin with the text of this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a memory in $VISUAL or $EDITOR; what you type is kept whatever happens."""
     from gateway.sdk.errors import VersionConflictError
 
-    store = wanted.store or "memory"
-    async with connected() as client:
-        before = await client.memory.get(store, personality=wanted.personality, user=wanted.user)
+    if store is None:
+        store = "memory" if user is None or personality is not None else "user"
+    check_names(personality=personality, user=user)
+    async with connected() as client:  # not held while the editor is open, so a gateway may start, stop and write
+        before = await client.memory.get(store, personality=personality, user=user)
     copy = _Copy.make(data_directory(), before, start)
     try:
-        copy.edit()
+        copy.wait_for_editor()
         text = copy.text()
         is_changed = text != before.content
-        document = await _written(text, before, wanted) if is_changed else before
+        document = await _written(text, before, personality) if is_changed else before
     except VersionConflictError as conflict:
-        _tell_edit_conflict(before, conflict, copy, store, as_json=as_json)
-        return EXIT_CONFLICT
+        _tell_edit_conflict(before, conflict, copy, as_json=as_json)
+        raise typer.Exit(EXIT_CONFLICT) from conflict
     except (EthosError, OSError, ValidationError):
         if copy.holds_work:
             sys.stderr.write(f"ethos: what you typed is kept in {copy.path}\n")
@@ -174,17 +183,14 @@ async def edit_memory(wanted: Wanted, *, start: Path | None, as_json: bool) -> i
     copy.remove()
     outcome: Literal["written", "unchanged"] = "written" if is_changed else "unchanged"
     if as_json:
-        print_json({"outcome": outcome, **describe(document)})
+        print_json({"outcome": outcome, **document_value(document)})
     else:
         say(f"{document.path}: {outcome}.")
-    return 0
 
 
-async def _written(text: str, before: Document, wanted: Wanted) -> Document:
+async def _written(text: str, before: Document, personality: str | None) -> Document:
     async with connected(makes=True) as client:
-        return await client.memory.write(
-            before.store, text, before.version, personality=wanted.personality, user=before.user
-        )
+        return await client.memory.write(before.store, text, before.version, personality=personality, user=before.user)
 
 
 def _editor() -> list[str]:
@@ -206,9 +212,9 @@ def _editor() -> list[str]:
     return [found]
 
 
-def _tell_edit_conflict(
-    before: Document, conflict: VersionConflictError, copy: _Copy, store: StoreName, *, as_json: bool
-) -> None:
+def _tell_edit_conflict(before: Document, conflict: VersionConflictError, copy: _Copy, *, as_json: bool) -> None:
+    from gateway.memory.history import difference
+
     if as_json:
         print_json({"outcome": "conflict", "path": before.path, "kept_in": copy.path, **_both(conflict)})
         return
@@ -216,5 +222,5 @@ def _tell_edit_conflict(
     print_diff(difference(before.content, conflict.current))
     say("\nWhat you changed:\n")
     print_diff(difference(before.content, conflict.proposed))
-    again = f"ethos memory edit --store {store} --from {shlex.quote(str(copy.path))}"
+    again = f"ethos memory edit --store {before.store} --from {shlex.quote(str(copy.path))}"
     say(f"\nYour text is kept in {copy.path}. To go on with it, next to what is there now:\n\n  {again}")

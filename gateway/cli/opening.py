@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.errors import EXIT_UNAVAILABLE, fail
 from gateway.cli.options import AsJson
+from gateway.cli.output import print_json, say
+from gateway.files.home import TOKEN_NAME, data_directory
+from gateway.files.running_gateway import running_gateway, web_token
 
 
 def open_page(
@@ -17,11 +21,6 @@ def open_page(
 ) -> None:
     """Print the link that logs in to the web page of the running gateway, and open the page."""
     import webbrowser
-
-    from gateway.cli.errors import EXIT_UNAVAILABLE, fail
-    from gateway.cli.output import print_json, say
-    from gateway.files.home import TOKEN_NAME, data_directory
-    from gateway.files.running_gateway import running_gateway, web_token
 
     home = data_directory()
     process = running_gateway(home)

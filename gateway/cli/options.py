@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Annotated, Any, TypeVar
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
 from gateway.protocols import MemoryStoreName
 
-T = TypeVar("T")
+P = ParamSpec("P")
 
 LARGEST_ID = 2**63 - 1  # of a row in SQLite
 
@@ -25,10 +26,18 @@ StoreOption = Annotated[
     MemoryStoreName | None, typer.Option("--store", "-s", help="`user` is USER.md, `memory` is MEMORY.md.")
 ]
 
+UserFilter = Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do a command's work without a log: whatever matters stands in its answer."""
-    from gateway.runtime.logs import configure_logs
 
-    configure_logs("critical", "text")
-    return asyncio.run(work)
+def asynchronous(work: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A command whose work is a coroutine. It has no log: whatever matters stands in its answer."""
+
+    @functools.wraps(work)
+    def command(*args: P.args, **kwargs: P.kwargs) -> None:
+        from gateway.runtime.logs import configure_logs
+
+        configure_logs("critical", "text")
+        asyncio.run(work(*args, **kwargs))
+
+    return command

@@ -12,13 +12,17 @@ import sys
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.cli.chat_text import neutralise
 from gateway.domain.visible import visible
 
+if TYPE_CHECKING:  # a command that only prints its help needs no models
+    from gateway.sdk.models.schema import ApiModel
+
 _NOTHING = "-"
 _OBEYED = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_ID_NAMES = {name: f"{name}_id" for name in ("author", "personality", "session", "turn", "user")}
 _GAP = 2
 _NARROWEST = 12
 
@@ -33,6 +37,24 @@ def print_json(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=not _is_utf8(), indent=2, default=_plain)
     # JSON leaves DEL, C1 and what turns the direction of a text as they are, and some terminals obey them.
     _write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+def fields(
+    value: ApiModel, *, only: Collection[str] | None = None, without: Collection[str] = (), **names: str
+) -> dict[str, Any]:
+    """The fields of a value of the API for `print_json`, under the names that commands have for them.
+
+    Args:
+        names: those of this kind of value, besides `user_id` for `user` and its like.
+    """
+    known = {**_ID_NAMES, **names}
+    found = value.model_dump(include=None if only is None else set(only), exclude=set(without), by_alias=False)
+    return {known.get(name, name): field for name, field in found.items()}
+
+
+def place(value: ApiModel) -> dict[str, str | None]:
+    """The conversation of a session or a message, for `print_json`."""
+    return value.model_dump(include={"channel", "conversation", "thread"})
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, flexible: Collection[str] = ()) -> None:

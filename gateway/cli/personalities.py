@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.options import AsJson, run
+from gateway.cli.client import connected
+from gateway.cli.names import check_names
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, print_table, say
+from gateway.errors import PersonalityError
+from gateway.files.home import data_directory
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.sdk.models.personalities import Personality
@@ -15,15 +20,9 @@ app = typer.Typer(help="See who can answer, and make new ones.", no_args_is_help
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
+@asynchronous
+async def list_(as_json: AsJson = False) -> None:
     """List all, those that cannot be used with the reason."""
-    run(_list(as_json=as_json))
-
-
-async def _list(*, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.output import print_json, print_table, say
-
     async with connected() as client:
         found = await client.personalities.list()
     if as_json:
@@ -39,20 +38,12 @@ async def _list(*, as_json: bool) -> None:
 
 
 @app.command()
-def show(
+@asynchronous
+async def show(
     personality: Annotated[str, typer.Argument(help="Its id, from `ethos personalities list`.")],
     as_json: AsJson = False,
 ) -> None:
     """Print its settings and its prompt."""
-    run(_show(personality, as_json=as_json))
-
-
-async def _show(personality: str, *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, say
-    from gateway.errors import PersonalityError
-
     check_names(personality=personality)
     async with connected() as client:
         one = (await client.personalities.get(personality)).personality
@@ -80,7 +71,8 @@ async def _show(personality: str, *, as_json: bool) -> None:
 
 
 @app.command()
-def create(
+@asynchronous
+async def create(
     personality: Annotated[str, typer.Argument(help="The id of the new one: A-Z a-z 0-9 _ -")],
     name: Annotated[str | None, typer.Option(help="For people; made of the id by default.")] = None,
     description: Annotated[str, typer.Option(help="One line.")] = "",
@@ -88,15 +80,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make the files of a new one, for you to edit; a running gateway has it at once."""
-    run(_create(personality, name, description, copy_of, as_json=as_json))
-
-
-async def _create(personality: str, name: str | None, description: str, copy_of: str | None, *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, say
     from gateway.domain.personalities.files import SETTINGS_NAME, SOUL_NAME
-    from gateway.files.home import data_directory
 
     check_names(personality=personality)
     async with connected(makes=True) as client:

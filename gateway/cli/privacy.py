@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.client import connected
-from gateway.cli.options import AsJson, run
+from gateway.cli.errors import EXIT_TEMPORARY, fail
+from gateway.cli.names import check_names
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, print_table, say
+from gateway.errors import FileError
+from gateway.files.home import DATABASE_NAME, data_directory
 
 if TYPE_CHECKING:
     from gateway.sdk.client import AsyncEthos
@@ -20,37 +25,13 @@ User = Annotated[str, typer.Argument(help="A user id or an account, `kind:id`.")
 _DONE_AFTER_S = 600.0
 
 
-def export(
+@asynchronous
+async def export(
     user: User,
     file: Annotated[Path, typer.Argument(help="The zip file to write; it must not be there yet.")],
     as_json: AsJson = False,
 ) -> None:
     """Write everything that is kept about somebody into one file that people can read."""
-    run(_export(user, file, as_json=as_json))
-
-
-def erase(
-    user: User,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; it cannot be taken back.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Erase everything that is kept about somebody, for good."""
-    run(_erase(user, is_sure=yes, as_json=as_json))
-
-
-def retention(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Forget what is older than the configuration allows, as the gateway itself does once a day."""
-    run(_retention(is_dry=dry_run, as_json=as_json))
-
-
-async def _export(user: str, file: Path, *, as_json: bool) -> None:
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, say
-    from gateway.errors import FileError
-
     check_names(user=user)
     if await asyncio.to_thread(file.exists):
         raise FileError(f"{file} is there already; name another file, or remove it")
@@ -67,17 +48,20 @@ async def _export(user: str, file: Path, *, as_json: bool) -> None:
         say(f"{file}: {size_bytes} bytes, everything that is kept about {user_id}.")
 
 
-async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
-    from gateway.cli.errors import fail
-    from gateway.cli.names import check_names
-    from gateway.cli.output import print_json, say
+@asynchronous
+async def erase(
+    user: User,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; it cannot be taken back.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase everything that is kept about somebody, for good."""
     from gateway.config.file import CONFIG_NAME
 
     check_names(user=user)
     async with connected(makes=True) as client:
         plan = await client.people.erasure_plan(user)
     copies = ", ".join(plan.copies)
-    if not is_sure:
+    if not yes:
         say(f"This erases everything about {plan.user} ({', '.join(plan.accounts) or 'no account'}), for good.")
         if copies:
             say(f"Copies of the data of all people are deleted with it: {copies}.")
@@ -99,8 +83,6 @@ async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
 
 async def _erased(client: AsyncEthos, user_id: str) -> str:
     """Erase, and wait until it is done; the erasure's id."""
-    from gateway.cli.errors import EXIT_TEMPORARY, fail
-
     clock = asyncio.get_running_loop().time
     give_up_at = clock() + _DONE_AFTER_S
     erasure = await client.people.erase(user_id, confirm=user_id)
@@ -112,14 +94,16 @@ async def _erased(client: AsyncEthos, user_id: str) -> str:
     return erasure.erasure
 
 
-async def _retention(*, is_dry: bool, as_json: bool) -> None:
-    from gateway.cli.output import print_json, print_table, say
-    from gateway.files.home import DATABASE_NAME, data_directory
-
+@asynchronous
+async def retention(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget what is older than the configuration allows, as the gateway itself does once a day."""
     done: Sequence[Forgotten] = ()
     if (data_directory() / DATABASE_NAME).exists():
         async with connected() as client:
-            done = await client.system.forget_old(is_dry_run=is_dry)
+            done = await client.system.forget_old(is_dry_run=dry_run)
     if as_json:
         print_json([each.model_dump(by_alias=False) for each in done])
         return
@@ -127,4 +111,4 @@ async def _retention(*, is_dry: bool, as_json: bool) -> None:
         say("There is nothing yet.")
         return
     rows = [(each.what, "without limit" if each.days is None else f"{each.days:g} days", each.amount) for each in done]
-    print_table(("what", "is kept", "would go" if is_dry else "went"), rows, flexible=("what",))
+    print_table(("what", "is kept", "would go" if dry_run else "went"), rows, flexible=("what",))

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gateway.cli.options import LARGEST_ID, AsJson, run
+from gateway.cli.client import connected
+from gateway.cli.options import LARGEST_ID, AsJson, LimitOption, asynchronous
+from gateway.cli.output import fields, place, print_json, print_table, say
+from gateway.files.home import data_directory
+from gateway.files.running_gateway import running_gateway
+from gateway.services.caller import NotNamed
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.sdk.models.deliveries import Delivery, DeliveryState
@@ -30,7 +35,8 @@ class State(enum.StrEnum):
 
 
 @app.command("list")
-def list_(
+@asynchronous
+async def list_(
     *,
     queue: InQueue,
     state: Annotated[
@@ -38,37 +44,18 @@ def list_(
     ] = None,
     dead: Annotated[bool, typer.Option("--dead", help="Dead letters only: those that are tried no more.")] = False,
     channel: Annotated[str | None, typer.Option("--channel", "-c", help="One channel only.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    limit: LimitOption = 50,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters and what waits or runs, the newest first."""
-    run(_list(queue, State.dead if dead else state, channel, limit, as_json=as_json))
-
-
-@app.command()
-def retry(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
-    """Try a message or a reply that failed again, from the start."""
-    run(_change(queue, message, "retry", as_json=as_json))
-
-
-@app.command()
-def drop(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
-    """Finish a message or a reply that waits or is dead; it is kept, and never tried again."""
-    run(_change(queue, message, "drop", as_json=as_json))
-
-
-async def _list(queue: Queue, state: State | None, channel: str | None, limit: int, *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.output import print_json, print_table, say
-
-    wanted: DeliveryState | None = None if state is None else state.value
+    wanted: DeliveryState | None = "dead" if dead else None if state is None else state.value
     async with connected() as client:
         asked = client.deliveries.list(queue, state=wanted, channel=channel, limit=limit)
         found = [row async for row in asked]
     if as_json:
         print_json([_value(row) for row in found])
     elif not found:
-        say("Nothing waits, and nothing failed." if state is None and channel is None else "There is none.")
+        say("Nothing waits, and nothing failed." if wanted is None and channel is None else "There is none.")
     else:
         columns = ("id", "when", "channel", "conversation", "state", "tries", "reason", "text")
         table = [
@@ -78,13 +65,22 @@ async def _list(queue: Queue, state: State | None, channel: str | None, limit: i
         print_table(columns, table, flexible=("conversation", "reason", "text"))
 
 
+@app.command()
+@asynchronous
+async def retry(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
+    """Try a message or a reply that failed again, from the start."""
+    await _change(queue, message, "retry", as_json=as_json)
+
+
+@app.command()
+@asynchronous
+async def drop(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
+    """Finish a message or a reply that waits or is dead; it is kept, and never tried again."""
+    await _change(queue, message, "drop", as_json=as_json)
+
+
 async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.output import print_json, say
-    from gateway.files.home import data_directory
-    from gateway.files.running_gateway import running_gateway
     from gateway.sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
-    from gateway.services.caller import NotNamed
 
     is_taken_up = running_gateway(data_directory()) is not None
     async with connected() as client:
@@ -98,19 +94,15 @@ async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_
             ) from error
     outcome = "ready" if what == "retry" else "dropped"
     if as_json:
-        print_json({"seq": seq, "outcome": outcome, "conversation": _place(row), "is_taken_up": is_taken_up})
+        print_json({"seq": seq, "outcome": outcome, "conversation": place(row), "is_taken_up": is_taken_up})
     elif what == "drop":
         say(f"Message {seq} is dropped.")
     else:
         say("The running gateway takes it up now." if is_taken_up else "It is taken up when the gateway starts.")
 
 
-def _place(row: Delivery) -> dict[str, str | None]:
-    return {"channel": row.channel, "conversation": row.conversation, "thread": row.thread}
-
-
 def _value(row: Delivery) -> dict[str, object]:
     """A row as the commands print it in JSON."""
     state = "ready" if row.state == "waiting" else row.state
-    own = row.model_dump(exclude={"channel", "conversation", "thread", "state"}, by_alias=False)
-    return {**own, "conversation": _place(row), "state": state}
+    own = fields(row, without={"channel", "conversation", "thread"})
+    return {**own, "conversation": place(row), "state": state}

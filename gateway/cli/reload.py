@@ -5,20 +5,16 @@ from __future__ import annotations
 import typer
 
 from gateway.cli.client import connected
-from gateway.cli.options import AsJson, run
+from gateway.cli.errors import EXIT_CONFIG, EXIT_UNAVAILABLE, fail
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, say
+from gateway.files.home import data_directory
+from gateway.files.running_gateway import running_gateway
 
 
-def reload(as_json: AsJson = False) -> None:
+@asynchronous
+async def reload(as_json: AsJson = False) -> None:
     """Have the running gateway read config.yaml again; on any error it goes on with the last good one."""
-    run(_reload(as_json=as_json))
-
-
-async def _reload(*, as_json: bool) -> None:
-    from gateway.cli.errors import EXIT_CONFIG, EXIT_UNAVAILABLE, fail
-    from gateway.cli.output import print_json, say
-    from gateway.files.home import data_directory
-    from gateway.files.running_gateway import running_gateway
-
     home = data_directory()
     if running_gateway(home) is None:
         fail(f"no gateway runs on {home}; `ethos serve` reads the configuration when it starts", EXIT_UNAVAILABLE)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import typer
 
-from gateway.cli.options import AsJson, run
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import local, print_json, print_table, say
+from gateway.files.home import data_directory
 from gateway.files.running_gateway import running_gateway
 
 State = Literal["ok", "degraded", "failing", "not_responding", "not_running", "starting"]
@@ -68,11 +70,10 @@ class Status:
     problems: list[str] = field(default_factory=list)
 
 
-def status(as_json: AsJson = False) -> None:
+@asynchronous
+async def status(as_json: AsJson = False) -> None:
     """Say whether the gateway runs, and how it is: exit code 0 well, 1 not well, 3 not running, 4 starting."""
-    from gateway.cli.output import print_json
-
-    found = run(look())
+    found = await _look()
     if as_json:
         print_json({**asdict(found), "is_running": found.state != "not_running"})
     else:
@@ -80,27 +81,26 @@ def status(as_json: AsJson = False) -> None:
     raise typer.Exit(EXIT_CODES[found.state])
 
 
-async def look() -> Status:
+async def _look() -> Status:
     """Ask the gateway that runs, and the database."""
     from gateway.cli.process import HealthUnknown, ask_health
-    from gateway.files.home import data_directory
 
     home = data_directory()
     queues, memory_late, problems = await _stored(home)
     process = running_gateway(home)
+    known = Status(state="not_running", home=home, queues=queues, memory_late=memory_late, problems=problems)
     if process is None:
-        return Status(state="not_running", home=home, queues=queues, memory_late=memory_late, problems=problems)
-    known: dict[str, Any] = {"pid": process.pid, "url": process.url, "started_at": process.started_at}
-    known |= {"home": home, "queues": queues}
+        return known
+    known = replace(known, pid=process.pid, url=process.url, started_at=process.started_at)
     try:
         health = ask_health(home)
     except HealthUnknown as unknown:
         if process.started_at is None:
-            return Status(state="starting", memory_late=memory_late, problems=problems, **known)
-        problems = [str(unknown), *problems]
-        return Status(state="not_responding", memory_late=memory_late, problems=problems, **known)
+            return replace(known, state="starting")
+        return replace(known, state="not_responding", problems=[str(unknown), *problems])
     verdict = health.get("status")
-    return Status(
+    return replace(
+        known,
         state=verdict if verdict in ("ok", "degraded", "starting") else "failing",
         version=health.get("version"),
         channels=list(health.get("channels", [])),
@@ -111,7 +111,6 @@ async def look() -> Status:
         conversations_parked=health.get("conversations_parked"),
         memory_late=health.get("memory_late"),
         problems=[*health.get("problems", []), *problems],
-        **known,
     )
 
 
@@ -135,9 +134,8 @@ async def _stored(home: Path) -> tuple[dict[str, list[Mapping[str, Any]]] | None
 
 
 def _print(found: Status) -> None:
-    from gateway.cli.output import local, print_table, say
-
-    say(f"Gateway  {_SENTENCES[found.state]}")
+    is_all_well = found.state != "ok" or not found.problems
+    say(f"Gateway  {_SENTENCES[found.state] if is_all_well else 'running, and has the problems below'}")
     for title, value in (
         ("Data", found.home),
         ("Process", found.pid),
@@ -171,8 +169,6 @@ def _print(found: Status) -> None:
 
 
 def _print_what_waits(found: Status) -> None:
-    from gateway.cli.output import say
-
     for channel in found.channels:
         if (lag_s := max(channel.get("inbox_lag_s") or 0, channel.get("outbox_lag_s") or 0)) >= LATE_S:
             say(f"\nThe channel {channel.get('name')} is behind by {_age(lag_s)}.")

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.options import AsJson, run
+from gateway.cli.client import connected
+from gateway.cli.names import check_names, labels
+from gateway.cli.options import AsJson, UserFilter, asynchronous
+from gateway.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from gateway.sdk.models.system import UsageRow
@@ -33,24 +36,18 @@ _FIGURES = {"turns", "calls", "input_tokens", "output_tokens", "cost_usd"}
 _KEYS = {Part.USER: "user_id", Part.PERSONALITY: "personality_id"}
 
 
-def usage(
+@asynchronous
+async def usage(
     days: Annotated[int, typer.Option("--days", "-d", min=1, max=3660, help="So many days, today included.")] = 30,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")] = None,
+    user: UserFilter = None,
     by: Annotated[list[Part] | None, typer.Option("--by", "-b", help="Add up by this; may be given again.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent: turns, model calls, tokens and dollars."""
-    run(_usage(days, user, list(_OF) if by is None else by, as_json=as_json))
-
-
-async def _usage(days: int, wanted: str | None, by: Sequence[Part], *, as_json: bool) -> None:
-    from gateway.cli.client import connected
-    from gateway.cli.names import check_names, labels
-    from gateway.cli.output import print_json
-
-    check_names(user=wanted)
+    by = list(_OF) if by is None else by
+    check_names(user=user)
     async with connected() as client:
-        rows = (await client.system.usage(days=days, user=wanted)).rows
+        rows = (await client.system.usage(days=days, user=user)).rows
         names = await labels(client) if rows and Part.USER in by and not as_json else {}
     sums = _sums(rows, by)
     if as_json:
@@ -79,8 +76,6 @@ def _sums(rows: Sequence[UsageRow], by: Sequence[Part]) -> list[tuple[tuple[str,
 def _print(
     sums: Sequence[tuple[tuple[str, ...], UsageRow]], by: Sequence[Part], days: int, names: dict[str, str]
 ) -> None:
-    from gateway.cli.output import print_table, say
-
     if not sums:
         say("Nothing was spent today." if days == 1 else f"Nothing was spent in the last {days} days.")
         return
@@ -88,18 +83,16 @@ def _print(
     rows = []
     for key, total in sums:
         shown = [_named(value, names) if part == Part.USER else value for part, value in zip(by, key, strict=True)]
-        figures = (total.turns, total.calls, total.input_tokens, total.output_tokens, _usd(total.cost_usd))
-        rows.append((*shown, *figures))
-    totals = [sum(getattr(total, name) for _, total in sums) for name in ("turns", "calls")]
-    tokens = [sum(getattr(total, name) for _, total in sums) for name in ("input_tokens", "output_tokens")]
-    cost_usd = sum(total.cost_usd for _, total in sums)
-    rows.append((*(["in all", *[""] * (len(by) - 1)]), *totals, *tokens, _usd(cost_usd)))
+        rows.append((*shown, *_figures(total)))
+    [(_, in_all)] = _sums([total for _, total in sums], ())
+    rows.append(("in all", *[""] * (len(by) - 1), *_figures(in_all)))
     print_table(columns, rows, flexible=("user", "model"))
 
 
-def _usd(cost_usd: float) -> str:
-    """What it cost; a dash where no price is known, as of a model of one's own."""
-    return f"{cost_usd:.4f}" if cost_usd else "-"
+def _figures(total: UsageRow) -> tuple[object, ...]:
+    """The last columns of the table; a dash where no price is known, as of a model of one's own."""
+    cost_usd = f"{total.cost_usd:.4f}" if total.cost_usd else "-"
+    return total.turns, total.calls, total.input_tokens, total.output_tokens, cost_usd
 
 
 def _named(user_id: str, names: dict[str, str]) -> str:

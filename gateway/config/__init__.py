@@ -31,7 +31,6 @@ from gateway.domain.sessions import LOCAL
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
 OTLP_ENDPOINT = "http://localhost:4318"
-
 """Where a collector listens by default, as OpenTelemetry has it."""
 
 

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gateway.config import Config
 from gateway.config.values import Section
 
+S = TypeVar("S", bound=Section)
+
 # Whole sections, or single settings of one; whatever is not named here needs a restart.
-AT_ONCE = frozenset(
-    [
-        "model",
-        "models",
-        "personality",
-        "session_scope",
-        "channels",
-        "memory.max_chars",
-        "limits.steps_per_turn",
-        "limits.turn_timeout_s",
-        "limits.history_tokens",
-        "limits.max_message_chars",
-        "limits.parked_expire_after_h",
-        "delivery",
-        "budgets",
-        "log",
-        "retention",
-        "shutdown_s",
-    ]
-)
+AT_ONCE = frozenset({
+    "model", "models", "personality", "session_scope", "channels", "memory.max_chars",
+    "limits.steps_per_turn", "limits.turn_timeout_s", "limits.history_tokens", "limits.max_message_chars",
+    "limits.parked_expire_after_h", "delivery", "budgets", "log", "retention", "shutdown_s",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,40 +37,26 @@ def compare(old: Config, new: Config) -> Comparison:
     """What changed from `old` to `new`."""
     at_once: list[str] = []
     at_restart: list[str] = []
-    kept: dict[str, object] = {}
-    for name in type(new).model_fields:
-        before, after = getattr(old, name), getattr(new, name)
-        if before == after:
-            continue
-        if isinstance(after, Section) and isinstance(before, Section):
-            kept_here = _compare_section(name, before, after, at_once, at_restart)
-            if kept_here:
-                kept[name] = after.model_copy(update=kept_here)
-        elif name in AT_ONCE:
-            at_once.extend(_entries(name, before, after))
-        else:
-            at_restart.append(name)
-            kept[name] = before
-    return Comparison(
-        at_once=tuple(at_once), at_restart=tuple(at_restart), config=new.model_copy(update=kept) if kept else new
-    )
+    config = _compare(old, new, "", at_once, at_restart)
+    return Comparison(at_once=tuple(at_once), at_restart=tuple(at_restart), config=config)
 
 
-def _compare_section(
-    name: str, before: Section, after: Section, at_once: list[str], at_restart: list[str]
-) -> dict[str, object]:
-    """Note each setting of a section that changed; the old values of those that must wait."""
+def _compare(before: S, after: S, section: str, at_once: list[str], at_restart: list[str]) -> S:
+    """Note each setting that changed; the new ones, with the old values of those that must wait."""
     kept: dict[str, object] = {}
-    for setting in type(after).model_fields:
-        if getattr(before, setting) == getattr(after, setting):
+    for name in type(after).model_fields:
+        one, other = getattr(before, name), getattr(after, name)
+        dotted = f"{section}.{name}" if section else name
+        if one == other:
             continue
-        dotted = f"{name}.{setting}"
-        if name in AT_ONCE or dotted in AT_ONCE:
-            at_once.append(dotted)
+        if not section and isinstance(other, Section):
+            kept[name] = _compare(one, other, name, at_once, at_restart)
+        elif section in AT_ONCE or dotted in AT_ONCE:
+            at_once.extend([dotted] if section else _entries(name, one, other))
         else:
             at_restart.append(dotted)
-            kept[setting] = getattr(before, setting)
-    return kept
+            kept[name] = one
+    return after.model_copy(update=kept)
 
 
 def _entries(name: str, before: object, after: object) -> list[str]:

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from gateway.config import OFFLINE, ChannelConfig, Config
 from gateway.config.channel_kinds import ChannelKind, KindUnusable, expected_kinds, known_kinds, load_kind
+from gateway.config.listing import values_of
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.domain.sessions import LOCAL
-from gateway.errors import ConfigError, InvalidId
-from gateway.files.atomic import check_id
+from gateway.errors import ConfigError
+from gateway.files.atomic import is_id
 from gateway.files.home import data_directory
 from gateway.files.positions.validation import did_you_mean, shown, validate
 from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
@@ -101,30 +100,29 @@ def load_config(
     Raises:
         ConfigError: with everything that is wrong.
     """
-    environment = os.environ if environment is None else environment
-    if path is None:
-        path = (home or data_directory(environment)) / CONFIG_NAME
-    reading, config = _read(path, home or path.parent, environment)
+    reading, config = _read(path, home, environment)
     problems = reading.document.sorted_problems()
     if problems or config is None:
         raise ConfigError(problems)
-    return Loaded(config, path, tuple(reading.warned.sorted_problems()), dict(_sources(config, reading)))
+    return Loaded(config, reading.path, tuple(reading.warned.sorted_problems()), dict(_sources(config, reading)))
 
 
 def check(
     path: Path | None = None, *, home: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Findings:
     """Everything that is wrong with the configuration, and everything unwise; the arguments are those of the load."""
-    environment = os.environ if environment is None else environment
-    if path is None:
-        path = (home or data_directory(environment)) / CONFIG_NAME
-    reading, config = _read(path, home or path.parent, environment)
+    reading, config = _read(path, home, environment)
     warnings = reading.warned.sorted_problems() if config else []
     warnings += _about_personalities(config, reading.home) if config else []
     return Findings(tuple(reading.document.sorted_problems()), tuple(warnings))
 
 
-def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Reading, Config | None]:
+def _read(
+    path: Path | None, home: Path | None, environment: Mapping[str, str] | None
+) -> tuple[_Reading, Config | None]:
+    environment = os.environ if environment is None else environment
+    if path is None:
+        path = (home or data_directory(environment)) / CONFIG_NAME
     try:
         document = read_marked_yaml(path, path.name)
     except FileNotFoundError:
@@ -132,7 +130,7 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
         if path.is_symlink():
             document.complain((), "a link to a file that is not there; expected the file, or no link")
     warned = MarkedYaml(document.name, keys=document.keys, places=document.places)
-    reading = _Reading(document, home, path, warned)
+    reading = _Reading(document, home or path.parent, path, warned)
     if not document.is_readable:
         return reading, None
     values = document.values
@@ -140,10 +138,8 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
     # A channel that is switched off may lack everything: its library, its secrets. Only the core's own keys are read.
     for section in _sections(values["channels"]).values():
         if _is_off(section):
-            section_keys = _CORE_KEYS & section.keys()
-            values_kept = {key: section[key] for key in section_keys}
-            section.clear()
-            section.update(values_kept)
+            for key in section.keys() - _CORE_KEYS:
+                del section[key]
     reading.expanded = expand_variables(document, environment)
     reading.origins = fetch_secrets(document, Config, (), path.parent)
     channels = _channels(reading)
@@ -183,9 +179,7 @@ def _channels(reading: _Reading) -> Any:
         return values
     made: dict[str, Any] = {}
     for name, section in values.items():
-        try:
-            check_id("channel", name)
-        except InvalidId:
+        if not is_id(name):
             text = f"{shown(name)} is not a channel's name; expected 1 to 64 of A-Z a-z 0-9 _ -"
             reading.document.complain(("channels", name), text, at_key=True)
         if name == LOCAL:
@@ -283,27 +277,21 @@ def _check_names(reading: _Reading) -> None:
     personalities = Personalities(reading.home).ids()
     for path in [("personality",), *(("channels", name, "personality") for name in _sections(values["channels"]))]:
         _check_reference(reading, path, "personality", personalities)
-    budgets = values.get("budgets")
-    for name in _named_budgets(budgets if isinstance(budgets, dict) else {}):
+    budgets = value_at(values, ("budgets", "personalities"))
+    for name in budgets if isinstance(budgets, dict) else ():
         if name not in personalities:
             near, known = did_you_mean(name, personalities), ", ".join(personalities)
             text = f"there is no personality {shown(name)}{near}; expected one of {known}"
             document.complain(("budgets", "personalities", name), text, at_key=True)
 
 
-def _named_budgets(budgets: dict[str, Any]) -> list[str]:
-    named = budgets.get("personalities")
-    return list(named) if isinstance(named, dict) else []
-
-
 def _check_reference(reading: _Reading, path: KeyPath, what: str, known: Collection[str]) -> None:
     name = value_at(reading.document.values, path)
-    if isinstance(name, str) and name not in known and path not in reading.expanded:
-        text = f"there is no {what} {shown(name)}{did_you_mean(name, known)}; expected one of {', '.join(known)}"
-        reading.document.complain(path, text)
-    elif isinstance(name, str) and name not in known:
-        text = f"{reading.expanded[path]} names no {what}; expected one of {', '.join(known)}"
-        reading.document.complain(path, text)
+    if isinstance(name, str) and name not in known:
+        text = f"there is no {what} {shown(name)}{did_you_mean(name, known)}"
+        if path in reading.expanded:
+            text = f"{reading.expanded[path]} names no {what}"
+        reading.document.complain(path, f"{text}; expected one of {', '.join(known)}")
 
 
 def _check_embeddings(config: Config, document: MarkedYaml) -> None:
@@ -399,7 +387,7 @@ def _about_personalities(config: Config, home: Path) -> Iterator[str]:
 
 
 def _sources(config: Config, reading: _Reading) -> Iterator[tuple[str, str]]:
-    for path in _leaves(config, ()):
+    for path, _ in values_of(config):
         place = reading.document.keys.get(path)
         origin = reading.origins.get(path) or reading.expanded.get(path)
         if place is None:
@@ -407,16 +395,3 @@ def _sources(config: Config, reading: _Reading) -> Iterator[tuple[str, str]]:
         else:
             where = f"{reading.document.name}:{place.line}"
             yield dotted(path), f"{where}, from {origin}" if origin else where
-
-
-def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:
-    """The way to every setting; the adapter's own stand next to the core's, as they do in the file."""
-    if isinstance(value, BaseModel):
-        for name, item in value:
-            is_own = isinstance(value, ChannelConfig) and name == "settings"
-            yield from () if is_own and item is None else _leaves(item, path if is_own else (*path, name))
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _leaves(item, (*path, name))
-    else:
-        yield path

@@ -30,7 +30,7 @@ class Setting:
 
 def settings_of(config: Config, sources: Mapping[str, str]) -> list[Setting]:
     """All that have a source, in its order. What was looked up elsewhere may be a secret, whatever it was made for."""
-    values = dict(_values(config, ()))
+    values = {dotted(path): _shown(value) for path, value in values_of(config)}
     return [
         Setting(key=key, value=HIDDEN if ", from " in source else values[key], source=source)
         for key, source in sources.items()
@@ -47,15 +47,21 @@ def written(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _values(value: Any, path: KeyPath) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, BaseModel):
-        for name, item in value:
-            is_own = isinstance(value, ChannelConfig) and name == "settings"
-            yield from _values(item, path if is_own else (*path, name))
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _values(item, (*path, name))
+def values_of(section: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every value below `path`; an adapter's own stand next to the core's, as they do in the file."""
+    if isinstance(section, BaseModel):
+        for name, item in section:
+            is_own = isinstance(section, ChannelConfig) and name == "settings"
+            yield from () if is_own and item is None else values_of(item, path if is_own else (*path, name))
+    elif isinstance(section, dict):
+        for name, item in section.items():
+            yield from values_of(item, (*path, name))
     else:
-        is_simple = value is None or isinstance(value, str | int | float | tuple | list)
-        shown = value if is_simple else str(value)  # an adapter's own kinds of values
-        yield dotted(path), HIDDEN if isinstance(value, SecretStr) else shown
+        yield path, section
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return HIDDEN
+    is_simple = value is None or isinstance(value, str | int | float | tuple | list)
+    return value if is_simple else str(value)  # an adapter's own kinds of values

@@ -157,7 +157,6 @@ def read_secret_file(path: Path, *, is_mounted_read_only: Callable[[Path], bool]
     """Read a secret, without the line end behind it.
 
     Args:
-        path: of the file.
         is_mounted_read_only: whether it lies on such a mount, where it may be readable by others.
 
     Raises:

@@ -76,12 +76,9 @@ class Channels:
 
     def if_up(self, channel: str) -> ChannelAdapter | None:
         """Its adapter while it is connected, and not about to be exchanged."""
-        if self._local is not None and channel == self._local.name:
-            return self._local
         status = self._status.get(channel)
-        return (
-            self.configured[channel] if status is not None and status.state == "up" and not status.is_leaving else None
-        )
+        is_up = status is None or (status.state == "up" and not status.is_leaving)
+        return self.find(channel) if is_up else None
 
     def kind(self, channel: str) -> str:
         """Its platform, the first half of an account's name; the channel's own name where it is not configured."""

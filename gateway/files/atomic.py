@@ -57,14 +57,17 @@ class FileSnapshot:
 def check_id(kind: str, value: str) -> str:
     r"""Return `value` when it may become part of a path: `[A-Za-z0-9_-]{1,64}`, matched whole.
 
-    `fullmatch`, because Python's `$` lets a trailing newline through.
-
     Raises:
         InvalidId: names `kind` and the value.
     """
-    if not _ID.fullmatch(value):
+    if not is_id(value):
         raise InvalidId(kind, value)
     return value
+
+
+def is_id(value: str) -> bool:
+    """Whether it may; `fullmatch`, because Python's `$` lets a trailing newline through."""
+    return _ID.fullmatch(value) is not None
 
 
 def inside(root: Path, *parts: str) -> Path:
@@ -118,7 +121,7 @@ def make_private_directory(path: Path) -> None:
         raise FileError(f"{path} is not a directory; move it away")
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> Signature:
+def write_atomically(path: Path, data: bytes) -> Signature:
     """Replace a file as a whole, durably: readers see the old bytes or the new ones, also after a power cut.
 
     Returns:
@@ -129,7 +132,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> Signature
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
-        signature = write_new(temporary, data, mode=mode)
+        signature = write_new(temporary, data)
         os.replace(temporary, path)  # noqa: PTH105 (the same call, without a second Path object)
         reach("file.renamed")
         sync_directory(path.parent)
@@ -160,13 +163,13 @@ def make_once(path: Path, data: bytes) -> bool:
     return True
 
 
-def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> Signature:
+def write_new(path: Path, data: bytes) -> Signature:
     """Make a file that is not there yet, with its bytes on the disk; its name is durable once the directory is synced.
 
     Raises:
         OSError: the disk is full, or the name is taken; nothing is left behind then but perhaps a part of the file.
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         view = memoryview(data)
         while view:
@@ -275,7 +278,6 @@ def read_settled(
     younger than 10 ms is read again until two readings agree, for a second at most.
 
     Args:
-        path: the file.
         trusted: the signature of a whole write of our own, which needs no second reading.
         wait: what passes the time between two readings, seconds.
 

@@ -6,6 +6,7 @@ start looks at them, and closes again what is open.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -38,13 +39,18 @@ def data_directory(environment: Mapping[str, str] | None = None) -> Path:
     """Where everything lives: `ETHOS_HOME`, or `~/.ethos`.
 
     Raises:
-        ConfigError: it begins with `~`, and there is no such home: in a container the user may have none.
+        ConfigError: it is a file. Or it begins with `~`, and there is no such home: in a container the user may have
+            none.
     """
     home = (os.environ if environment is None else environment).get("ETHOS_HOME") or "~/.ethos"
     try:
-        return Path(home).expanduser().absolute()
+        path = Path(home).expanduser().absolute()
     except RuntimeError as error:
         raise ConfigError([f"there is no home directory for {home}; set ETHOS_HOME to an absolute path"]) from error
+    with contextlib.suppress(PermissionError):  # who opens something in it is told
+        if path.exists() and not path.is_dir():
+            raise ConfigError([f"the data directory {path} is a file; move it away, or set ETHOS_HOME to a directory"])
+    return path
 
 
 def prepare_home(home: Path) -> None:
@@ -101,7 +107,8 @@ def close_to_others(home: Path) -> None:
         except OSError as error:
             kept.append(f"{path} ({error.strerror})")
     if closed:
-        _warn("files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed))
+        shown = [str(path.relative_to(home)) for path in closed[:_SHOWN]]
+        _warn("files were readable by other users; now only by you", amount=len(closed), paths=shown)
     if kept:
         _warn("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
 
@@ -148,7 +155,3 @@ def _if_open(path: Path) -> Iterator[Path]:
         return
     if mode & _FOR_OTHERS and not stat.S_ISLNK(mode):
         yield path
-
-
-def _named(home: Path, paths: list[Path]) -> list[str]:
-    return [str(path.relative_to(home)) for path in paths[:_SHOWN]]

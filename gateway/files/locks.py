@@ -26,27 +26,10 @@ from gateway.runtime.failpoints import reach
 
 _MOUNTS = Path("/proc/self/mountinfo")
 # flock on these is local to one machine, emulated or absent, and SQLite's WAL needs shared memory that they lack.
-_NETWORK_TYPES = frozenset(
-    [
-        "9p",
-        "afs",
-        "ceph",
-        "cifs",
-        "coda",
-        "davfs",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-    ]
-)
+_NETWORK_TYPES = frozenset({
+    "9p", "afs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2",
+    "orangefs", "pvfs2", "smb3", "smbfs",
+})  # fmt: skip
 _NETWORK_FUSE_TYPES = frozenset(["ceph", "davfs", "gcsfuse", "glusterfs", "rclone", "s3fs", "sshfs", "vmhgfs-fuse"])
 _devices_seen: set[int] = set()
 
@@ -100,7 +83,8 @@ class FileLock:
         except TimeoutError:
             self._leave(place)
             waited_s = round(time.monotonic() - started_at, 1)
-            raise LockTimeout(str(self._path), waited_s, _holder(self._path)) from None
+            pid = holder_pid(self._path)
+            raise LockTimeout(str(self._path), waited_s, None if pid is None else f"process {pid}") from None
         except BaseException:
             self._leave(place)
             raise
@@ -313,8 +297,3 @@ def _release(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
     finally:
         os.close(fd)
-
-
-def _holder(path: Path) -> str | None:
-    pid = holder_pid(path)
-    return None if pid is None else f"process {pid}"

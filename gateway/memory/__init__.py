@@ -1,1 +1,1 @@
-"""Memories that the agent can have: Markdown files with a journal, and one that lives as long as the process."""
+"""The memory in Markdown files, with its journal; changes that wait for a yes; how a question finds what it needs."""

@@ -70,12 +70,7 @@ class History:
         return await self.text_before(entry), await self.text_after(entry)
 
     async def why(self, document: str, line: str) -> MemoryChange | None:
-        """The newest entry that brought a line in; None where no entry did.
-
-        Args:
-            document: the key.
-            line: a line of the text, or a part of one.
-        """
+        """The newest entry that brought a line, or a part of one, in; None where no entry did."""
         wanted = rules.encode(line.strip())
         if not wanted:
             return None

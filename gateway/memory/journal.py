@@ -201,7 +201,6 @@ class MemoryJournal(Protocol):
         With an `edit` that has a content, what it displaced becomes a proposal; see `gateway.memory.writer`.
 
         Args:
-            outcomes: by key.
             is_durable: survive a power cut too, with all that was settled before.
         """
 
@@ -215,8 +214,6 @@ class MemoryJournal(Protocol):
         """What was settled, newest first, of one document or of all.
 
         Args:
-            document: the key, None for all.
-            limit: how many at most.
             before: only entries at a lower position; without a document, only those after the entry of this id.
         """
 

@@ -10,18 +10,13 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from gateway.domain.codes import load_pepper
 from gateway.errors import FileError, MemoryConflict
 from gateway.files.atomic import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
 from gateway.memory import rules
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.people.identity import IdentityMap
-from gateway.people.linking.chat import Linking
-from gateway.people.linking.links import Link, LinkStore, SendsReplies
-from gateway.people.linking.texts import KnowsChannels
+from gateway.people.linking.links import Link
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 
 CHANNEL = "link"
@@ -149,18 +144,6 @@ class MarkdownNotes:
         found = [_Document(None)] if (directory / "USER.md").exists() else []
         personal = sorted(path.parent.name for path in directory.glob("personalities/*/MEMORY.md"))
         return [*found, *map(_Document, personal)]
-
-
-def linking_on(
-    memory: MarkdownFileMemoryProvider,
-    store: LinkStore,
-    identities: IdentityMap,
-    channels: KnowsChannels,
-    outbox: SendsReplies,
-) -> Linking:
-    """Linking on a data directory whose memory is Markdown; arguments as `Linking` has them."""
-    pepper = partial(asyncio.to_thread, load_pepper, memory.root)
-    return Linking(store, identities, MarkdownNotes(memory), pepper=pepper, channels=channels, outbox=outbox)
 
 
 def _text(data: bytes) -> str:

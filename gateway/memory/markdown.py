@@ -62,11 +62,9 @@ class MarkdownFileMemoryProvider:
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         on_step: Step = _no_step,
     ) -> None:
-        """Use the files below `root`.
+        """Use the files below `root`, the data directory.
 
         Args:
-            root: the data directory.
-            journal: where every change is noted before it is made.
             max_file_bytes: what a file may hold; older lines go to the archive next to it.
             lock_timeout_s: how long a write waits for another process.
             on_step: told the name of every step of a write, from whichever thread makes it.
@@ -183,11 +181,7 @@ class MarkdownFileMemoryProvider:
         limit: int = 50,
         before: int | None = None,
     ) -> list[MemoryChange]:
-        """The newest changes of a document, newest first; without a scope, of all documents.
-
-        Args:
-            before: only those that follow the entry of this id.
-        """
+        """The newest changes of a document, newest first, after entry `before`; without a scope, of all documents."""
         return await self._history.log(None if scope is None else self._place(scope, store).key, limit, before)
 
     async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
@@ -216,10 +210,6 @@ class MarkdownFileMemoryProvider:
 
     async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
         """Bring back the bytes from before an entry; noted in the journal as a change of its own.
-
-        Args:
-            scope: who undoes it, and whose document it is.
-            entry_id: from `log`.
 
         Raises:
             NoSuchEntry: there is no such entry in the documents of the scope.

@@ -80,12 +80,7 @@ def check_ids(scope: MemoryScope) -> None:
 
 
 def locate(root: Path, scope: MemoryScope, store: MemoryStoreName) -> DocumentPlace | None:
-    """The place of a document, None where the scope has no such document.
-
-    Args:
-        root: the data directory, links resolved.
-        scope: whose document it is.
-        store: which one.
+    """The place of a document below `root`, links resolved; None where the scope has no such document.
 
     Raises:
         InvalidId: an id is malformed.
@@ -111,11 +106,7 @@ def locate_key(root: Path, key: str, store: MemoryStoreName) -> DocumentPlace:
 
 
 def documents(root: Path) -> Iterator[DocumentPlace]:
-    """Every document that is there, or whose owner's lock is; those that a link leads out to are none.
-
-    Args:
-        root: the data directory, links resolved.
-    """
+    """Every document that is there, or whose owner's lock is; those that a link leads out to are none."""
     candidates: list[tuple[MemoryStoreName, Path]] = [("memory", root / "MEMORY.md")]
     candidates += [("memory", owner / "MEMORY.md") for owner in sorted(root.glob("personalities/*/"))]
     candidates += [("user", owner / "USER.md") for owner in sorted(root.glob("users/*/"))]

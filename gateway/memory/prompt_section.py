@@ -3,7 +3,7 @@
 The text is cut into passages (paragraphs, lines of long ones). The newest fill an eighth of the room; then come those
 that match the question, the best first, each with the heading that it stands under, and a numbered list that is among
 the best whole; what room is left goes to the newest again. They stand in the order of the file. A passage is weighed as
-a trace is, see `traces/matches`: by its words, by what stands beside it, by the best of its section, by the name that
+a trace is, see `matching.py`: by its words, by what stands beside it, by the best of its section, by the name that
 it begins with, and by the day that it or a heading above it begins with, where the question is about one.
 """
 
@@ -31,7 +31,6 @@ from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryContext
 
 MAX_CHARS = 20_000
-_MARKER = "[...truncated]"
 _PROFILE = "## About You"
 _MEMORY = "## Memory"
 _HEADINGS_CHARS = 64  # more than they take
@@ -84,14 +83,12 @@ class MemorySection:
         return await asyncio.to_thread(render_memory, context, memory.max_chars, fill=fill)
 
 
-def render_memory(context: MemoryContext | None, max_chars: int = MAX_CHARS, *, fill: Fill | None = None) -> str | None:
+def render_memory(context: MemoryContext, max_chars: int = MAX_CHARS, *, fill: Fill | None = None) -> str | None:
     """Headings and texts, never longer than `max_chars`; None where there is nothing to say.
 
     Of a project's memory that does not fit `fill` chooses; without it the tail is kept. The profile is cut only after
     nothing of the memory is left to cut.
     """
-    if context is None:
-        return None
     profile = (context.user_memory or "").strip()
     memory = (context.project_memory or "").strip()
     sections = [f"{_PROFILE}\n\n{profile}"] if profile else []
@@ -113,7 +110,7 @@ def _fit(heading: str, text: str, max_chars: int) -> str | None:
     whole = f"{heading}\n\n{text}"
     if len(whole) <= max_chars:
         return whole
-    head = f"{heading}\n\n{_MARKER}\n"
+    head = f"{heading}\n\n{GAP}\n"
     room = max_chars - len(head)
     if room <= 0:
         return None

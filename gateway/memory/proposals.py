@@ -8,7 +8,7 @@ further than to a proposal. Another kind of change is another field beside `fact
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol
@@ -126,21 +126,6 @@ class SettledMemory:
     choices: tuple[Action, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sorted:
-    """A turn's updates by what becomes of them."""
-
-    applied: tuple[MemoryUpdate, ...] = ()
-    waiting: tuple[MemoryUpdate, ...] = ()
-    refused: tuple[MemoryUpdate, ...] = ()
-
-    @property
-    def waiting_by_store(self) -> Mapping[MemoryStoreName, tuple[MemoryUpdate, ...]]:
-        """One entry for each proposal that they make."""
-        stores = dict.fromkeys(update.store for update in self.waiting)
-        return {store: tuple(update for update in self.waiting if update.store == store) for store in stores}
-
-
 class ProposalStore(Protocol):
     """Where proposals are kept. They come in with the commit of their turn, see `TurnCommit.proposals`."""
 
@@ -204,10 +189,17 @@ async def settle_updates(
     role: Role,
     sources: tuple[str, ...],
 ) -> SettledMemory:
-    """Sort what a turn wants to remember; proposals get their numbers: one for each document, one for each fact."""
-    found = sort_updates(updates, scope, writes=writes, role=role, sources=sources)
+    """What of a turn's updates is written, and what waits; what may not be is left out.
+
+    Proposals get their numbers: one for each document, one for each fact.
+    """
+    allowed = tuple(update for update in updates if may_write(scope, update.store, writes=writes, role=role))
+    waiting = allowed if sources or writes == "review" else ()
     wanted = [
-        *(Proposal(id=0, scope=scope, store=of, updates=mine) for of, mine in found.waiting_by_store.items()),
+        *(
+            Proposal(id=0, scope=scope, store=of, updates=tuple(update for update in waiting if update.store == of))
+            for of in dict.fromkeys(update.store for update in waiting)
+        ),
         *(
             Proposal(id=0, scope=scope, store="traces", fact=fact, part=f"tool {part}")
             for part, fact in enumerate(facts, start=1)
@@ -218,7 +210,7 @@ async def settle_updates(
     reviewer = Reviewer(user_id=scope.author_id, role=role)
     is_direct = scope.user_id is not None
     return SettledMemory(
-        applied=found.applied,
+        applied=() if waiting else allowed,
         proposals=proposals,
         sources=sources,
         notice=notice(proposals, reviewer, is_direct=is_direct),
@@ -226,24 +218,8 @@ async def settle_updates(
     )
 
 
-def sort_updates(
-    updates: Sequence[MemoryUpdate],
-    scope: MemoryScope,
-    *,
-    writes: MemoryWrites,
-    role: Role,
-    sources: Sequence[str],
-) -> Sorted:
-    """What may be written, what has to wait, and what may not be: a guest never writes what others read."""
-    allowed = [update for update in updates if may_write(scope, update.store, writes=writes, role=role)]
-    refused = tuple(update for update in updates if update not in allowed)
-    if sources or writes == "review":
-        return Sorted(waiting=tuple(allowed), refused=refused)
-    return Sorted(applied=tuple(allowed), refused=refused)
-
-
 def may_write(scope: MemoryScope, store: MemoryStoreName, *, writes: MemoryWrites, role: Role) -> bool:
-    """Whether a turn may change the document at all, at once or as a proposal."""
+    """Whether a turn may change the document at all, at once or as a proposal: a guest never what others read."""
     return (
         writes != "off"
         and has_document(scope, store)

@@ -13,7 +13,7 @@ from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Term, parse, wo
 RANKED_AT_MOST = 8_000
 """Of more matches the newest are ranked."""
 _LOOKED_AT = 2_000
-_WALKED_AT_MOST = 100_000
+_WALKED_AT_MOST = 100_000  # a word in more traces does not raise what others find
 _NEWEST = """
     SELECT count(*), min(number) FROM (
         SELECT rowid AS number FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?
@@ -80,7 +80,7 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
         if expression is not None:
             return Query((expression,), words)
     groups, documents = _by_rarity(telling_terms(text), connection)
-    return Query(tuple(map(_any_of, groups)), words, documents)
+    return Query(tuple(" OR ".join(map(quoted, group)) for group in groups), words, documents)
 
 
 def telling_terms(text: str) -> Sequence[Term]:
@@ -115,7 +115,7 @@ def _by_rarity(telling: Sequence[Term], connection: sqlite3.Connection) -> tuple
     """In groups, the rarest first, without those that are nearly everywhere; and in how many traces those are."""
     if not telling:
         return (), 0
-    (traces,) = connection.execute("SELECT ifnull(max(number), 0) FROM traces").fetchone()
+    (traces,) = connection.execute(_LAST).fetchone()
     if traces < _COMMON_FROM:
         return (telling,), traces
     counted = ((documents_with(connection, quoted(term)), term) for term in telling)
@@ -135,17 +135,13 @@ def _grouped(rarest_first: Sequence[tuple[int, Term]]) -> Sequence[Sequence[Term
     found = 0
     for documents, term in rarest_first:
         if groups[-1] and found + documents > RANKED_AT_MOST:
-            if len(groups) == _GROUPS_AT_MOST or not is_worth_walking(documents):
+            if len(groups) == _GROUPS_AT_MOST or documents > _WALKED_AT_MOST:
                 break
             groups.append([])
             found = 0
         groups[-1].append(term)
         found += documents
     return groups
-
-
-def _any_of(terms: Sequence[Term]) -> str:
-    return " OR ".join(map(quoted, terms))
 
 
 def quoted(term: Term) -> str:
@@ -220,11 +216,6 @@ def _joined(parts: Sequence[str | None], operator: str) -> str | None:
     if len(whole) < len(parts):
         return None
     return whole[0] if len(whole) == 1 else f"({f' {operator} '.join(whole)})"
-
-
-def is_worth_walking(documents: int) -> bool:
-    """Whether a word that other words find a trace by may raise it: not one that stands in too many."""
-    return documents <= _WALKED_AT_MOST
 
 
 def documents_with(connection: sqlite3.Connection, word: str, *, looked_at: int = _LOOKED_AT) -> int:

@@ -48,8 +48,6 @@ class Recall(Protocol):
         """What is to be committed with the turn so that its facts are taken; None where none may be.
 
         Args:
-            scope: of the turn.
-            speaker: the person's name.
             sources: who else was heard in the turn: then its facts are proposed only, see `IngestJob`.
         """
 

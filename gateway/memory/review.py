@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Literal, Protocol
 
 from gateway.errors import MemoryStoreError
@@ -44,27 +43,6 @@ class FactMemory(Protocol):
 
     async def write(self, proposal: Proposal) -> bool:
         """Write what was approved, once however often it is called; False: not now, but later."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactOrigin:
-    """Where a fact of the trace memory comes from.
-
-    Attributes:
-        at: when it was said or happened.
-        source: for people: `said by Ada on web`, `imported`.
-        turn_id: None for what no turn wrote.
-        channel: on which it was said; None where that is not known.
-        proposal: the number under which it waited for a yes; None where it did not.
-    """
-
-    id: str
-    text: str
-    at: datetime
-    source: str
-    turn_id: str | None
-    channel: str | None
-    proposal: int | None
 
 
 class MemoryReview:

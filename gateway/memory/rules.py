@@ -41,12 +41,7 @@ def show(data: bytes) -> str:
 
 
 def apply(text: str, update: MemoryUpdate) -> str | None:
-    """The text after an update, None where the update has nothing to do.
-
-    Args:
-        text: with any line ends; the result has `\\n` only.
-        update: its content is cleaned here.
-    """  # noqa: D301
+    """The text after an update, with `\\n` for each line end; None where the update has nothing to do."""  # noqa: D301
     content = clean(update.content)
     match update.action:
         case "add":

@@ -38,7 +38,6 @@ class CommittedMemory(Protocol):
 
         Args:
             after: a turn; only those that were committed after it.
-            limit: how many turns at most.
         """
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:

@@ -224,7 +224,7 @@ def _fail(jobs: Sequence[_Job], error: BaseException) -> None:
 class LastWrite:
     """Our own last write: its signature and hash, and the signature of the version that it replaced."""
 
-    signature: Signature
+    signature: Signature | None
     sha256: str
     previous: Signature | None
 
@@ -266,15 +266,7 @@ class Rewriter:
         on_step: Step,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Prepare; nothing is read yet.
-
-        Args:
-            place: of the document.
-            journal: used on `loop`, which must not be the caller's thread's.
-            max_bytes: what the file may hold.
-            on_step: told of every step.
-            loop: the event loop that the journal belongs to.
-        """
+        """The journal is used on `loop`, which must not be the caller's thread's; `max_bytes` is of the file."""
         self.place = place
         self._journal = journal
         self._max_bytes = max_bytes
@@ -373,15 +365,6 @@ class Rewriter:
 
     # ---- hand edits -------------------------------------------------------------------------------------------------
 
-    def _is_known(self, look: DocumentState) -> bool:
-        known = self.known
-        return (
-            known is not None
-            and look.signature == known.signature
-            and look.sha256 == known.sha256
-            and look.previous == known.previous
-        )
-
     def _start(
         self, look: DocumentState, scope: MemoryScope, pending: Sequence[PendingChange]
     ) -> tuple[DocumentState, _Start]:
@@ -391,7 +374,7 @@ class Rewriter:
         changes: then these are in it, too. And an editor had the file open, we replaced it, and the editor then saved
         into the version before: then that save counts. Both may have happened: then both do.
         """
-        if self._is_known(look):
+        if self.known == LastWrite(look.signature, look.sha256, look.previous):
             return look, _Start(look.data)
         tail = self._tail(look)
         if tail.hash not in (None, look.sha256):
@@ -399,18 +382,14 @@ class Rewriter:
             tail = self._tail(look)
         if tail.hash is None:
             return look, _Start(look.data)
-        late = self._late_save(look, tail)
+        found = self._late_save(look, tail)
+        late = None if found is None else self._save(found, tail)
         if tail.hash == look.sha256:
-            if late is None:
-                return look, _Start(look.data)
-            return look, self._edited(tail, tail.hash, scope, self._save(late, tail), late=None, is_late=True)
+            return look, (_Start(look.data) if late is None else self._edited(tail, scope, late, is_late=True))
         saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
         # A person who has this very text on the screen, and saves another, has seen what it lacks.
         is_read = any(each.expected_version == look.sha256 for each in pending)
-        save = self._save(saved, tail)
-        return look, self._edited(
-            tail, tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
-        )
+        return look, self._edited(tail, scope, self._save(saved, tail), late=late, is_read=is_read)
 
     def _tail(self, look: DocumentState) -> Tail:
         """The end of the history, after settling what is in the file and was not settled yet."""
@@ -433,15 +412,15 @@ class Rewriter:
     def _edited(
         self,
         tail: Tail,
-        before: str,
         scope: MemoryScope,
         save: _Save,
         *,
-        late: _Save | None,
+        late: _Save | None = None,
         is_read: bool = False,
         is_late: bool = False,
     ) -> _Start:
-        """A hand edit of the text whose hash is `before`, and what a save that came too late for it changed."""
+        """A hand edit of the text as we left it, and what a save that came too late for it changed."""
+        before = tail.hash or HASH_OF_NOTHING
         at = min(save.at, datetime.now(UTC))
         since = min(save.at, tail.at or save.at) - LOOK_BACK
         entries = self._call(self._journal.past(self.place.key, since, LOOK_BACK_ENTRIES)).result()

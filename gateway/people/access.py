@@ -1,4 +1,4 @@
-"""Who is let in, and as what. The default of a channel that does not authenticate its people itself is: nobody.
+"""Who is let in, and as what. By default, a channel that does not authenticate people lets no one in.
 
 An account is known by the platform's own id, which never changes hands. What people are called proves nothing, and is
 never looked at here.
@@ -16,7 +16,7 @@ from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.roles import Role, highest, lowest
 from gateway.domain.sessions import LOCAL
 from gateway.messages import InboundMessage
-from gateway.people.access_records import AccessRecords, AccessSnapshot, ranks_of
+from gateway.people.access_records import AccessRecords, AccessSnapshot, Rank, ranks_of
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
 
@@ -89,7 +89,6 @@ class Access:
         channels: Channels,
         operators: Operators,
     ) -> None:
-        """Nothing is read yet. Operators are owners always."""
         self.rules = rules
         self._people = people
         self._identities = identities
@@ -104,16 +103,16 @@ class Access:
             IdentityMapBroken, FileError: who is who cannot be read now.
         """
         account = self.account(message)
-        book = await self._people.book()
-        known = await self._identities.known({account, *book.ranks, *self._operators.accounts()})
-        return self._entry(message, account, book, known)
+        snapshot = await self._people.snapshot()
+        known = await self._identities.known({account, *snapshot.ranks, *self._operators.accounts()})
+        return self._entry(message, account, snapshot, known)
 
     def is_let_in(self, message: InboundMessage) -> bool:
         """Whether it is answered, by what was read last: for what cannot wait and does no harm."""
         account = self.account(message)
-        book = self._people.last
-        known = self._identities.last_known({account, *book.ranks, *self._operators.accounts()})
-        return self._entry(message, account, book, known).verdict == "answer"
+        snapshot = self._people.last
+        known = self._identities.last_known({account, *snapshot.ranks, *self._operators.accounts()})
+        return self._entry(message, account, snapshot, known).verdict == "answer"
 
     def account(self, message: InboundMessage) -> str:
         """Who wrote it, `kind:id`."""
@@ -129,26 +128,37 @@ class Access:
         Raises:
             as `entry`.
         """
-        book = await self._people.book()
-        known = await self._identities.known({account, *book.ranks, *self._operators.accounts()})
-        accounts = _accounts_behind(account, known)
-        given = self.role_of(accounts, book)
-        if given == "owner" or (given is None and "revoked" in ranks_of(accounts, book.ranks)):
+        snapshot = await self._people.snapshot()
+        given = self.rank_of(await self._accounts_of(account, snapshot), snapshot)
+        if given == "owner":
             return given
-        admitted = self._admitted(channel, self._rule(channel).mode, account, book)
-        return None if admitted is None else given or admitted
+        admitted = self._admitted(channel, self._rule(channel).mode, account, snapshot)
+        return None if given == "revoked" or admitted is None else given or admitted
 
-    def role_of(self, accounts: Collection[str], book: AccessSnapshot) -> Role | None:
-        """The role that a person with these accounts was given; None where they were given none."""
+    async def is_revoked(self, account: str) -> bool:
+        """Whether all access of the person with this account, `kind:id`, is revoked; raises as `entry`."""
+        snapshot = await self._people.snapshot()
+        return self.rank_of(await self._accounts_of(account, snapshot), snapshot) == "revoked"
+
+    def rank_of(self, accounts: Collection[str], snapshot: AccessSnapshot) -> Rank | None:
+        """What a person with these accounts was given by name; None where that is nothing."""
         if not set(accounts).isdisjoint(self._operators.accounts()):
             return "owner"
-        given = ranks_of(accounts, book.ranks)
-        return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+        given = ranks_of(accounts, snapshot.ranks)
+        return "revoked" if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+
+    async def _accounts_of(self, account: str, snapshot: AccessSnapshot) -> set[str]:
+        """The account, and those of the same person that were given something."""
+        return _accounts_behind(
+            account, await self._identities.known({account, *snapshot.ranks, *self._operators.accounts()})
+        )
 
     def _rule(self, channel: str) -> AccessRule:
         return _OF_LOCAL if channel == LOCAL else self.rules.get(channel, AccessRule())
 
-    def _entry(self, message: InboundMessage, account: str, book: AccessSnapshot, known: Mapping[str, str]) -> Entry:
+    def _entry(
+        self, message: InboundMessage, account: str, snapshot: AccessSnapshot, known: Mapping[str, str]
+    ) -> Entry:
         if not message.is_direct and not message.mentions_bot:
             return Entry(verdict="ignore", account=account)
         if not message.sender.is_verified:
@@ -159,29 +169,29 @@ class Access:
         channel = message.conversation.channel
         accounts = _accounts_behind(account, known)
         rule = self._rule(channel)
-        given = self.role_of(accounts, book)
-        if given is None and "revoked" in ranks_of(accounts, book.ranks):
+        given = self.rank_of(accounts, snapshot)
+        if given == "revoked":
             return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
         if given == "owner":
             is_barred = not message.is_direct and rule.in_groups == "nobody"
             return Entry(verdict="ignore" if is_barred else "answer", account=account, role="owner")
         mode: GroupMode = rule.mode if message.is_direct or rule.in_groups is None else rule.in_groups
-        role = self._admitted(channel, mode, account, book)
+        role = self._admitted(channel, mode, account, snapshot)
         verdict: Verdict = "answer" if role is not None else _for_stranger(message, mode, command)
         return Entry(verdict=verdict, account=account, role=given or role or "guest")
 
-    def _admitted(self, channel: str, mode: GroupMode, account: str, book: AccessSnapshot) -> Role | None:
+    def _admitted(self, channel: str, mode: GroupMode, account: str, snapshot: AccessSnapshot) -> Role | None:
         """As what somebody is let in who was given no role; None where they are not."""
         if channel == LOCAL:
-            return self._role_elsewhere(account, book) or _OF_LOCAL.role
+            return self._role_elsewhere(account, snapshot) or _OF_LOCAL.role
         rule = self._rule(channel)
         is_listed = mode in ("allowlist", "pairing") and rule.lists(account.partition(":")[2])
-        if mode == "open" or is_listed or (mode == "pairing" and (channel, account) in book.admitted):
+        if mode == "open" or is_listed or (mode == "pairing" and (channel, account) in snapshot.admitted):
             return rule.role
-        elsewhere = self._role_elsewhere(account, book) if mode == "pairing" else None
+        elsewhere = self._role_elsewhere(account, snapshot) if mode == "pairing" else None
         return None if elsewhere is None else lowest((elsewhere, rule.role))
 
-    def _role_elsewhere(self, account: str, book: AccessSnapshot) -> Role | None:
+    def _role_elsewhere(self, account: str, snapshot: AccessSnapshot) -> Role | None:
         """The highest role with which the person was let in by name on any channel; None where they never were.
 
         An open channel lets everybody in, which says nothing about one person.
@@ -191,7 +201,7 @@ class Access:
             for other in self._identities.last_accounts_beside(account)
             for channel, rule in self.rules.items()
             if rule.mode in ("allowlist", "pairing") and self._channels.kind(channel) == other.partition(":")[0]
-            if rule.lists(other.partition(":")[2]) or (rule.mode == "pairing" and (channel, other) in book.admitted)
+            if rule.lists(other.partition(":")[2]) or (rule.mode == "pairing" and (channel, other) in snapshot.admitted)
         )
 
 

@@ -51,7 +51,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class KeepRequest:
     """Keep the request as it is given; `is_held`: the message that it came with waits for the yes."""
 
     request: Request
@@ -113,7 +113,7 @@ class OfferOwner:
     expires_at: datetime
 
 
-PeopleChange = Ask | LetIn | Reopen | TurnAway | SetRank | ClaimOwner | OfferOwner
+PeopleChange = KeepRequest | LetIn | Reopen | TurnAway | SetRank | ClaimOwner | OfferOwner
 
 
 # ---- the store ------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class PeopleStore(Protocol):
     def foreign_changes(self) -> int:
         """Grows whenever another process may have changed something."""
 
-    async def book(self) -> AccessSnapshot:
+    async def snapshot(self) -> AccessSnapshot:
         """All records, as they are now."""
 
     async def requests(self) -> Sequence[Request]:
@@ -161,12 +161,11 @@ class PeopleStore(Protocol):
 
 
 class AccessRecords:
-    """The book in memory, read again when somebody changed it."""
+    """The records in memory, read again when somebody changed them."""
 
     def __init__(self, store: PeopleStore) -> None:
-        """The first `book` reads the store."""
         self._store = store
-        self._book = AccessSnapshot()
+        self._snapshot = AccessSnapshot()
         self._read_at: int | None = None
         self._changes = 0
         self._reading = asyncio.Lock()
@@ -174,38 +173,38 @@ class AccessRecords:
     @property
     def last(self) -> AccessSnapshot:
         """The records as they were read last."""
-        return self._book
+        return self._snapshot
 
     def changed(self) -> None:
         """Say that this process changed it."""
         self._changes += 1
         self._read_at = None
 
-    async def book(self) -> AccessSnapshot:
+    async def snapshot(self) -> AccessSnapshot:
         """All records, as they are now; costs nothing while nothing changes.
 
         A change by another process is seen with the next commit of ours, and every message begins with one.
         """
         if self._read_at == self._store.foreign_changes:
-            return self._book
+            return self._snapshot
         async with self._reading:
             seen, changes = self._store.foreign_changes, self._changes
             if self._read_at != seen:
-                self._book = await self._store.book()
+                self._snapshot = await self._store.snapshot()
                 if changes == self._changes:  # else it is read again by the next call
                     self._read_at = seen
-            return self._book
+            return self._snapshot
 
     async def has_moved(self, account: str, conversation: ConversationRef) -> bool:
         """Whether an owner's account writes from another direct chat than an owner did last."""
-        chats = (await self.book()).chats
+        chats = (await self.snapshot()).chats
         return [*chats.items()][-1:] != [(account, conversation)]
 
     def chat_kept(self, account: str, conversation: ConversationRef) -> None:
         """Say that the store has this direct chat as the last one of an owner."""
-        self._changes += 1  # a book that is being read may not have it
-        others = {owner: chat for owner, chat in self._book.chats.items() if owner != account}
-        self._book = replace(self._book, chats={**others, account: conversation})
+        self._changes += 1  # a snapshot that is being read may not have it
+        others = {owner: chat for owner, chat in self._snapshot.chats.items() if owner != account}
+        self._snapshot = replace(self._snapshot, chats={**others, account: conversation})
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner's account used last."""

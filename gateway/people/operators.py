@@ -14,7 +14,6 @@ class Operators:
     """The operator's accounts on the channels that there are now."""
 
     def __init__(self, channels: Channels) -> None:
-        """Channels are asked at each call."""
         self._channels = channels
         self._asked: Mapping[str, ChannelAdapter] | None = None
         self._accounts: frozenset[str] = frozenset()

@@ -20,8 +20,8 @@ from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMe
 from gateway.people.access import Access, Entry
 from gateway.people.access_records import (
     AccessRecords,
-    Ask,
     ClaimOwner,
+    KeepRequest,
     LetIn,
     OfferOwner,
     PeopleChange,
@@ -32,6 +32,7 @@ from gateway.people.access_records import (
 )
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import clean_label
+from gateway.people.linking.links import Party
 from gateway.people.operators import Operators
 
 CODE_LIFETIME = timedelta(hours=1)
@@ -105,7 +106,6 @@ class Pairing:
         operators: Operators,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        """Nothing is read yet; `pepper` is the secret of the data directory."""
         self._store = store
         self._people = people
         self._access = access
@@ -178,7 +178,7 @@ class Pairing:
             kind="pairing",
             codes=(code,),
             notices=await self._notices(request, code, turn_id),
-            change=Ask(request=request, is_held=request.held < HELD_MESSAGES),
+            change=KeepRequest(request=request, is_held=request.held < HELD_MESSAGES),
         )
 
     def _again(self, message: InboundMessage, mine: Request, now: datetime) -> AdmissionReply:
@@ -195,7 +195,7 @@ class Pairing:
             text=_your_code(code) if is_told else None,
             kind="pairing",
             codes=(code,),
-            change=Ask(request=told, is_held=is_held),
+            change=KeepRequest(request=told, is_held=is_held),
         )
 
     def code(self, request: Request) -> str:
@@ -208,13 +208,13 @@ class Pairing:
 
     async def _notices(self, request: Request, code: str, turn_id: str) -> tuple[OutboundMessage, ...]:
         """For every owner, in the direct chat that one of the owner's accounts used last."""
-        book = await self._people.book()
-        accounts = {account for account, rank in book.ranks.items() if rank == "owner"} | set(
+        snapshot = await self._people.snapshot()
+        accounts = {account for account, rank in snapshot.ranks.items() if rank == "owner"} | set(
             self._operators.accounts()
         )
-        known = await self._identities.known({*accounts, *book.chats})
+        known = await self._identities.known({*accounts, *snapshot.chats})
         owners = {known[account] for account in accounts if account in known}
-        users = [(known.get(account), chat) for account, chat in book.chats.items()]
+        users = [(known.get(account), chat) for account, chat in snapshot.chats.items()]
         chats = {user: chat for user, chat in users if user in owners}  # of each the last
         return tuple(
             _notice(request, code, conversation, f"{turn_id}.notice-{number}")
@@ -240,6 +240,13 @@ class Pairing:
             one.state == "refused" and one.expires_at > now and (one.channel, one.account) == (channel, account)
             for one in await self._store.requests()
         )
+
+    async def is_barred(self, party: Party) -> bool:
+        """Whether an owner has refused the account where it writes, or revoked the access of its person."""
+        place, account = party.conversation, party.account
+        if place is None or not await self.is_refused(place.channel, account):
+            return await self._access.is_revoked(account)
+        return not await self._access.lets_in(place.channel, account)
 
     async def reopen(self, account: str) -> Sequence[ConversationRef]:
         """The account is let in now without a yes to its request: where its messages get their turn."""

@@ -7,6 +7,7 @@ and a new token ends every sign-in.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import re
 import secrets
@@ -127,12 +128,13 @@ class SignIns:
             self._watched[sign_in_id].set()
         return was_there
 
-    def ended(self, sign_in: SignIn) -> asyncio.Event:
-        """Set once that sign-in is ended here, or was since it was found; for what stays open longer than a request."""
+    async def until_ended(self, sign_in: SignIn) -> None:
+        """Return once it is ended here, was since it was found, or is too old; for what stays open after a request."""
         ended = self._watched.setdefault(sign_in.id, asyncio.Event())
-        if sign_in.id in self._ended:
-            ended.set()
-        return ended
+        left = sign_in.created_at + self.max_age - self._now()
+        if sign_in.id not in self._ended:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), left.total_seconds())
 
     def _hash(self, secret: str) -> bytes:
         return hmac.digest(self._key, secret.encode(), "sha256")

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
-from gateway.domain.codes import load_pepper
 from gateway.domain.command_text import parse_command
 from gateway.messages import InboundMessage
 from gateway.people.access import Access, Entry
-from gateway.people.access_records import AccessRecords, PeopleStore
-from gateway.people.identity import IdentityMap
+from gateway.people.access_records import AccessRecords
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, Party
-from gateway.people.operators import Operators
 from gateway.people.pairing import AdmissionReply, Pairing
 from gateway.pipeline.dispatcher import Dispatcher
 
@@ -72,23 +67,5 @@ class Admission:
 
     async def owners(self, operator_accounts: Collection[str]) -> set[str]:
         """The accounts of owners, besides those of the operator."""
-        ranks = (await self.people.book()).ranks
+        ranks = (await self.people.snapshot()).ranks
         return {account for account, rank in ranks.items() if rank == "owner"} - set(operator_accounts)
-
-
-def make_admission(
-    home: Path,
-    store: PeopleStore,
-    access: Access,
-    *,
-    people: AccessRecords,
-    identities: IdentityMap,
-    operators: Operators,
-    linking: Linking,
-    dispatcher: Dispatcher,
-) -> Admission:
-    """Put it together."""
-    pairing = Pairing(store, people, access, identities, pepper=partial(load_pepper, home), operators=operators)
-    admission = Admission(access=access, people=people, pairing=pairing, linking=linking, dispatcher=dispatcher)
-    linking.when_linked(admission.let_through)
-    return admission

@@ -232,9 +232,8 @@ class Answering:
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         history = await parts.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
         toolbox = turn.toolbox(parts.toolbox)
-        adapter = parts.channels.if_up(message.conversation.channel)
         setting = Setting(
-            capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
+            capabilities=parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL,
             is_direct=message.is_direct,
             display_name=message.sender.display_name,
             today=datetime.now(UTC).date(),
@@ -324,14 +323,12 @@ class Answering:
             session=session,
             messages=as_stored(
                 state,
+                asked,
+                turn.row,
                 session_id=session.id,
-                turn_id=turn.row.turn_id,
                 personality_id=turn.personality.id,
                 user_id=turn.user_id,
-                author=turn.message.sender.display_name,
-                asked=asked,
                 sources=memory.sources,
-                asked_at=turn.message.sent_at,
             ),
             supersedes=supersedes,
             memory=(turn.scope, memory.applied) if memory.applied else None,

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import structlog
 
+from gateway.agent.loop import StepStore
 from gateway.domain.channels import Channels
 from gateway.domain.command_text import in_form
 from gateway.domain.sessions import Session, SessionMessage
@@ -69,7 +70,7 @@ class TurnCommit:
     owner_chat: tuple[str, ConversationRef] | None = None
 
 
-class TurnStore(CommittedMemory, Protocol):
+class TurnStore(CommittedMemory, StepStore, Protocol):
     """Where turns are committed, and where an unfinished one leaves its steps."""
 
     async def commit_turn(self, commit: TurnCommit) -> None:
@@ -80,20 +81,8 @@ class TurnStore(CommittedMemory, Protocol):
             StoreUnavailable: nothing was committed.
         """
 
-    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
-        """Keep the steps of an unfinished turn, in place of what was kept before."""
-
     async def load_steps(self, turn_id: str) -> str | None:
         """What `save_steps` kept last, None for a turn that starts."""
-
-    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
-        """Note, durably, that a tool is about to act."""
-
-    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        """Note, durably, what it returned."""
-
-    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
-        """Whether the tool was begun, and what it returned; None: it was interrupted."""
 
 
 class Committer:

@@ -11,7 +11,6 @@ from gateway.domain.channels import Channels
 from gateway.messages import ConversationRef
 from gateway.pipeline.queues import DeliveryPolicy, OutboxRow
 from gateway.pipeline.scheduler import FairQueue
-from gateway.runtime.backoff import delay_s
 
 # Where one reply goes out, or the channel comes up, those that were put off are tried at once: no more often than this.
 EARLY_S = 30.0
@@ -26,8 +25,7 @@ _SECONDS_PER_HOUR = 3600.0
 class DeliveryRetries:
     """Counts the failures of platforms, and wakes conversations early when their channel works again."""
 
-    def __init__(self, queue: FairQueue[ConversationRef], channels: Channels) -> None:
-        """`queue` is woken for what is tried early."""
+    def __init__(self, queue: FairQueue, channels: Channels) -> None:
         self._queue = queue
         self._channels = channels
         self._failures: Counter[ConversationRef] = Counter()  # in a row
@@ -69,7 +67,7 @@ class DeliveryRetries:
             self._put_off.get(where.channel, set()).discard(where)
         if retry_after_s is None or pause_s >= LATE_S:
             self._troubles[where.channel] = (self._troubles.get(where.channel, (time.monotonic(),))[0], reason)
-        return max(retry_delay_s(self._failures[where], policy), pause_s)
+        return max(policy.delay_s(self._failures[where]), pause_s)
 
     def given_up(self, conversation: ConversationRef) -> None:
         """Note that its reply is tried no more."""
@@ -118,11 +116,6 @@ class DeliveryRetries:
     def _finished(self, conversation: ConversationRef) -> None:
         self._failures.pop(conversation, None)
         self._put_off.get(conversation.channel, set()).discard(conversation)
-
-
-def retry_delay_s(failures: int, policy: DeliveryPolicy) -> float:
-    """The pause after so many failures in a row."""
-    return delay_s(failures, first_s=policy.first_retry_s, longest_s=policy.longest_retry_s)
 
 
 def in_words(seconds: float) -> str:

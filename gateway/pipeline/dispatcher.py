@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 
@@ -22,6 +20,9 @@ from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
+
+if TYPE_CHECKING:
+    from gateway.pipeline.turn import TurnRunner
 
 AFTER_FAULT_S = 2.0
 # Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
@@ -66,32 +67,22 @@ class _Account(NamedTuple):
     sender: str
 
 
-class Turns(Protocol):
-    """Runs one turn; see `turn.TurnRunner`."""
-
-    async def run(self, row: InboxRow, control: TurnControl) -> float | None:
-        """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
-
-    async def dead_letter(self, row: InboxRow, reason: str) -> None:
-        """Commit the message as a dead letter and tell the person."""
-
-
 class Dispatcher:
     """Claims messages and runs their turns."""
 
     def __init__(self, store: InboxStore, access: Access, limits: LimitsConfig, *, owner: str) -> None:
-        """Nothing happens before `take_over` and `run`; `owner` names this process in claims."""
+        """`owner` names this process in claims."""
         self._store = store
         self._access = access
         self._owner = owner
         self._lease_s = limits.lease_s
-        self._turns: Turns
+        self._turns: TurnRunner
         self._policy: DeliveryPolicy
-        self._queue: FairQueue[ConversationRef] = FairQueue(
+        self._queue = FairQueue(
             self._serve,
             workers=limits.running_turns,
             after_fault_s=AFTER_FAULT_S,
-            workers_of=partial(_workers_of_account, limits.running_turns_of_one_account),
+            workers_of=lambda owner: limits.running_turns_of_one_account(owner.channel),
         )
         self._isolation = CrashIsolation()
         self._running: dict[ConversationRef, TurnControl] = {}
@@ -103,15 +94,18 @@ class Dispatcher:
         self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
         self._is_draining = False
 
-    def take_over(self, turns: Turns, policy: DeliveryPolicy) -> None:
+    def take_over(self, turns: TurnRunner, policy: DeliveryPolicy) -> None:
         """Run turns so from the next one on; those that run go on as they are."""
         self._turns, self._policy = turns, policy
 
     async def turns_ended(self) -> None:
         """Wait for the turns that run at the call, and no other."""
-        tasks = [control.task for control in self._running.values() if control.task is not None]
-        if tasks:
+        if tasks := self._tasks:
             await asyncio.wait(tasks)
+
+    @property
+    def _tasks(self) -> list[asyncio.Task[float | None]]:
+        return [control.task for control in self._running.values() if control.task is not None]
 
     @property
     def running(self) -> int:
@@ -180,9 +174,8 @@ class Dispatcher:
             async with asyncio.timeout(timeout_s):
                 await self._queue.idle()
         except TimeoutError:
-            tasks = [control.task for control in self._running.values() if control.task is not None]
-            _log.warning("turns_released", turns=len(tasks), waited_s=timeout_s)
-            for task in tasks:
+            _log.warning("turns_released", turns=len(self._tasks), waited_s=timeout_s)
+            for task in self._tasks:
                 task.cancel("shutting down")
             await self._queue.idle()
 
@@ -209,21 +202,18 @@ class Dispatcher:
         if not isinstance(row, InboxRow):
             return row.due_in_s if isinstance(row, NotDue) else "alone" if isinstance(row, Suspect) else IDLE
         reach("turn.claimed")
-        again_s = await self._run(conversation, row)
+        again_s = await self._run(row)
         if again_s is None:
             self._had_effect.discard((conversation, row.message.event_id))
             self._stopped.pop(conversation, None)
-            return self._whether_more(conversation, row)
+            if row.next_sender is not None:
+                self._queue.belongs(conversation, _Account(conversation.channel, row.next_sender))
+            return AGAIN if row.has_more else IDLE
         if conversation in self._stop_next:  # it came when the message was as good as parked
             await self.retry_now(conversation)
             return AGAIN
         self._not_due.add(conversation)
         return again_s
-
-    def _whether_more(self, conversation: ConversationRef, row: InboxRow) -> float | None:
-        if row.next_sender is not None:
-            self._queue.belongs(conversation, _Account(conversation.channel, row.next_sender))
-        return AGAIN if row.has_more else IDLE
 
     async def _claim(self, conversation: ConversationRef, *, is_alone: bool) -> InboxRow | NotDue | Suspect | None:
         await self._release_held(conversation)
@@ -235,29 +225,30 @@ class Dispatcher:
         if row is None:
             self._machine_failures.pop(conversation, None)
         if isinstance(row, InboxRow) and self._is_draining:  # that began while the claim was on its way
-            await self._release(conversation, row, after_s=0.0, error=None, is_counted=False)
+            await self._release(row)
             return None
         return row
 
-    async def _run(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+    async def _run(self, row: InboxRow) -> float | None:
         """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
+        conversation = row.message.conversation
         if row.lone_deaths >= self._policy.max_attempts:
             reason = f"the process ended {row.lone_deaths} times while this alone was being answered"
-            return await self._dead_letter(conversation, row, reason)
-        control = self._running[conversation] = self._control(conversation, row)
+            return await self._dead_letter(row, reason)
+        control = self._running[conversation] = self._control(row)
         control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
         try:
             again_s = await control.task
         except asyncio.CancelledError as cancelled:
             control.task.cancel()
             await asyncio.wait([control.task])
-            return await self._cancelled(conversation, row, cancelled)
+            return await self._cancelled(row, cancelled)
         except ClaimLost as error:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
             ended = self._retry_uncounted if _is_machine_failure(error) else self._failed
-            return await ended(conversation, row, error)
+            return await ended(row, error)
         else:
             self._machine_failures.pop(conversation, None)
             return again_s
@@ -268,17 +259,16 @@ class Dispatcher:
 
     def _after_death_s(self, deaths: int) -> float:
         """How long a message waits that was alone when the process died: the first time it may have been anything."""
-        if deaths == 1:
-            return 0.0
-        return delay_s(deaths - 1, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
+        return 0.0 if deaths == 1 else self._policy.delay_s(deaths - 1)
 
     def _after_machine_failure_s(self, conversation: ConversationRef) -> float:
         """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
         failures = self._machine_failures[conversation] = self._machine_failures.get(conversation, 0) + 1
         return delay_s(failures, first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
 
-    def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
+    def _control(self, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
+        conversation = row.message.conversation
         had_effect = (conversation, row.message.event_id) in self._had_effect
         if self._stopped.get(conversation) == row.turn_id:
             return TurnControl(is_stop_requested=True, had_effect=had_effect)
@@ -292,51 +282,45 @@ class Dispatcher:
             del self._stop_next[conversation]
         return TurnControl(had_effect=had_effect)
 
-    async def _cancelled(
-        self, conversation: ConversationRef, row: InboxRow, cancelled: asyncio.CancelledError
-    ) -> float | None:
+    async def _cancelled(self, row: InboxRow, cancelled: asyncio.CancelledError) -> float | None:
         is_ending = is_cancelled_from_outside()
         if not is_ending and not self._is_draining:  # it leaked out of a library that cancels its own work
-            return await self._failed(conversation, row, RuntimeError("the turn was cancelled from inside"))
-        await self._release(conversation, row, after_s=0.0, error=None, is_counted=False)
+            return await self._failed(row, RuntimeError("the turn was cancelled from inside"))
+        await self._release(row)
         if is_ending:
             raise cancelled
         return IDLE  # the turn alone was cancelled, by `drain`
 
-    async def _retry_uncounted(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
+    async def _retry_uncounted(self, row: InboxRow, error: Exception) -> float | None:
         """Try it again however often that is: it is not the message's fault, and does not count."""
-        wait_s = self._after_machine_failure_s(conversation)
+        wait_s = self._after_machine_failure_s(row.message.conversation)
         _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
-        reason = self._policy.hide(str(error))
-        await self._release(conversation, row, after_s=wait_s, error=reason, is_counted=False)
-        return wait_s
+        return await self._release(row, after_s=wait_s, error=self._policy.hide(str(error)))
 
-    async def _failed(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
+    async def _failed(self, row: InboxRow, error: Exception) -> float | None:
         reason = self._policy.hide(f"{type(error).__name__}: {error}")
         if row.attempts >= self._policy.max_attempts:
             _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
-            return await self._dead_letter(conversation, row, reason)
-        after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
+            return await self._dead_letter(row, reason)
+        after_s = self._policy.delay_s(row.attempts)
         _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, again_s=after_s, exc_info=error)
-        await self._release(conversation, row, after_s=after_s, error=reason, is_counted=True)
-        return after_s
+        return await self._release(row, after_s=after_s, error=reason, is_counted=True)
 
-    async def _dead_letter(self, conversation: ConversationRef, row: InboxRow, reason: str) -> float | None:
+    async def _dead_letter(self, row: InboxRow, reason: str) -> float | None:
         """Make it a dead letter; seconds until that is tried again where it failed."""
         _log.error("message_dead", turn_id=row.turn_id, attempts=row.attempts, reason=reason)
         try:
             await self._turns.dead_letter(row, reason)
         except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
-            again_s = self._after_machine_failure_s(conversation)
+            again_s = self._after_machine_failure_s(row.message.conversation)
             _log.error("dead_letter_failed", turn_id=row.turn_id, again_s=again_s, exc_info=error)
-            await self._release(conversation, row, after_s=again_s, error=reason, is_counted=False)
-            return again_s
+            return await self._release(row, after_s=again_s, error=reason)
         return None
 
     async def _release(
-        self, conversation: ConversationRef, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool
-    ) -> None:
-        """Release the claim; where even that cannot be written, remember to do it before the next claim."""
+        self, row: InboxRow, *, after_s: float = 0.0, error: str | None = None, is_counted: bool = False
+    ) -> float:
+        """Release the claim, for `after_s`; where even that cannot be written, remember it until the next claim."""
         try:
             await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
             reach("turn.released")
@@ -344,7 +328,8 @@ class Dispatcher:
             _log.info("already_committed", turn_id=row.turn_id)
         except Exception as fault:  # noqa: BLE001 (whatever it is, nothing else would give the claim back)
             _log.error("release_failed", turn_id=row.turn_id, error=repr(fault))
-            self._unreleased[conversation] = row.seq
+            self._unreleased[row.message.conversation] = row.seq
+        return after_s
 
     async def _release_held(self, conversation: ConversationRef) -> None:
         seq = self._unreleased.get(conversation)
@@ -367,8 +352,3 @@ def _is_machine_failure(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in _MACHINE_ERRNOS
     return isinstance(error, StoreError | FileError | IdentityMapBroken)
-
-
-def _workers_of_account(of_one: Callable[[str], int], owner: Hashable) -> int:
-    """How many turns an owner of work may run: an account, or a conversation without one."""
-    return of_one(cast(_Account | ConversationRef, owner).channel)

@@ -88,7 +88,6 @@ class Checkup:
         reloading: Reloads,
         started_at: datetime,
     ) -> None:
-        """Nothing is asked yet; `home` is the data directory."""
         self._home = home
         self._store = store
         self._channels = channels
@@ -121,14 +120,13 @@ class Checkup:
             task.exception()  # the caller that waited has it
 
     async def _ask(self) -> _Facts:
-        nothing: Sequence[QueueHealth] = ()
-        none_parked: Sequence[Parked] = ()
+        nothing: Sequence[Parked] = ()
         return _Facts(
             store_problem=await self._store.problem(),
-            queues=await _or(self._store.backlog, nothing),
+            queues=await _or(self._store.backlog, ()),
             free_bytes=await asyncio.to_thread(_free_bytes, self._home),
             identity_problems=await self._identities.problems(),
-            parked=len({row.conversation for row in await _or(self._inbox.parked, none_parked)}),
+            parked=len({row.conversation for row in await _or(self._inbox.parked, nothing)}),
             memory_journal=await _or(self._store.unsettled_turns, 0),
         )
 

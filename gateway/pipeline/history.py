@@ -24,6 +24,7 @@ from gateway.domain.provenance import ANOTHER_SPEAKER, as_data
 from gateway.domain.sessions import Session, SessionMessage, SessionStore
 from gateway.errors import ModelError, StoreError
 from gateway.pipeline.attachments import Question
+from gateway.pipeline.queues import InboxRow
 
 # A summary is made when the window is full to this part, and covers all but its newest part, so that it is made seldom.
 FULL_PART = 0.85
@@ -107,11 +108,7 @@ class History:
     """Reads windows, and keeps the summaries behind them."""
 
     def __init__(self, sessions: SessionStore, model: Callable[[str | None], Model], *, budget_tokens: int) -> None:
-        """Nothing is read before `window`.
-
-        Args:
-            budget_tokens: what the messages of a window may count, estimated.
-        """
+        """`budget_tokens`: what the messages of a window may count, estimated."""
         self._sessions = sessions
         self._model = model
         self.budget_tokens = budget_tokens
@@ -219,15 +216,13 @@ def _blocks(messages: Sequence[SessionMessage]) -> list[_Block]:
 
 def as_stored(
     state: AgentState,
+    asked: Question,
+    row: InboxRow,
     *,
     session_id: str,
-    turn_id: str,
     personality_id: str,
     user_id: str,
-    author: str,
-    asked: Question,
     sources: Sequence[str],
-    asked_at: datetime,
 ) -> tuple[SessionMessage, ...]:
     """The turn's messages in the form in which they are stored, the person's first.
 
@@ -236,13 +231,13 @@ def as_stored(
     """
     first = SessionMessage(
         session_id=session_id,
-        turn_id=turn_id,
+        turn_id=row.turn_id,
         role="user",
         personality_id=personality_id,
         user_id=user_id,
         text=asked.text,
-        created_at=asked_at,
-        author=author,
+        created_at=row.message.sent_at,
+        author=row.message.sender.display_name,
         is_tainted=bool(asked.sources),
     )
     rest = replace(first, author="", is_tainted=bool(sources), created_at=datetime.now(UTC))

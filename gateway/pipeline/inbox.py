@@ -39,7 +39,6 @@ class Inbox:
         channels: Channels,
         limits: LimitsConfig,
     ) -> None:
-        """Ready for `accept` at once."""
         self._store = store
         self._dispatcher = dispatcher
         self._outbox = outbox
@@ -47,18 +46,17 @@ class Inbox:
         self._channels = channels
         self._limits = limits
 
-    async def accept(self, message: InboundMessage) -> bool:
-        """Commit the message, once for ever, and say whether it is new; only then may the adapter acknowledge it.
+    async def accept(self, message: InboundMessage) -> int | Refused | None:
+        """Commit the message, once for ever; only then may the adapter acknowledge it.
 
         A caller that is cancelled does not take the message back: it may be committed by then, and must get its turn.
+
+        Returns:
+            as `InboxStore.add`: where it stands in the sequence; None where it is no new one.
 
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        return await self.keep(message) is not None
-
-    async def keep(self, message: InboundMessage) -> int | Refused | None:
-        """Accept, and say where the message stands in the sequence; as `InboxStore.add` says it, raises as `accept`."""
         keeping = asyncio.create_task(self._keep(storable(message)))
         try:
             return await asyncio.shield(keeping)
@@ -71,17 +69,16 @@ class Inbox:
         turn_id = f"t_{secrets.token_hex(8)}"
         with stage("inbox.accept", turn_id, message.conversation):
             added = await self._store.add(message, turn_id, self._room(message, turn_id))
-            is_refused, is_new = isinstance(added, Refused), isinstance(added, int)
-            note(is_new=is_new)
-            if is_new:
+            note(is_new=isinstance(added, int))
+            if isinstance(added, int):
                 _log.debug("message_accepted", text=without_codes(message))
-            elif is_refused:
+            elif added is not None:
                 note(result="refused")
                 _log.warning("queue_full", user=message.sender.user)
         reach("inbox.committed")
-        if is_new:
+        if isinstance(added, int):
             await self._dispatcher.accepted(message)
-        elif isinstance(added, Refused) and added.is_told:
+        elif added is not None and added.is_told:
             self._outbox.wake(message.conversation)
         return added
 

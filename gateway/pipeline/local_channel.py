@@ -72,29 +72,14 @@ class Watcher(Protocol):
 class LocalChannel:
     """A channel without a platform, see `ChannelAdapter`: those who watch a conversation are told of its news."""
 
+    name = CHANNEL
+    kind = CHANNEL  # the platform, which we are ourselves
+    capabilities = _CAPABILITIES
+    operator_account = OPERATOR_ACCOUNT  # who holds the data directory
+
     def __init__(self) -> None:
         self._watchers: dict[ConversationRef, set[Watcher]] = {}
         self._listening = ExitStack()  # to the tools, while anybody watches
-
-    @property
-    def name(self) -> str:
-        """Its name among the channels."""
-        return CHANNEL
-
-    @property
-    def kind(self) -> str:
-        """The platform, which we are ourselves."""
-        return CHANNEL
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Markdown, previews, files that come in, and sends that may be repeated."""
-        return _CAPABILITIES
-
-    @property
-    def operator_account(self) -> str:
-        """Who holds the data directory: in the terminal, on the web page, or with the operator's token."""
-        return OPERATOR_ACCOUNT
 
     async def connect(self) -> None:
         """There is nothing to reach."""

@@ -14,7 +14,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import without_codes
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
-from gateway.pipeline.delivery_retries import LATE_S, DeliveryRetries, in_words, retry_delay_s
+from gateway.pipeline.delivery_retries import LATE_S, DeliveryRetries, in_words
 from gateway.pipeline.queues import DeliveryPolicy, NotDue, OutboxRow, OutboxStore
 from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.protocols import ChannelAdapter, SupportsSendLookup
@@ -38,18 +38,11 @@ _log = structlog.get_logger(__name__)
 class Outbox:
     """Sends replies in the order of their conversation, and records what became of each."""
 
-    def __init__(
-        self,
-        store: OutboxStore,
-        channels: Channels,
-        *,
-        policy: DeliveryPolicy | None = None,
-    ) -> None:
-        """Nothing is sent before `run`."""
+    def __init__(self, store: OutboxStore, channels: Channels, policy: DeliveryPolicy) -> None:
         self._store = store
         self._channels = channels
-        self.policy = policy or DeliveryPolicy()
-        self._queue: FairQueue[ConversationRef] = FairQueue(
+        self.policy = policy
+        self._queue = FairQueue(
             self._send_next,
             workers=SENDERS,
             after_fault_s=AFTER_FAULT_S,
@@ -185,28 +178,28 @@ class Outbox:
             return await self._failed(adapter, row, error)
         reach("outbox.delivered")
         note(result="sent")
-        await self._record(row, partial(self._store.record_sent, row.seq, receipt, _late_notice(row)))
+        notice = _late_notice(row)
+        await self._record(row, partial(self._store.record_sent, row.seq, receipt, notice))
         _log.debug("reply_sent", message_id=row.message.id, text=without_codes(row.message))
         self._channels.delivered(adapter.name)
         self._retries.delivered(row.message.conversation)
-        if _late_notice(row) is not None:
-            return AGAIN
-        return None
+        return None if notice is None else AGAIN
 
     async def _failed(self, adapter: ChannelAdapter, row: OutboxRow, error: Exception) -> float | None:
         """The seconds until it is to be tried again, None when it is finished."""
+        reason = self.policy.hide(str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}")
         is_repeatable = adapter.capabilities.is_idempotent_send or isinstance(adapter, SupportsSendLookup)
         if isinstance(error, PermanentSendError):
-            reason = self.policy.hide(str(error))
-            await self._record_dead(row, reason, partial(self._store.record_dead, row.seq, reason))
-            return None
+            return await self._give_up(row, reason, None)
         if isinstance(error, TransientSendError):
-            return await self._postpone(row, error, is_uncertain=row.is_uncertain, retry_after_s=error.retry_after_s)
+            return await self._postpone(row, reason, is_uncertain=row.is_uncertain, retry_after_s=error.retry_after_s)
         if isinstance(error, UncertainSendError) and is_repeatable:  # to try it again shows it once
-            return await self._postpone(row, error, is_uncertain=True)
+            return await self._postpone(row, reason, is_uncertain=True, retry_after_s=None)
         if not isinstance(error, UncertainSendError):  # it broke its contract: nothing is known
             _log.error("adapter_fault", channel=adapter.name, message_id=row.message.id, exc_info=error)
-        return await self._retry_uncertain(row, error)
+        if row.attempts >= self.policy.max_attempts:  # perhaps it has arrived, so it is not repeated for ever
+            return await self._give_up(row, reason, _given_up_notice(row))
+        return await self._retry(row, self.policy.delay_s(row.attempts), reason, is_uncertain=True)
 
     def _shows_log(self, channel: str) -> bool:
         adapter = self._channels.if_up(channel)
@@ -223,57 +216,43 @@ class Outbox:
         return await adapter.send(replace(row.message, text=REPEAT_NOTE + row.message.text))
 
     async def _postpone(
-        self, row: OutboxRow, error: EthosError, *, is_uncertain: bool, retry_after_s: float | None = None
+        self, row: OutboxRow, reason: str, *, is_uncertain: bool, retry_after_s: float | None
     ) -> float | None:
         """The platform cannot take it now, which is not the reply's fault: it is tried for as long as a day."""
-        reason = self._reason(error)
         if (row.failing_s or 0.0) >= self.policy.give_up_after_h * _SECONDS_PER_HOUR:
-            return await self._give_up(row, reason)
-        note(result="uncertain" if is_uncertain else "retry")
+            return await self._give_up(row, reason, _given_up_notice(row))
         after_s = self._retries.failed(row, self.policy, retry_after_s=retry_after_s, reason=reason)
-        record = partial(self._store.record_retry, is_counted=False, is_put_off=retry_after_s is None)
-        return await self._retry_later(row, after_s, reason, record, is_uncertain=is_uncertain)
+        is_put_off = retry_after_s is None
+        return await self._retry(
+            row, after_s, reason, is_uncertain=is_uncertain, is_counted=False, is_put_off=is_put_off
+        )
 
-    async def _retry_uncertain(self, row: OutboxRow, error: Exception) -> float | None:
-        """Something with this reply: perhaps it has arrived, so it is not repeated for ever."""
-        note(result="uncertain")
-        reason = self._reason(error)
-        if row.attempts >= self.policy.max_attempts:
-            return await self._give_up(row, reason)
-        after_s = retry_delay_s(row.attempts, self.policy)
-        return await self._retry_later(row, after_s, reason, self._store.record_retry, is_uncertain=True)
-
-    async def _retry_later(
+    async def _retry(
         self,
         row: OutboxRow,
         after_s: float,
         reason: str,
-        record: Callable[..., Awaitable[None]],
         *,
         is_uncertain: bool,
+        is_counted: bool = True,
+        is_put_off: bool = False,
     ) -> float:
-        """Seconds until the reply is to be tried again, once that is written down."""
-        await self._record(row, partial(record, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain))
+        """Seconds until the reply is to be tried again, once that is written down; see `OutboxStore.record_retry`."""
+        note(result="uncertain" if is_uncertain else "retry")
+        record = partial(self._store.record_retry, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain)
+        await self._record(row, partial(record, is_counted=is_counted, is_put_off=is_put_off))
         _log.warning("reply_retry", message_id=row.message.id, attempts=row.attempts, after_s=after_s, error=reason)
         return after_s
 
-    async def _give_up(self, row: OutboxRow, reason: str) -> float | None:
-        notice = _notice(
-            row, ".given-up", "I have an answer that I could not deliver, and have given it up. Please ask me again."
-        )
-        await self._record_dead(row, reason, partial(self._store.record_dead, row.seq, reason, notice))
-        return None if notice is None else AGAIN
-
-    async def _record_dead(self, row: OutboxRow, reason: str, record: Callable[[], Awaitable[None]]) -> None:
+    async def _give_up(self, row: OutboxRow, reason: str, notice: OutboundMessage | None) -> float | None:
+        """Make it a dead letter, and tell the person where there is a notice."""
         note(result="dead")
         channel = row.message.conversation.channel
-        await self._record(row, record)
+        await self._record(row, partial(self._store.record_dead, row.seq, reason, notice))
         self._retries.given_up(row.message.conversation)
         _log.error("reply_dead", channel=channel, message_id=row.message.id, attempts=row.attempts, error=reason)
         self._channels.gave_up(channel, reason)
-
-    def _reason(self, error: Exception) -> str:
-        return self.policy.hide(str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}")
+        return None if notice is None else AGAIN
 
     async def _record(self, row: OutboxRow, record: Callable[[], Awaitable[None]]) -> None:
         """Write down what became of a reply; where that cannot be done now, it is done before the next claim."""
@@ -293,6 +272,11 @@ def _late_notice(row: OutboxRow) -> OutboundMessage | None:
         return None
     waited = in_words(row.failing_s)
     return _notice(row, ".late", f"My last answer comes late: it could not be delivered here for {waited}.")
+
+
+def _given_up_notice(row: OutboxRow) -> OutboundMessage | None:
+    text = "I have an answer that I could not deliver, and have given it up. Please ask me again."
+    return _notice(row, ".given-up", text)
 
 
 def _notice(row: OutboxRow, name: str, text: str) -> OutboundMessage | None:

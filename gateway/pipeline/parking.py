@@ -32,7 +32,6 @@ class Parking:
     """
 
     def __init__(self, dispatcher: Dispatcher, operators: Operators) -> None:
-        """Nothing waits at first. Only an operator is told the reason."""
         self._dispatcher = dispatcher
         self._operators = operators
         self._failures: dict[str, int] = {}

@@ -8,10 +8,11 @@ import re
 from collections.abc import Awaitable, Coroutine, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeGuard
+from typing import Any, Self, TypeGuard
 
 import structlog
 
+from gateway.agent.loop import AgentState
 from gateway.messages import OutboundMessage
 from gateway.pipeline.outbox import Outbox
 from gateway.protocols import ChannelAdapter, SupportsPreview, SupportsTyping
@@ -21,14 +22,6 @@ FIRST_PREVIEW_S = 1.5
 _SENTENCE = re.compile(r"[.!?…]\s|[。！？\n]")  # noqa: RUF001 (those of other scripts)
 
 _log = structlog.get_logger(__name__)
-
-
-class HasText(Protocol):
-    """A text that grows; see `agent.loop.AgentState`."""
-
-    @property
-    def text(self) -> str:
-        """What there is of it by now."""
 
 
 class Preview:
@@ -41,10 +34,10 @@ class Preview:
         self,
         adapter: ChannelAdapter | None,
         message: OutboundMessage,
-        state: HasText,
+        state: AgentState,
         outbox: Outbox,
     ) -> None:
-        """Nothing is shown yet.
+        """What is shown, and where.
 
         Args:
             adapter: None while the channel is not connected.

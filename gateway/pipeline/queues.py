@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.runtime.backoff import delay_s
 
 # A message that was being answered at so many deaths of the process is answered alone from then on.
 SUSPECT_DEATHS = 3
@@ -206,3 +207,7 @@ class DeliveryPolicy:
     longest_retry_s: float = 900.0
     give_up_after_h: float = 24.0
     hide: Callable[[str], str] = str
+
+    def delay_s(self, failures: int) -> float:
+        """The pause after so many failures in a row."""
+        return delay_s(failures, first_s=self.first_retry_s, longest_s=self.longest_retry_s)

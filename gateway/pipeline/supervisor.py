@@ -34,7 +34,6 @@ class Supervisor:
     """Keeps the channels connected while it runs."""
 
     def __init__(self, channels: Channels, inbox: Inbox, outbox: Outbox) -> None:
-        """Nothing is connected before `run`."""
         self._channels = channels
         self._inbox = inbox
         self._outbox = outbox
@@ -42,8 +41,7 @@ class Supervisor:
         self._fault: asyncio.Future[None] | None = None
         self._untried = set(channels.configured)
         self.all_tried = asyncio.Event()
-        if not self._untried:
-            self.all_tried.set()
+        self._tried(())
 
     async def run(self) -> None:
         """Keep every channel connected until cancelled, or until `stop_receiving`; also when there is none left."""
@@ -69,11 +67,14 @@ class Supervisor:
         await asyncio.gather(*(self._close(self._channels.configured[name]) for name in gone))
         for name in gone:
             self._channels.drop(name)
-            self._untried.discard(name)
         self._channels.add(new)
         if self._fault is not None:
             for adapter in new:
                 self._start(adapter)
+        self._tried(gone)
+
+    def _tried(self, channels: Collection[str]) -> None:
+        self._untried.difference_update(channels)
         if not self._untried:
             self.all_tried.set()
 
@@ -111,7 +112,7 @@ class Supervisor:
         clock = asyncio.get_running_loop().time
         failures = 0
         while True:
-            started_s = clock()
+            started_s, retry_after_s = clock(), 0.0
             try:
                 await self._serve(adapter)
             except AdapterAuthFailed as error:
@@ -120,16 +121,16 @@ class Supervisor:
             except AdapterNotReady as error:
                 problem, retry_after_s = str(error), error.retry_after_s or 0.0
             except (AdapterError, StoreError, OSError, TimeoutError) as error:
-                problem, retry_after_s = f"{type(error).__name__}: {error}", 0.0
+                problem = f"{type(error).__name__}: {error}"
             except asyncio.CancelledError:
                 if is_cancelled_from_outside():
                     raise
-                problem, retry_after_s = "the adapter gave the connection up", 0.0
+                problem = "the adapter gave the connection up"
             except Exception as error:  # noqa: BLE001 (whatever an adapter does, the others go on)
                 _log.exception("adapter_fault", channel=adapter.name)
-                problem, retry_after_s = f"{type(error).__name__}: {error}", 0.0
+                problem = f"{type(error).__name__}: {error}"
             else:
-                problem, retry_after_s = "the connection ended", 0.0
+                problem = "the connection ended"
             if is_cancelled_from_outside():  # it took its time, and another may have its name by now
                 return
             failures = 1 if self._was_good(adapter.name, clock() - started_s) else failures + 1
@@ -147,9 +148,7 @@ class Supervisor:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await adapter.connect()
         finally:
-            self._untried.discard(adapter.name)
-            if not self._untried:
-                self.all_tried.set()
+            self._tried([adapter.name])
         self._note(adapter, "up", None)
         try:
             await adapter.run(self._accept_from(adapter.name))
@@ -158,8 +157,8 @@ class Supervisor:
 
     def _accept_from(self, channel: str) -> Accept:
         async def accept(message: InboundMessage) -> None:
-            is_new = await self._inbox.accept(message)
-            self._channels.exchanged(channel, is_new=is_new)
+            accepted = await self._inbox.accept(message)
+            self._channels.exchanged(channel, is_new=accepted is not None)
             reach("inbox.acknowledging")
 
         return accept

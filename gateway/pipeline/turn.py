@@ -32,7 +32,7 @@ TURNS_WITH_PICTURES = 16
 
 
 class TurnRunner:
-    """Runs turns from a claimed message to the commit; see `dispatcher.Turns`."""
+    """Runs turns from a claimed message to the commit, for the dispatcher."""
 
     def __init__(self, parts: TurnDependencies, settings: TurnSettings, *, owner: str) -> None:
         self._parts = parts
@@ -99,12 +99,12 @@ class TurnRunner:
             await self._parts.admission.claimed(row.message, entry.account)
 
     async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
-        role = entry.role
+        parts = self._parts
         turn = await self._open(row, entry, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
             await self._end_with_text(row, control, turn if isinstance(turn, str) else stopped(row.message))
             return None
-        asked = await read_message(row.message, self._parts.channels.if_up(row.message.conversation.channel))
+        asked = await read_message(row.message, parts.channels.if_up(row.message.conversation.channel))
         problem = refusal_of(asked.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
             await self._end_with_text(row, control, problem or stopped(row.message))
@@ -118,14 +118,15 @@ class TurnRunner:
             turn_id=row.turn_id,
             account=entry.account,
             user_id=user_id,
-            role=role,
+            role=entry.role,
             session=turn.session,
             personality=turn.personality,
             had_effect=control.had_effect,
         )
         control.is_decided = command.name != "retry"
-        async with self._deciding(command.name):
-            result = await self._parts.commands.run(command.name, call)
+        # No other request to be let in is handled between a decision about one and its commit.
+        async with parts.admission.pairing.lock if command.name == PAIR else contextlib.nullcontext():
+            result = await parts.commands.run(command.name, call)
             last = await self._last_question(turn) if result.ask_again else None
             if last is None:
                 control.is_decided = True
@@ -135,11 +136,8 @@ class TurnRunner:
         return await self._answering.answer(turn, control, again, supersedes=last.turn_id)
 
     async def _last_question(self, turn: Turn) -> SessionMessage | None:
-        return await self._parts.history.last_question(turn.session, await self._parts.people.ids(turn.user_id))
-
-    def _deciding(self, command: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """No other request to be let in is handled between a decision about one and its commit."""
-        return self._parts.admission.pairing.lock if command == PAIR else contextlib.nullcontext()
+        person = await self._parts.people.ids(turn.user_id)
+        return await self._parts.history.last_question(turn.session, person)
 
     async def _open(self, row: InboxRow, entry: Entry, user_id: str, key: str) -> Turn | str:
         """The session and who answers in it; a text for the person where none can."""
@@ -174,10 +172,10 @@ class TurnRunner:
         is_theirs = entry.role == "owner" and row.message.is_direct
         return chat if is_theirs and await self._parts.admission.people.has_moved(*chat) else None
 
-    async def _end_with_text(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
-        """End the turn with a word of our own, or without one."""
+    async def _end_with_text(self, row: InboxRow, control: TurnControl, text: str) -> None:
+        """End the turn with a word of our own."""
         control.is_decided = True
-        await self._committer.commit(self._committer.end(row, replies=() if text is None else (text,)))
+        await self._committer.commit(self._committer.end(row, replies=(text,)))
 
     async def _commit_command(self, turn: Turn, result: CommandResult) -> None:
         text = self._committer.in_form(result.text, turn.message)
@@ -198,15 +196,11 @@ class TurnRunner:
 
 def dead_letter_notice(text: str) -> str:
     """What the person is told of a message that failed again and again."""
+    beginning = f" {as_name(text)}" if text.strip() else ""  # since not every platform shows which one is answered
     return (
-        f"Something went wrong here, again and again, while I tried to answer your message{_beginning(text)}. "
+        f"Something went wrong here, again and again, while I tried to answer your message{beginning}. "
         "It is kept for the owner of this gateway to look at. Please go on with another one."
     )
-
-
-def _beginning(text: str) -> str:
-    """The beginning of a message, since not every platform shows which one is answered."""
-    return f" {as_name(text)}" if text.strip() else ""
 
 
 def refusal_of(asked: str, limit_chars: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -57,7 +58,7 @@ def address_source(
     if base_url is None:
         if api_key is not None:
             raise AddressError(f"give the URL to the key, too: `Ethos(api_key=…, base_url=…)`, or {URL_VARIABLE}")
-        return _LocalGateway(home)
+        return partial(_local_gateway, home)
     if api_key is None:
         raise AddressError(
             f"give the key to the URL, too: `Ethos(api_key=…, base_url=…)`, or {KEY_VARIABLE}; "
@@ -81,30 +82,25 @@ def _printable(key: str) -> str:
     return key
 
 
-class _LocalGateway:
+def _local_gateway(home: Path | None) -> Address:
     """The gateway that runs on a data directory, reached through its Unix socket: the kernel says who asks.
 
     It is looked up for each try. What is sent goes to no other program: the socket is ours, in a directory of ours.
     """
+    from gateway.files.home import data_directory  # noqa: PLC0415 (only for a gateway on this machine)
+    from gateway.files.running_gateway import running_gateway  # noqa: PLC0415 (as above)
+    from gateway.files.unix_socket import SOCKET_NAME  # noqa: PLC0415 (as above)
 
-    def __init__(self, home: Path | None) -> None:
-        self._home = home
-
-    def __call__(self) -> Address:
-        from gateway.files.home import data_directory  # noqa: PLC0415 (only for a gateway on this machine)
-        from gateway.files.running_gateway import running_gateway  # noqa: PLC0415 (as above)
-        from gateway.files.unix_socket import SOCKET_NAME  # noqa: PLC0415 (as above)
-
-        home = data_directory() if self._home is None else self._home
-        path = home / SOCKET_NAME
-        try:
-            if running_gateway(home) is None:
-                raise APIConnectionError(f"no gateway runs on {home}; start it with `ethos serve`")
-            owner = path.lstat().st_uid
-        except FileNotFoundError as error:
-            raise APIConnectionError(f"the gateway on {home} is still starting, or is about to end") from error
-        except OSError as error:
-            raise APIConnectionError(str(error)) from error
-        if owner not in (os.getuid(), 0) and os.getuid() != 0:
-            raise APIConnectionError(f"{path} belongs to another user; nothing was sent")
-        return Address(url=f"http://localhost{API_PATH}", socket=path)
+    home = home or data_directory()
+    path = home / SOCKET_NAME
+    try:
+        if running_gateway(home) is None:
+            raise APIConnectionError(f"no gateway runs on {home}; start it with `ethos serve`")
+        owner = path.lstat().st_uid
+    except FileNotFoundError as error:
+        raise APIConnectionError(f"the gateway on {home} is still starting, or is about to end") from error
+    except OSError as error:
+        raise APIConnectionError(str(error)) from error
+    if owner not in (os.getuid(), 0) and os.getuid() != 0:
+        raise APIConnectionError(f"{path} belongs to another user; nothing was sent")
+    return Address(url=f"http://localhost{API_PATH}", socket=path)

@@ -97,10 +97,14 @@ class RequestSender:
         result: type[T],
         idempotency_key: str | None,
         body: RequestBody | None = None,
+        *,
+        timeout_s: float | None = None,
         **path_values: Value,
     ) -> T:
         """Change something; raises as `send`."""
-        return await self.send(Request(method, path, result, path_values, body=body, idempotency_key=idempotency_key))
+        return await self.send(
+            Request(method, path, result, path_values, body=body, idempotency_key=idempotency_key, timeout_s=timeout_s)
+        )
 
     async def send_if_changed(self, request: Request[T]) -> T | None:
         """As `send`; None where the gateway says that it is still the same (304)."""

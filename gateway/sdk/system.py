@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import ChannelHealth, ForgetOld, Forgotten, Health, Reloaded, Settings, Usage
-from gateway.sdk.request import LONG_TIMEOUT_S, Request
+from gateway.sdk.request import LONG_TIMEOUT_S
 from gateway.sdk.styles import Namespace, S, operation
 
 
@@ -34,8 +34,7 @@ class System(Namespace[S]):
     @operation
     async def reload(self, *, idempotency_key: str | None = None) -> Reloaded:
         """Have the gateway read its configuration again; where that has `problems`, nothing is taken over."""
-        request = Request("POST", "/system/reload", Reloaded, idempotency_key=idempotency_key, timeout_s=LONG_TIMEOUT_S)
-        return await self.sender.send(request)
+        return await self.sender.write("POST", "/system/reload", Reloaded, idempotency_key, timeout_s=LONG_TIMEOUT_S)
 
     @operation
     async def forget_old(
@@ -43,12 +42,7 @@ class System(Namespace[S]):
     ) -> tuple[Forgotten, ...]:
         """Delete what is older than the configuration allows, or only count it."""
         body = ForgetOld(is_dry_run=is_dry_run)
-        request = Request(
-            "POST",
-            "/system/retention",
-            Page[Forgotten],
-            body=body,
-            idempotency_key=idempotency_key,
-            timeout_s=LONG_TIMEOUT_S,
+        page = await self.sender.write(
+            "POST", "/system/retention", Page[Forgotten], idempotency_key, body, timeout_s=LONG_TIMEOUT_S
         )
-        return (await self.sender.send(request)).items
+        return page.items

@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
+from gateway.domain.roles import may, needs
 from gateway.domain.sessions import OPERATOR_ACCOUNT, Session, SessionStore, conversation_key, session_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+from gateway.people.access import Access
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
 from gateway.pipeline.commands import ChatCommands
@@ -24,7 +26,7 @@ from gateway.pipeline.local_channel import (
     named_place,
 )
 from gateway.sdk.models import chat as wire
-from gateway.services.caller import Caller, Malformed, NotFound, Refused
+from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said
 from gateway.store.log import SqliteConversationLog
 from gateway.store.session_edits import SqliteSessionEdits
@@ -49,6 +51,7 @@ class ChatService:
         personalities: Personalities,
         log: SqliteConversationLog,
         operators: Operators,
+        access: Access,
         commands: ChatCommands,
         config: LiveConfig,
     ) -> None:
@@ -60,6 +63,7 @@ class ChatService:
         self._personalities = personalities
         self._log = log
         self._operators = operators
+        self._access = access
         self._commands = commands
         self._config = config
 
@@ -73,6 +77,7 @@ class ChatService:
             Malformed: the files are too large, or both a session and a conversation are named.
             NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
+            NotAllowed: a guest may not choose who answers.
             PersonalityError: there is no such personality.
             StoreError: nothing was kept.
         """
@@ -80,6 +85,8 @@ class ChatService:
         attachments = _attachments(message)
         digest = hashlib.sha256(f"{caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
         sender = await self._sender(caller)
+        if message.personality not in (None, self._config.current.personality):
+            await self._refuse_choice(sender)
         if message.conversation is not None:
             place = named_place(sender.user, message.conversation)
             said = self._said(place, sender, message.text, digest[:32], attachments)
@@ -134,16 +141,20 @@ class ChatService:
             for one in self._commands.infos
         ]
 
-    async def recent(self, caller: Caller, session_id: str, *, limit: int) -> Sequence[Event]:
-        """What was said last, oldest first; `events` goes on behind the last one's place. Raises as `events`."""
+    async def recent(self, caller: Caller, session_id: str, *, limit: int) -> tuple[Sequence[Event], bool]:
+        """What was said last, oldest first, and whether there is more before it; raises as `events`.
+
+        `events` goes on behind the last one's place.
+        """
         session, _ = await self._own(caller, session_id)
-        entries = await self._log.read(session.conversation, limit=limit, newest=True)
-        return [Event("message", said(entry), entry.cursor) for entry in entries if entry.state not in HIDDEN_STATES]
+        entries = await self._log.read(session.conversation, limit=limit + 1, newest=True)
+        shown = [entry for entry in entries[-limit:] if entry.state not in HIDDEN_STATES]
+        return [Event("message", said(entry), entry.cursor) for entry in shown], len(entries) > limit
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
     async def _sent(self, session: Session, said: InboundMessage) -> wire.AcceptedMessage:
-        cursor = await self._inbox.keep(said)
+        cursor = await self._inbox.accept(said)
         self._local_channel.told(session.conversation)
         if not isinstance(cursor, int):  # it was there before, or its sender's queue is full
             cursor = await self._log.cursor_of(session.conversation, said.id)
@@ -202,13 +213,19 @@ class ChatService:
             await self._session_edits.activate(session)
         return session
 
+    async def _refuse_choice(self, sender: Sender) -> None:
+        """Refuse those who may not choose a personality, as `/personality` does."""
+        role = await self._access.role_on(CHANNEL, f"{CHANNEL}:{sender.user}") or "guest"
+        if not may(role, "choose a personality"):
+            raise NotAllowed(
+                f"a personality is chosen by an {needs('choose a personality')} only, and this key talks as a {role}; "
+                f"leave `personality` out"
+            )
+
     async def _own(self, caller: Caller, session_id: str) -> tuple[Session, bool]:
         """The session, and whether the next message of its conversation belongs to it."""
         head = await self._session_edits.head(session_id)
-        is_own = caller.user_id is None or (
-            head is not None and head[0].user_id in await self._session_edits.person_ids(caller.user_id)
-        )
-        if head is None or not is_own:
+        if head is None or not await self._is_own(caller, head[0]):
             raise NotFound(f"there is no session {session_id}")
         session, is_active = head
         if session.conversation.channel != CHANNEL:
@@ -217,6 +234,14 @@ class ChatService:
                 f"fork it to go on here"
             )
         return session, is_active
+
+    async def _is_own(self, caller: Caller, session: Session) -> bool:
+        """Whether the caller talks in the session: the operator in all, a key in those of the user as whom it talks."""
+        if caller.is_operator:
+            return True
+        account = f"{CHANNEL}:{_account(caller)}"
+        user_id = caller.user_id or (await self._identities.known({account})).get(account)
+        return user_id is not None and session.user_id in await self._session_edits.person_ids(user_id)
 
     async def _sender(self, caller: Caller) -> Sender:
         """The holder of the key, as an account of this channel."""

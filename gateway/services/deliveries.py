@@ -10,7 +10,7 @@ from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
 from gateway.sdk.models import deliveries as wire
 from gateway.services.caller import Caller, NotFound, Refused
-from gateway.store.deliveries import Delivery, SqliteDeliveries
+from gateway.store.deliveries import SqliteDeliveries
 
 Change = Literal["retry", "drop"]
 
@@ -24,7 +24,7 @@ class DeliveryCounts:
 
 
 class DeliveryService:
-    """The operator's: rows hold what people wrote."""
+    """The operator's: rows hold what people wrote. Callers who see one person only meet `NotAllowed`."""
 
     def __init__(self, rows: SqliteDeliveries, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._rows = rows
@@ -45,45 +45,34 @@ class DeliveryService:
 
         Args:
             before: only rows with a smaller `seq`.
-
-        Raises:
-            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
-        stored = "ready" if state == "waiting" else state
-        rows = await self._rows.unsettled(queue, state=stored, channel=channel, limit=limit, before=before)
-        return [_shown(row) for row in rows]
+        return await self._rows.unsettled(queue, state=state, channel=channel, limit=limit, before=before)
 
     async def counts(self, caller: Caller, queue: wire.Queue) -> DeliveryCounts:
-        """How many rows are not finished, and how many were given up.
-
-        Raises:
-            NotAllowed: as `list`.
-        """
+        """How many rows are not finished, and how many were given up."""
         caller.refuse_others(None)
-        rows = await self._rows.counts(queue)
-        dead = sum(count for (_, state), count in rows.items() if state == "dead")
-        return DeliveryCounts(open=sum(rows.values()) - dead, dead=dead)
+        unfinished, dead = await self._rows.counts(queue)
+        return DeliveryCounts(open=unfinished, dead=dead)
 
     async def get(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
         """One row, also one that is over.
 
         Raises:
             NotFound: that queue has no such row.
-            NotAllowed: as `list`.
         """
         caller.refuse_others(None)
         row = await self._rows.find(queue, seq)
         if row is None:
             raise NotFound(f"the {queue} has no message with the id {seq}")
-        return _shown(row)
+        return row
 
     async def retry(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
         """Try a dead letter again, from the start.
 
         Raises:
             Refused: it is no dead letter.
-            NotFound, NotAllowed: as `get`.
+            NotFound: as `get`.
         """
         return await self._change(caller, queue, seq, "retry")
 
@@ -92,7 +81,7 @@ class DeliveryService:
 
         Raises:
             Refused: it is being worked on, or is over.
-            NotFound, NotAllowed: as `get`.
+            NotFound: as `get`.
         """
         return await self._change(caller, queue, seq, "drop")
 
@@ -104,23 +93,3 @@ class DeliveryService:
             raise Refused(f"message {seq} is {row.state}; only {only}")
         (self._outbox if queue == "outbox" else self._dispatcher).wake(place)
         return await self.get(caller, queue, seq)
-
-
-def _shown(row: Delivery) -> wire.Delivery:
-    return wire.Delivery(
-        queue=row.queue,
-        seq=row.seq,
-        id=row.id,
-        turn_id=row.turn_id,
-        channel=row.conversation.channel,
-        conversation=row.conversation.conversation,
-        thread=row.conversation.thread,
-        text=row.text,
-        state="waiting" if row.state == "ready" else row.state,
-        attempts=row.attempts,
-        due_in_s=row.due_in_s,
-        is_uncertain=row.is_uncertain,
-        error=row.error,
-        begun_at=row.begun_at,
-        ended_at=row.ended_at,
-    )

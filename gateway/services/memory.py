@@ -12,7 +12,7 @@ from gateway.errors import MemoryConflict
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
-from gateway.memory.review import FactOrigin, MemoryReview
+from gateway.memory.review import MemoryReview
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import MemoryChange, MemoryDocument, MemoryScope, MemoryStoreName
@@ -188,7 +188,7 @@ class MemoryService:
             and as `get`.
         """
         scope, stores = await self._naming.memory(caller, wanted)
-        facts = tuple(fact_of(fact) for fact in await self._traces.origins(caller, scope.user_id, line))
+        facts = tuple(await self._traces.origins(caller, scope.user_id, line))
         entry = await self._files.why(scope, line, stores[0] if len(stores) == 1 else None)
         if entry is None and not facts:
             where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
@@ -302,31 +302,30 @@ class MemoryService:
 
     async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
         """Wherever a document may be, by its name in the journal, in the order of the list."""
-        found: dict[str, tuple[MemoryScope, MemoryStoreName]] = {}
-        personalities = [one for one in self._personalities.list() if isinstance(one, Personality)]
-        users = [user.id for user in await self._identities.users()]
-        for user_id in users if caller.user_id is None else [caller.user_id]:
-            found[f"users/{user_id}/USER.md"] = scope_of(caller, f"users/{user_id}/USER.md")
-            for personality in personalities:
-                if personality.memory_scope == "per-user":
-                    document = f"users/{user_id}/personalities/{personality.id}/MEMORY.md"
-                    found[document] = scope_of(caller, document)
-        for personality in personalities:
-            if caller.user_id is None and personality.memory_scope != "per-user":
-                is_global = personality.memory_scope == "global"
-                document = "MEMORY.md" if is_global else f"personalities/{personality.id}/MEMORY.md"
-                found[document] = scope_of(caller, document)
-        return sorted(found.items(), key=lambda item: _order(item[0]))
+        scopes = {one.id: one.memory_scope for one in self._personalities.list() if isinstance(one, Personality)}
+        users = [user.id for user in await self._identities.users()] if caller.user_id is None else [caller.user_id]
+        names = {f"users/{user}/USER.md" for user in users}
+        names |= {
+            f"users/{user}/personalities/{one}/MEMORY.md"
+            for one, place in scopes.items()
+            for user in users
+            if place == "per-user"
+        }
+        if caller.user_id is None:
+            names |= {f"personalities/{one}/MEMORY.md" for one, place in scopes.items() if place == "per-personality"}
+            names |= {"MEMORY.md" for place in scopes.values() if place == "global"}
+        return [(name, scope_of(caller, name)) for name in sorted(names, key=_order)]
 
     def _document(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> wire.Document:
         return wire.Document(content=document.content, **dict(self._info(scope, store, document)))
 
     def _info(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> wire.DocumentInfo:
         sizes = self._config.current.memory
+        personality, user = _named_by(scope, store)
         return wire.DocumentInfo(
             store=store,
-            personality=scope.personality_id if store == "memory" and scope.place != "global" else None,
-            user=scope.user_id if store == "user" or scope.place == "per-user" else None,
+            personality=personality,
+            user=user,
             path=str(document.path),
             modified_at=document.modified_at,
             version=document.version,
@@ -337,8 +336,31 @@ class MemoryService:
         )
 
     async def _proposal(self, proposal: Proposal, reviewer: Reviewer) -> wire.Proposal:
-        diff = await self._review.difference(proposal) if proposal.state == "waiting" else ""
-        return proposal_of(proposal, diff, is_decidable=reviewer.may_decide(proposal))
+        """A proposal as it goes over the wire."""
+        scope = proposal.scope
+        return wire.Proposal(
+            id=proposal.id,
+            state=proposal.state,
+            store=proposal.store,
+            personality=scope.personality_id,
+            user=scope.user_id,
+            author=scope.author_id,
+            channel=scope.channel,
+            session=scope.session_id,
+            turn=scope.turn_id,
+            place=scope.place,
+            part=proposal.part,
+            updates=_updates_of(proposal),
+            fact=None if proposal.fact is None else dict(proposal.fact.as_value()),
+            sources=proposal.sources,
+            hidden_characters=hidden_count(proposal.text),
+            is_edited=proposal.is_edited,
+            proposed_at=proposal.proposed_at,
+            decided_at=proposal.decided_at,
+            decided_by=proposal.decided_by,
+            diff=await self._review.difference(proposal) if proposal.state == "waiting" else "",
+            is_decidable=reviewer.may_decide(proposal),
+        )
 
     async def _reviewer(self, caller: Caller) -> Reviewer:
         """As whom the caller decides on proposals: a person on their own ones, the owner in a chat on shared ones."""
@@ -349,22 +371,13 @@ class MemoryService:
         return Reviewer(user_id=caller.user_id, role=role, other_ids=ids)
 
 
-def fact_of(fact: FactOrigin) -> wire.FactOrigin:
-    """Where a fact comes from, as it goes over the wire."""
-    return wire.FactOrigin(
-        trace=fact.id,
-        text=fact.text,
-        at=fact.at,
-        source=fact.source,
-        turn=fact.turn_id,
-        channel=fact.channel,
-        proposal=fact.proposal,
-    )
-
-
 def _change_for(caller: Caller, entry: MemoryChange) -> wire.Change:
     """A change as it goes over the wire; in a chat only the owner is told of others who they are."""
-    store, personality, user = _named_by(entry.document)
+    store: MemoryStoreName | None = None
+    personality = user = None
+    if entry.document:  # else the change found none
+        scope, store = scope_of(caller, entry.document)
+        personality, user = _named_by(scope, store)
     is_hidden = caller.chat is not None and caller.chat.role != "owner" and entry.author_id != caller.user_id
     return wire.Change(
         id=entry.id,
@@ -418,16 +431,10 @@ def _order(name: str) -> tuple[bool, str]:
     return not name.startswith("users/"), name
 
 
-def _named_by(document: str) -> tuple[MemoryStoreName | None, str | None, str | None]:
-    """Store, personality and user of a document by its name in the journal; None where a change found no document."""
-    match document.split("/"):
-        case ["users", user, "USER.md"]:
-            return "user", None, user
-        case ["users", user, "personalities", personality, "MEMORY.md"]:
-            return "memory", personality, user
-        case ["personalities", personality, "MEMORY.md"]:
-            return "memory", personality, None
-    return "memory" if document else None, None, None
+def _named_by(scope: MemoryScope, store: MemoryStoreName) -> tuple[str | None, str | None]:
+    """The personality and the user that the name of a document has; None where it has none."""
+    personality = scope.personality_id if store == "memory" and scope.place != "global" else None
+    return personality, scope.user_id if store == "user" or scope.place == "per-user" else None
 
 
 def _updates_of(proposal: Proposal) -> tuple[wire.ProposedUpdate, ...]:
@@ -435,31 +442,3 @@ def _updates_of(proposal: Proposal) -> tuple[wire.ProposedUpdate, ...]:
         return tuple(wire.ProposedUpdate(action=one.action, content=one.content) for one in proposal.updates)
     content = proposal.fact.content
     return () if content is None else (wire.ProposedUpdate(action="add", content=content),)
-
-
-def proposal_of(proposal: Proposal, diff: str, *, is_decidable: bool = True) -> wire.Proposal:
-    """A proposal as it goes over the wire."""
-    scope = proposal.scope
-    return wire.Proposal(
-        id=proposal.id,
-        state=proposal.state,
-        store=proposal.store,
-        personality=scope.personality_id,
-        user=scope.user_id,
-        author=scope.author_id,
-        channel=scope.channel,
-        session=scope.session_id,
-        turn=scope.turn_id,
-        place=scope.place,
-        part=proposal.part,
-        updates=_updates_of(proposal),
-        fact=None if proposal.fact is None else dict(proposal.fact.as_value()),
-        sources=proposal.sources,
-        hidden_characters=hidden_count(proposal.text),
-        is_edited=proposal.is_edited,
-        proposed_at=proposal.proposed_at,
-        decided_at=proposal.decided_at,
-        decided_by=proposal.decided_by,
-        diff=diff,
-        is_decidable=is_decidable,
-    )

@@ -19,7 +19,7 @@ from gateway.store.people import SqlitePeople
 
 
 class PairingService:
-    """The operator's, of keys that see everybody, and of owners in a chat."""
+    """The operator's, of keys that see everybody, and of owners in a chat; other callers meet `NotAllowed`."""
 
     def __init__(self, admission: Admission, store: SqlitePeople, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._admission = admission
@@ -29,11 +29,7 @@ class PairingService:
         self._outbox = outbox
 
     async def waiting(self, caller: Caller) -> Sequence[wire.PairingRequest]:
-        """Who waits for a yes, the oldest first.
-
-        Raises:
-            NotAllowed: the caller may not let people in.
-        """
+        """Who waits for a yes, the oldest first."""
         caller.require("let people in")
         return [self._shown(request) for request in await self._pairing.waiting()]
 
@@ -56,7 +52,6 @@ class PairingService:
 
         Raises:
             NotFound: no request has that code or account.
-            NotAllowed: the caller may not let people in.
         """
         caller.require("let people in")
         request, chat = await self._find(who), caller.chat
@@ -67,16 +62,7 @@ class PairingService:
         return await self._pairing.let_in(request, role=role, via=caller.via, notice_id=notice_id)
 
     async def approve(self, caller: Caller, who: str, role: wire.Role | None = None) -> wire.PairingDecision:
-        """Let a person in; what they wrote meanwhile is answered.
-
-        Args:
-            who: the code, or the account, `kind:id`.
-            role: None for that of the channel.
-
-        Raises:
-            NotFound: no request has that code or account.
-            NotAllowed: as `waiting`.
-        """
+        """Let a person in; what they wrote meanwhile is answered. Arguments and errors are those of `decision`."""
         return await self._decide(caller, who, is_yes=True, role=role)
 
     async def refuse(self, caller: Caller, who: str) -> wire.PairingDecision:

@@ -36,7 +36,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 class _Known:
     """What is looked up once for all who are shown."""
 
-    book: AccessSnapshot
+    snapshot: AccessSnapshot
     given: Mapping[str, Sequence[Grant]]
     records: Mapping[str, PersonRecord]
     links: Sequence[Link]
@@ -134,8 +134,8 @@ class PeopleService:
         try:
             return await self.find(caller, wanted)
         except NotNamed:
-            book = await self._admission.people.book()
-            if wanted in book.ranks or any(wanted == account for _, account in book.admitted):
+            snapshot = await self._admission.people.snapshot()
+            if wanted in snapshot.ranks or any(wanted == account for _, account in snapshot.admitted):
                 return await self._identities.resolve(wanted, "")
             raise
 
@@ -177,7 +177,7 @@ class PeopleService:
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
         accounts = await self._keys(user_id)
-        return self._given(accounts, await self._admission.people.book()) == "revoked"
+        return self._admission.access.rank_of(accounts, await self._admission.people.snapshot()) == "revoked"
 
     async def refuse_without_owner(self, accounts: Collection[str]) -> None:
         """Refuse to take away an owner without whom there would be none.
@@ -187,8 +187,7 @@ class PeopleService:
         """
         if not self._operators.accounts().isdisjoint(accounts):
             raise Refused("this is the operator of this gateway, who is always an owner")
-        if await self._are_last_owner(accounts):
-            raise Refused("this is the last owner; make somebody else an owner first")
+        await self._refuse_last_owner(accounts)
 
     @property
     def deciding(self) -> asyncio.Lock:
@@ -201,18 +200,17 @@ class PeopleService:
         Raises:
             Refused: says what to do first.
         """
-        accounts = await self._keys(user_id)
-        if await self._are_last_owner(accounts):
-            raise Refused("this is the last owner; make somebody else an owner first")
+        await self._refuse_last_owner(await self._keys(user_id))
 
-    async def _are_last_owner(self, accounts: Collection[str]) -> bool:
-        """Whether no other person could let people in by a chat. The operator can, once they have talked on any."""
-        ranks = (await self._admission.people.book()).ranks
+    async def _refuse_last_owner(self, accounts: Collection[str]) -> None:
+        """Where no other person could let people in by a chat. The operator can, once they have talked on any."""
+        ranks = (await self._admission.people.snapshot()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
         if owners.isdisjoint(accounts):
-            return False
+            return
         others = (owners | await self._operators.in_use(self._identities)) - set(accounts)
-        return others <= set(await self._leaving(others))
+        if others <= set(await self._leaving(others)):
+            raise Refused("this is the last owner; make somebody else an owner first")
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -278,7 +276,7 @@ class PeopleService:
 
     async def _refuse_to_bar(self, accounts: Mapping[str, Sequence[str]]) -> None:
         """Refuse a link of these, each with its accounts, where only some of them have no access."""
-        ranks = (await self._admission.people.book()).ranks
+        ranks = (await self._admission.people.snapshot()).ranks
         barred = [who for who, keys in accounts.items() if "revoked" in ranks_of(keys, ranks)]
         if barred and len(barred) < len(accounts):
             who = barred[0]
@@ -290,17 +288,12 @@ class PeopleService:
         """The accounts of a user, each as `kind:id`."""
         return [account.key for account in await self._identities.accounts_of(user_id)]
 
-    def _given(self, accounts: Collection[str], book: AccessSnapshot) -> Rank | None:
-        """What a person with these accounts was given by name."""
-        role = self._admission.access.role_of(accounts, book)
-        return "revoked" if role is None and "revoked" in ranks_of(accounts, book.ranks) else role
-
     async def role_of(self, user_id: str) -> Role:
         """The role of a user: the assigned one, else the highest that a channel gives; `guest` at least."""
         admission = self._admission
         keys = await self._keys(user_id)
-        given = admission.access.role_of(keys, await admission.people.book())
-        if given is not None:
+        given = admission.access.rank_of(keys, await admission.people.snapshot())
+        if given is not None and given != "revoked":
             return given
         roles = [
             await admission.access.role_on(channel, key)
@@ -320,7 +313,7 @@ class PeopleService:
 
     async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
         known = _Known(
-            book=await self._admission.people.book(),
+            snapshot=await self._admission.people.snapshot(),
             given=await self._store.grants(),
             records=await self._store.records([user.id for user in users]),
             links=await self._links.links(ended_too=True),
@@ -330,7 +323,7 @@ class PeopleService:
 
     async def _one(self, user: User, known: _Known) -> wire.Person:
         keys = [account.key for account in user.accounts]
-        given = self._given(keys, known.book)
+        given = self._admission.access.rank_of(keys, known.snapshot)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
         roles = {place.role for account in accounts for place in account.access}
         record = known.records[user.id]
@@ -377,14 +370,9 @@ class PeopleService:
             how = "listed"
         elif how == "elsewhere" and yes is not None:
             how = "approved"
-        is_by_name = how == "approved" and yes is not None
-        return wire.ChannelAccess(
-            channel=channel,
-            how=how,
-            role=role,
-            by=yes.via if yes is not None and is_by_name else None,
-            at=yes.at if yes is not None and is_by_name else None,
-        )
+        by_name = yes if how == "approved" else None
+        by, at = (None, None) if by_name is None else (by_name.via, by_name.at)
+        return wire.ChannelAccess(channel=channel, how=how, role=role, by=by, at=at)
 
 
 def _place(user: User) -> Place:

@@ -51,7 +51,7 @@ class PersonalService:
         return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
 
     async def export_to(self, caller: Caller, conversation: ConversationRef) -> Exported:
-        """Everything about a person in a chat, for this conversation of theirs; raises as `export`."""
+        """Everything about a person in a chat, for this conversation with them; raises as `export`."""
         user_id = caller.user_id or ""
         name, size_bytes = await self._written(caller, user_id)
         return await self._privacy.deliverable(user_id, name, size_bytes, conversation)
@@ -66,6 +66,8 @@ class PersonalService:
     async def erase(self, caller: Caller, wanted: str, *, confirmed: str) -> wire.Erasure:
         """Erase everything that is kept about a person, for good; it is settled, and perhaps not done, on return.
 
+        A repetition is told of the erasure that there was.
+
         Args:
             wanted: also an account, `kind:id`, that is no user's.
             confirmed: their user id, or that account, once more.
@@ -77,10 +79,18 @@ class PersonalService:
             FileError: the decision could not be written down; nothing will be erased.
         """
         caller.refuse_others(None)
-        user_id = await self._whom(caller, wanted)
+        try:
+            user_id = await self._whom(caller, wanted)
+        except NotNamed:
+            before = await self._privacy.erasure_of({wanted, confirmed})
+            if before is None:
+                raise
+            return await self._erasure(confirmed, before)
         if confirmed != user_id:
             raise Refused(f"nothing was erased: to erase {user_id}, `confirm` must be {user_id}")
-        erasure = await self.schedule_erasure(caller, user_id)
+        return await self._erasure(user_id, await self.schedule_erasure(caller, user_id))
+
+    async def _erasure(self, user_id: str, erasure: str) -> wire.Erasure:
         is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
         return wire.Erasure(user=user_id, erasure=erasure, is_done=is_done)
 

@@ -15,7 +15,10 @@ from gateway.services.caller import Caller, Malformed, NotFound, Refused
 
 
 class PersonalityService:
-    """Every caller may see them. Only callers who see everybody's data change them, because they answer everybody.
+    """Every caller may list them, and a person in a chat may choose one.
+
+    Only callers who see everybody's data read and change the files, because they answer everybody; others meet
+    `NotAllowed`.
 
     Args:
         home: the data directory.
@@ -46,7 +49,6 @@ class PersonalityService:
         Raises:
             NotFound: there is none of that id.
             FileError: a file cannot be read.
-            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         await self._one(personality_id)
@@ -71,7 +73,6 @@ class PersonalityService:
             NotFound: there is none to copy.
             InvalidId: it is no id.
             FileError: it cannot be written.
-            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         known = self._personalities.ids()
@@ -98,7 +99,6 @@ class PersonalityService:
             Malformed: it would not be valid; says every thing that is wrong, with its place.
             NotFound: there is none of that id.
             FileError: it cannot be written.
-            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         await self._one(personality_id)
@@ -116,7 +116,7 @@ class PersonalityService:
         Raises:
             PersonalityChanged: it was changed since it was read.
             PersonalityError: nothing is known of before.
-            FileError, NotAllowed: as `update`.
+            FileError: as `update`.
         """
         caller.refuse_others(None)
         await undo_texts(self._home, personality_id, expected_version=expected_version)

@@ -25,7 +25,7 @@ _SHORT_SECRET_CHARS = 6  # shorter ones stand in innocent words, too
 
 
 class SystemService:
-    """The operator's, as it concerns no single person; only what a person has spent is theirs to see."""
+    """For the operator, because it concerns no single person; a person may see only their own use."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import shutil
 import zipfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gateway.errors import TraceError
@@ -18,10 +18,7 @@ from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
 from gateway.services.traces import CHANGED
 from gateway.services.uploads import Incoming, Transfer, Transfers
-from gateway.traces.trace_store import TraceStore
-from gateway.traces.transfer.bounds import Bounds
 from gateway.traces.transfer.exporting import export_traces
-from gateway.traces.transfer.import_records import ImportResult
 from gateway.traces.transfer.importing import import_traces
 
 
@@ -101,36 +98,24 @@ class TraceTransferService:
             made_user = None if is_dry_run else await self._scopes.first_person(caller, user)
             bounds = await self._scopes.bounds(caller, user, is_dry_run=is_dry_run)
             with self.transfers.at_work():
-                result = await self._imported(trace_store, upload, form, bounds, is_dry_run=is_dry_run, dedup=dedup)
-        return _report(result, is_dry_run=is_dry_run, made_user=made_user)
-
-    async def _imported(
-        self,
-        trace_store: TraceStore,
-        upload: Transfer,
-        form: wire.ImportFormat,
-        bounds: Bounds,
-        *,
-        is_dry_run: bool,
-        dedup: bool,
-    ) -> ImportResult:
-        try:
-            return await import_traces(
-                trace_store,
-                upload.path,
-                bounds=bounds,
-                form=form,
-                dedup=dedup,
-                is_dry_run=is_dry_run,
-                scratch=upload.path.parent,
-            )
-        except TraceError as error:
-            raise Malformed(str(error).replace(str(upload.path), upload.path.name)) from error
-        except OSError as error:
-            raise Refused(f"{upload.path.name} cannot be read: {error.strerror}") from error
-        finally:
-            if not is_dry_run:
-                happened(CHANGED)
+                try:
+                    result = await import_traces(
+                        trace_store,
+                        upload.path,
+                        bounds=bounds,
+                        form=form,
+                        dedup=dedup,
+                        is_dry_run=is_dry_run,
+                        scratch=upload.path.parent,
+                    )
+                except TraceError as error:
+                    raise Malformed(str(error).replace(str(upload.path), upload.path.name)) from error
+                except OSError as error:
+                    raise Refused(f"{upload.path.name} cannot be read: {error.strerror}") from error
+                finally:
+                    if not is_dry_run:
+                        happened(CHANGED)
+        return wire.ImportReport(**asdict(result), format=result.form, is_dry_run=is_dry_run, made_user=made_user)
 
     @asynccontextmanager
     async def export_file(
@@ -182,17 +167,3 @@ def _pack(directory: Path, target: Path) -> None:
             if file.is_file():
                 archive.write(file, file.relative_to(directory).as_posix())
     shutil.rmtree(directory)
-
-
-def _report(result: ImportResult, *, is_dry_run: bool, made_user: str | None) -> wire.ImportReport:
-    return wire.ImportReport(
-        format=result.form,
-        imported=result.imported,
-        skipped=result.skipped,
-        errors=tuple(result.errors),
-        errors_left_out=result.errors_left_out,
-        left_out=result.left_out,
-        is_broken_off=result.is_broken_off,
-        made_user=made_user,
-        is_dry_run=is_dry_run,
-    )

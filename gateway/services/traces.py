@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from gateway.errors import TraceError
-from gateway.memory.review import FactOrigin
 from gateway.runtime.observe import happened
 from gateway.sdk.models import traces as wire
+from gateway.sdk.models.memory import FactOrigin
 from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused, TracesOff
 from gateway.services.naming import Naming
 from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
 from gateway.traces import strength
-from gateway.traces.browsing import Listing, Surroundings, TraceBrowser
-from gateway.traces.consolidation import Consolidation, ConsolidationEntry
+from gateway.traces.browsing import Listing, Surroundings, TraceBrowser, curve, matched_words, origins
+from gateway.traces.consolidation import Consolidation
 from gateway.traces.filters import TraceFilter
-from gateway.traces.origins import matched_words, origins, source_of
 from gateway.traces.rows import BETWEEN, NOT_SHARED
 from gateway.traces.search import MOST, ScoredTrace, TraceQuery
-from gateway.traces.strength import curve
-from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer
+from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer, source_of
 from gateway.traces.trace_store import TraceStore
 
 CHANGED = "traces.changed"
@@ -138,8 +136,7 @@ class TraceService:
     ) -> tuple[list[wire.FoundTrace], int | None]:
         """Traces without a question, the last that came in first; and what `before` is for the rest, None at the end.
 
-        Raises:
-            as `search`.
+        Raises as `search`.
         """
         trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         listing = Listing(
@@ -164,21 +161,13 @@ class TraceService:
         return _trace_of(await self._one(caller, trace_id), self._trace_store().now())
 
     async def strength(self, caller: Caller, trace_id: str, *, points: int) -> wire.StrengthCurve:
-        """How the trace fades: since it was last touched, and from now on.
-
-        Raises:
-            NotFound: as `get`.
-        """
+        """How the trace fades: since it was last touched, and from now on; raises as `get`."""
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         uses = await TraceBrowser(trace_store).uses(trace, _USES_SHOWN)
-        return _curve_of(trace, uses, trace_store.now(), points)
+        return curve(trace, trace_store.now(), points, used_at=uses)
 
     async def around(self, caller: Caller, trace_id: str, *, limit: int) -> wire.TraceGraph:
-        """What the trace is linked to, the weightiest first.
-
-        Raises:
-            NotFound: as `get`.
-        """
+        """What the trace is linked to, the weightiest first; raises as `get`."""
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         found = await TraceBrowser(trace_store).around(await self._scopes.viewer(caller), trace_id, limit)
         if found is None:  # erased since
@@ -229,20 +218,13 @@ class TraceService:
             NotAllowed: everybody shares it, and they may not change that.
         """
         viewer = await self._scopes.viewer(caller)
-        with _as_refused():
-            is_done = await self._trace_store().update(viewer, trace_id, content=content, tags=tags)
-        return await self._changed(caller, trace_id, is_done=is_done)
+        change = self._trace_store().update(viewer, trace_id, content=content, tags=tags)
+        return await self._changed(caller, trace_id, change)
 
     async def delete(self, caller: Caller, trace_id: str) -> wire.Trace:
-        """Hide it; `restore` brings it back.
-
-        Raises:
-            NotFound, NotAllowed: as `update`.
-        """
+        """Hide it; `restore` brings it back; raises `NotFound` and `NotAllowed` as `update`."""
         viewer = await self._scopes.viewer(caller)
-        with _as_refused():
-            is_done = await self._trace_store().delete(viewer, trace_id)
-        return await self._changed(caller, trace_id, is_done=is_done)
+        return await self._changed(caller, trace_id, self._trace_store().delete(viewer, trace_id))
 
     async def restore(self, caller: Caller, trace_id: str) -> wire.Trace:
         """Bring back what was deleted.
@@ -252,9 +234,7 @@ class TraceService:
             NotAllowed: as `update`.
         """
         viewer = await self._scopes.viewer(caller)
-        with _as_refused():
-            is_done = await self._trace_store().restore(viewer, trace_id)
-        return await self._changed(caller, trace_id, is_done=is_done, state="deleted ")
+        return await self._changed(caller, trace_id, self._trace_store().restore(viewer, trace_id), state="deleted ")
 
     async def merge(self, caller: Caller, trace_ids: Sequence[str], content: str | None = None) -> wire.Trace:
         """Put one trace in the place of several of the same owner.
@@ -276,18 +256,9 @@ class TraceService:
         async with self._stores.opened(caller) as trace_store:
             consolidation = self._consolidation or Consolidation(trace_store)
             viewer = None if caller.user_id is None else await self._scopes.viewer(caller)
-            report = await consolidation.try_run(viewer, reason=caller.name, derives=derives)
+            report = await consolidation.run(viewer, reason=caller.name, derives=derives)
         happened(CHANGED)
-        if report is None:
-            return wire.ConsolidationResult(pruned=0, merged=0, derived=0, compacted=0, duration_ms=0, is_running=True)
-        return wire.ConsolidationResult(
-            pruned=report.pruned,
-            merged=report.merged,
-            derived=report.derived,
-            compacted=report.compacted,
-            duration_ms=report.duration_ms,
-            is_running=False,
-        )
+        return wire.ConsolidationResult(**asdict(report))
 
     async def log(self, caller: Caller, *, limit: int, before: int | None = None) -> list[wire.Consolidation]:
         """What consolidations did, newest first; it is about everybody's traces.
@@ -296,10 +267,11 @@ class TraceService:
             NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
-        consolidation = self._consolidation
-        if consolidation is None:
+        if self._consolidation is None:
             raise TracesOff
-        return [_entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
+        return [
+            wire.Consolidation(**asdict(each)) for each in await self._consolidation.log(limit=limit, before=before)
+        ]
 
     # ---- within ----------------------------------------------------------------------------------------------------
 
@@ -315,7 +287,9 @@ class TraceService:
             raise _no_trace(trace_id)
         return trace
 
-    async def _changed(self, caller: Caller, trace_id: str, *, is_done: bool, state: str = "") -> wire.Trace:
+    async def _changed(self, caller: Caller, trace_id: str, change: Awaitable[bool], *, state: str = "") -> wire.Trace:
+        with _as_refused():
+            is_done = await change
         if not is_done:
             raise _no_trace(trace_id, state)
         happened(CHANGED)
@@ -395,19 +369,6 @@ def _recalled_of(found: ScoredTrace, words: Sequence[str], now: datetime) -> wir
     return wire.RecalledTrace(**shown.model_dump(), words=tuple(words), origin=source_of(found.trace))
 
 
-def _curve_of(trace: Trace, used_at: Sequence[datetime], now: datetime, points: int) -> wire.StrengthCurve:
-    found = curve(trace, now, points)
-    return wire.StrengthCurve(
-        points=tuple(
-            wire.StrengthPoint(at=point.at, strength=point.strength, is_forecast=point.is_forecast)
-            for point in found.points
-        ),
-        known_since=found.known_since,
-        fades_at=found.fades_at,
-        used_at=tuple(used_at),
-    )
-
-
 def _graph_of(trace: Trace, found: Surroundings, now: datetime) -> wire.TraceGraph:
     """The neighbours that are traces come first, in the order of their edges."""
     traces = (
@@ -418,25 +379,8 @@ def _graph_of(trace: Trace, found: Surroundings, now: datetime) -> wire.TraceGra
     return wire.TraceGraph(
         trace=_trace_of(trace, now),
         neighbours=(*traces, *nodes),
-        edges=tuple(
-            wire.Edge(source=edge.source, target=edge.target, kind=edge.kind, weight=edge.weight)
-            for edge in found.edges
-        ),
+        edges=tuple(found.edges),
         is_cut=found.is_cut,
-    )
-
-
-def _entry_of(entry: ConsolidationEntry) -> wire.Consolidation:
-    report = entry.report
-    return wire.Consolidation(
-        id=entry.id,
-        started_at=entry.started_at,
-        reason=entry.reason,
-        pruned=report.pruned,
-        merged=report.merged,
-        derived=report.derived,
-        compacted=report.compacted,
-        duration_ms=report.duration_ms,
     )
 
 

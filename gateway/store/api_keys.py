@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from gateway.people.api_keys import ApiKey
 from gateway.store.database import Database, statement
-from gateway.store.payloads import from_ms, storable, to_ms
+from gateway.store.payloads import to_ms
+from gateway.store.rows import columns_of, insert, value_of
 
-_ADD = "INSERT INTO api_keys (id, name, hash, scopes, user_id, created_at) VALUES (?, ?, ?, ?, ?, ?)"
 _USE = "UPDATE api_keys SET last_used_at = ?1 WHERE id = ?2 AND ifnull(last_used_at, 0) < ?1"
 _REVOKE = "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
@@ -22,8 +23,8 @@ class SqliteApiKeys:
         self._database = database
 
     async def add(self, key: ApiKey) -> None:
-        row = (key.id, storable(key.name), key.hash, " ".join(key.scopes), key.user_id, to_ms(key.created_at))
-        await self._database.write(statement(_ADD, row))
+        row = {**columns_of(key), "scopes": " ".join(key.scopes)}
+        await self._database.write(partial(insert, table="api_keys", columns=row))
 
     async def key(self, key_id: str) -> ApiKey | None:
         row = await self._database.row("SELECT * FROM api_keys WHERE id = ?", (key_id,))
@@ -41,13 +42,4 @@ class SqliteApiKeys:
 
 
 def _key(row: sqlite3.Row) -> ApiKey:
-    return ApiKey(
-        id=row["id"],
-        name=row["name"],
-        hash=row["hash"],
-        scopes=tuple(row["scopes"].split()),
-        user_id=row["user_id"],
-        created_at=from_ms(row["created_at"]),
-        last_used_at=None if row["last_used_at"] is None else from_ms(row["last_used_at"]),
-        revoked_at=None if row["revoked_at"] is None else from_ms(row["revoked_at"]),
-    )
+    return value_of(ApiKey, row, scopes=tuple(row["scopes"].split()))

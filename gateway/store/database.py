@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ import structlog
 from gateway.errors import StoreUnavailable
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import happened
-from gateway.store.readers import Readers, as_raised
+from gateway.store.readers import Readers, resolve
 from gateway.store.write_ahead_log import LogCut, log_of, make_certain
 
 T = TypeVar("T")
@@ -123,6 +123,11 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def _translated(error: sqlite3.Error, path: Path) -> Exception:
     """StoreUnavailable for what an operator can mend; anything else is a fault of ours and stays what it is."""
     code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF == sqlite3.SQLITE_READONLY:
+        return StoreUnavailable(
+            f"this user may not write into {path.parent}, or into {path.name} there. Nothing was committed. "
+            f"Run ethos as the owner of the directory, and check that its disk can be written."
+        )
     if code is not None and code & 0xFF in _UNAVAILABLE:
         return StoreUnavailable(f"{path}: {error} ({error.sqlite_errorname}). Nothing was committed.")
     return error
@@ -259,7 +264,7 @@ class Database:
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
-    async def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+    async def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         """All rows of one query."""
         return await self.read(lambda connection: connection.execute(sql, values).fetchall())
 
@@ -488,15 +493,21 @@ def check_mark(path: Path) -> Path:
     return path.with_name(path.name + ".check")
 
 
+def quick_check(connection: sqlite3.Connection) -> list[str]:
+    """What is wrong with the structure of a database, nothing when it is sound; reads the whole file."""
+    try:
+        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
+    except sqlite3.DatabaseError as error:  # so damaged that the check itself stops
+        return [str(error)]
+    return [] if found == ["ok"] else found
+
+
 def _check_if_marked(connection: sqlite3.Connection, path: Path) -> None:
     mark = check_mark(path)
     if not mark.exists():
         return
-    try:
-        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
-    except sqlite3.DatabaseError as error:  # so damaged that the check itself stops
-        found = [str(error)]
-    if found != ["ok"]:
+    found = quick_check(connection)
+    if found:
         connection.close()
         raise StoreUnavailable(
             f"{path} is damaged since a failure of the disk ({found[0]}). Put a backup in its place; without one, "
@@ -550,12 +561,7 @@ def _deliver(results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
 
 def _resolve(results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
     for job, value, error in results:
-        if job.done.cancelled():
-            continue
-        if error is not None:
-            job.done.set_exception(as_raised(error))
-        else:
-            job.done.set_result(value)
+        resolve(job.done, value, error)
 
 
 def statement(sql: str, values: Sequence[Any] = ()) -> Callable[[sqlite3.Connection], int]:

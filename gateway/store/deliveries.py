@@ -4,57 +4,29 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gateway.domain.codes import without_codes
 from gateway.messages import ConversationRef
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
-from gateway.store.payloads import conversation_of, from_ms, inbound, outbound
+from gateway.store.payloads import conversation_of, inbound, outbound
+from gateway.store.queue_rows import Queue
+from gateway.store.rows import record_of
 from gateway.store.turns import delete_steps
 
-Queue = Literal["inbox", "outbox"]
+if TYPE_CHECKING:  # a gateway need not load it before it is asked
+    from gateway.sdk.models.deliveries import Delivery
 
-# "dead" has an index of its own, and so have the unfinished; the others are counted from all rows.
+# Each part has an index of its own.
 _COUNTS = """
-    SELECT channel, state, count(*) FROM {queue} WHERE ended_at IS NULL GROUP BY channel, state
-    UNION ALL SELECT channel, 'dead', count(*) FROM {queue} WHERE state = 'dead' GROUP BY channel
+    SELECT (SELECT count(*) FROM {queue} WHERE ended_at IS NULL), (SELECT count(*) FROM {queue} WHERE state = 'dead')
 """
 _COLUMNS: Mapping[Queue, str] = {
     "inbox": "*, accepted_at AS begun_at, 0 AS is_uncertain",
     "outbox": "*, created_at AS begun_at",
 }
 _CHOSEN: Mapping[str, str] = {"open": "ended_at IS NULL", "dead": "state = 'dead'", "all": "1"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """A row of either queue.
-
-    Attributes:
-        id: of the `InboundMessage` or the `OutboundMessage`.
-        text: with the codes hidden that are its reader's or writer's only.
-        due_in_s: seconds until it is tried, 0 when it is due or finished.
-        is_uncertain: outbox only: an attempt may have arrived.
-        error: why the last attempt failed, or what an operator did.
-        begun_at: when it was accepted, or committed by its turn.
-    """
-
-    queue: Queue
-    seq: int
-    id: str
-    turn_id: str
-    conversation: ConversationRef
-    text: str
-    state: str
-    attempts: int
-    due_in_s: float
-    is_uncertain: bool
-    error: str | None
-    begun_at: datetime
-    ended_at: datetime | None
 
 
 class SqliteDeliveries:
@@ -64,11 +36,10 @@ class SqliteDeliveries:
         self._database = database
         self._now_ms = now_ms
 
-    async def counts(self, queue: Queue) -> Mapping[tuple[str, str], int]:
-        """Unfinished rows and dead letters by (channel, state)."""
-        sql = _COUNTS.format(queue=queue)
-        rows = await self._database.rows(sql)
-        return {(channel, state): count for channel, state, count in rows}
+    async def counts(self, queue: Queue) -> tuple[int, int]:
+        """How many rows are unfinished, and how many are dead letters."""
+        [(unfinished, dead)] = await self._database.rows(_COUNTS.format(queue=queue))
+        return unfinished, dead
 
     async def rows(
         self,
@@ -90,8 +61,7 @@ class SqliteDeliveries:
             "AND (?1 IS NULL OR channel = ?1) AND (?2 IS NULL OR seq < ?2) AND (?4 IS NULL OR state = ?4) "
             "ORDER BY seq DESC LIMIT ?3"
         )
-        values = (channel, before, limit, state)
-        rows = await self._database.rows(sql, values)
+        rows = await self._database.rows(sql, (channel, before, limit, "ready" if state == "waiting" else state))
         now_ms = self._now_ms()
         return [_delivery(queue, row, now_ms) for row in rows]
 
@@ -129,7 +99,7 @@ class SqliteDeliveries:
         now_ms = self._now_ms()
         return await self._change(sql, (now_ms, now_ms, seq))
 
-    async def drop(self, queue: Queue, seq: int, *, reason: str = "dropped by the operator") -> ConversationRef | None:
+    async def drop(self, queue: Queue, seq: int) -> ConversationRef | None:
         """Finish a row that waits or is dead without a delivery; its conversation, or None: it cannot be dropped.
 
         The row stays, so that the same event can never come in again. The steps of its turn do not.
@@ -139,7 +109,7 @@ class SqliteDeliveries:
             UPDATE {queue} SET state = ?, error = ?, ended_at = ?
             WHERE seq = ? AND state IN ('ready', 'parked', 'dead') RETURNING *
         """  # noqa: S608 (one of two names of our own)
-        return await self._change(sql, (end, reason, wall_ms(), seq), ends_turn=queue == "inbox")
+        return await self._change(sql, (end, "dropped by the operator", wall_ms(), seq), ends_turn=queue == "inbox")
 
     async def _change(self, sql: str, values: tuple[object, ...], *, ends_turn: bool = False) -> ConversationRef | None:
         def work(connection: sqlite3.Connection) -> ConversationRef | None:
@@ -152,20 +122,14 @@ class SqliteDeliveries:
 
 
 def _delivery(queue: Queue, row: sqlite3.Row, now_ms: int) -> Delivery:
+    from gateway.sdk.models.deliveries import Delivery  # noqa: PLC0415 (as above)
+
     message = inbound(row) if queue == "inbox" else outbound(row)
-    ended_at_ms = row["ended_at"]
-    return Delivery(
-        queue=queue,
-        seq=row["seq"],
-        id=message.id,
-        turn_id=row["turn_id"],
-        conversation=message.conversation,
-        text=without_codes(message),
-        state=row["state"],
-        attempts=row["attempts"],
-        due_in_s=0.0 if ended_at_ms is not None else max(0, row["due_at"] - now_ms) / 1000,
-        is_uncertain=bool(row["is_uncertain"]),
-        error=row["error"],
-        begun_at=from_ms(row["begun_at"]),
-        ended_at=None if ended_at_ms is None else from_ms(ended_at_ms),
-    )
+    shown = {
+        "queue": queue,
+        "id": message.id,
+        "text": without_codes(message),
+        "state": "waiting" if row["state"] == "ready" else row["state"],
+        "due_in_s": 0.0 if row["ended_at"] is not None else max(0, row["due_at"] - now_ms) / 1000,
+    }
+    return Delivery.model_validate(record_of(row, without=("due_at",)) | shown)

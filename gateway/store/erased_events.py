@@ -6,6 +6,8 @@ import hashlib
 import hmac
 import sqlite3
 
+from gateway.messages import InboundMessage
+
 _DIGEST_BYTES = 16
 
 
@@ -18,13 +20,12 @@ def remember_events(connection: sqlite3.Connection, turns: str) -> None:
         connection.execute("INSERT OR IGNORE INTO erased_events VALUES (?, ?)", digests)
 
 
-def is_erased_event(
-    connection: sqlite3.Connection, *, channel: str, event_id: str, conversation: str, message_id: str
-) -> bool:
+def is_erased_event(connection: sqlite3.Connection, message: InboundMessage) -> bool:
     """Whether the event, or the message, was erased; almost free before the first erasure."""
     if connection.execute("SELECT 1 FROM erased_events LIMIT 1").fetchone() is None:
         return False
-    digests = _digests(_key(connection), channel, event_id, conversation, message_id)
+    where = message.conversation
+    digests = _digests(_key(connection), where.channel, message.event_id, where.conversation, message.id)
     found = connection.execute("SELECT 1 FROM erased_events WHERE event = ? OR message = ? LIMIT 1", digests)
     return found.fetchone() is not None
 

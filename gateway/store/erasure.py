@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from gateway.store.clock import wall_ms
 from gateway.store.erased_events import remember_events
 from gateway.store.payloads import emptied
+from gateway.store.rows import marks_for
+from gateway.store.usage import ADD_TO_DAY
 
 ERASED = "erased"
 """The user id that replaces an erased one where a figure is kept: the sums of usage."""
@@ -97,6 +99,36 @@ _END_REQUESTS = """
     UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
 """
 _BY_PERSON = "(user_id IN temp.gone_users OR author_id IN temp.gone_users OR turn_id IN temp.gone_turns)"
+_OF_USER = "user_id IN temp.gone_users"
+_OF_TURN = "turn_id IN temp.gone_turns"
+_OF_ACCOUNT = "account IN temp.gone_keys"
+_DELETED = (
+    ("inbox", _OF_TURN),
+    ("turn_steps", _OF_TURN),
+    ("tool_journal", _OF_TURN),
+    ("messages", f"{_OF_USER} OR {_OF_TURN}"),
+    ("memory_proposals", _BY_PERSON),
+    ("user_links", "survivor IN temp.gone_users OR absorbed IN temp.gone_users"),
+    ("link_requests", "starter IN temp.gone_keys OR redeemer IN temp.gone_keys"),
+    ("link_tries", _OF_ACCOUNT),
+    # Access by the configuration stays; access that was granted here must be requested again.
+    ("account_ranks", _OF_ACCOUNT),
+    ("admissions", _OF_ACCOUNT),
+    ("access_requests", _OF_ACCOUNT),
+    ("held_messages", _OF_ACCOUNT),
+    ("owner_chats", _OF_ACCOUNT),
+    ("ingest_jobs", f"{_OF_USER} OR {_OF_TURN}"),
+    ("turns_since_consolidation", _OF_USER),
+    ("api_keys", _OF_USER),
+    # Stored answers may name any person, so all of them go; a repeated request then runs again.
+    ("idempotent_requests", "status IS NOT NULL"),
+)
+"""The rows of a person that go: a table, and which of them."""
+_ADD_TO_ERASED = f"""
+    INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),
+                                  sum(output_tokens), total(cost_usd)
+    FROM usage_days WHERE user_id IN temp.gone_users GROUP BY day, personality_id, model {ADD_TO_DAY}
+"""  # noqa: S608 (a constant)
 _SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
 _SMALLEST_ID = 10_000
 _THREADS = """
@@ -124,7 +156,7 @@ class Person:
 
 def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
     """The sessions in which only the person wrote."""
-    marks = ", ".join("?" * len(user_ids))
+    marks = marks_for(user_ids)
     sql = f"""
         SELECT id FROM sessions WHERE user_id IN ({marks}) AND NOT EXISTS (
             SELECT 1 FROM messages WHERE session_id = sessions.id AND messages.user_id NOT IN ({marks})
@@ -135,7 +167,7 @@ def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> l
 
 def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
     """The sessions in which a person wrote, or which they began."""
-    marks = ", ".join("?" * len(user_ids))
+    marks = marks_for(user_ids)
     sql = f"""
         SELECT session_id FROM messages WHERE user_id IN ({marks})
         UNION SELECT id FROM sessions WHERE user_id IN ({marks})
@@ -148,21 +180,18 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
 
     Args:
         connection: with the functions of the index.
-        person: whom.
         sessions: others that the person touched, as `sessions_of` has found them before.
     """
     with _gathered(connection, person, sessions):
         remember_events(connection, "SELECT id FROM temp.gone_turns")
         erase_notes(connection)
-        _erase_queues(connection, person)
+        connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
+        for table, gone in _DELETED:
+            connection.execute(f"DELETE FROM {table} WHERE {gone}")  # noqa: S608 (constants)
         _erase_sessions(connection)
         _erase_usage(connection)
         erase_history(connection, person.user_ids)
-        _erase_proposals(connection)
-        _erase_links(connection)
-        _erase_access(connection)
-        _erase_ingest(connection)
-        _erase_api(connection)
+        connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (ERASED,))
         _erase_mentions(connection, person)
 
 
@@ -247,15 +276,8 @@ def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[s
     connection.execute(_TOUCHED)
 
 
-def _erase_queues(connection: sqlite3.Connection, person: Person) -> None:
-    connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
-    for table in ("inbox", "turn_steps", "tool_journal"):
-        connection.execute(f"DELETE FROM {table} WHERE turn_id IN temp.gone_turns")  # noqa: S608 (names of ours)
-
-
 def _erase_sessions(connection: sqlite3.Connection) -> None:
     """A session that others wrote in stays, without title and summary, which may name the person."""
-    connection.execute("DELETE FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
     connection.execute(
         "CREATE TEMP TABLE emptied AS SELECT id FROM temp.touched_sessions"
         " WHERE id NOT IN (SELECT session_id FROM messages)"
@@ -274,41 +296,8 @@ def _erase_usage(connection: sqlite3.Connection) -> None:
     """Usage stays in the sums, without the person's id."""
     for table in ("usage", "reservations"):
         connection.execute(f"UPDATE {table} SET user_id = ? WHERE user_id IN temp.gone_users", (ERASED,))  # noqa: S608 (names of ours)
-    connection.execute(
-        "INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),"
-        " sum(output_tokens), total(cost_usd) FROM usage_days WHERE user_id IN temp.gone_users"
-        " GROUP BY day, personality_id, model"
-        " ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, calls = calls + excluded.calls,"
-        " input_tokens = input_tokens + excluded.input_tokens,"
-        " output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd",
-        (ERASED,),
-    )
+    connection.execute(_ADD_TO_ERASED, (ERASED,))
     connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
-
-
-def _erase_proposals(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "DELETE FROM memory_proposals WHERE user_id IN temp.gone_users OR author_id IN temp.gone_users"
-        " OR turn_id IN temp.gone_turns"
-    )
-    connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (ERASED,))
-
-
-def _erase_access(connection: sqlite3.Connection) -> None:
-    """Access by the configuration stays; access that was granted here must be requested again."""
-    for table in ("account_ranks", "admissions", "access_requests", "held_messages", "owner_chats"):
-        connection.execute(f"DELETE FROM {table} WHERE account IN temp.gone_keys")  # noqa: S608 (names of ours)
-
-
-def _erase_ingest(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM ingest_jobs WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
-    connection.execute("DELETE FROM turns_since_consolidation WHERE user_id IN temp.gone_users")
-
-
-def _erase_api(connection: sqlite3.Connection) -> None:
-    """Stored answers may name any person, so all of them go; a repeated request then runs again."""
-    connection.execute("DELETE FROM api_keys WHERE user_id IN temp.gone_users")
-    connection.execute("DELETE FROM idempotent_requests WHERE status IS NOT NULL")
 
 
 def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:
@@ -330,12 +319,6 @@ def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:
 def _in_json(name: str) -> str:
     """A pattern for a name in a text in JSON, where it is not a part of a longer one."""
     return rf"(?:(?<![\w.@-])|(?<=\\[nrt])){re.escape(json.dumps(name, ensure_ascii=False)[1:-1])}(?![\w@-])"
-
-
-def _erase_links(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users")
-    connection.execute("DELETE FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys")
-    connection.execute("DELETE FROM link_tries WHERE account IN temp.gone_keys")
 
 
 def lines_added_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:

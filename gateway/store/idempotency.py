@@ -8,14 +8,12 @@ from typing import Literal
 
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database, statement
+from gateway.store.rows import insert, value_of
 
 KEPT_MS = 24 * 3600 * 1000
 _FORGOTTEN_AT_ONCE = 200
 
-_BEGIN = """
-    INSERT INTO idempotent_requests (caller, key, request_hash, owner, created_at) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (caller, key) DO NOTHING
-"""
+_KNOWN = "SELECT * FROM idempotent_requests WHERE caller = ? AND key = ?"
 _TAKE_OVER = """
     UPDATE idempotent_requests SET owner = ?1 WHERE caller = ?2 AND key = ?3 AND owner <> ?1 AND status IS NULL
 """
@@ -52,18 +50,17 @@ class SqliteIdempotency:
 
     async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         now_ms = wall_ms()
+        row = {"caller": caller, "key": key, "request_hash": request_hash, "owner": self._owner, "created_at": now_ms}
 
         def work(connection: sqlite3.Connection) -> RequestState:
             connection.execute(_FORGET, (now_ms - KEPT_MS, _FORGOTTEN_AT_ONCE))
-            if connection.execute(_BEGIN, (caller, key, request_hash, self._owner, now_ms)).rowcount:
+            if insert(connection, "idempotent_requests", row, "ON CONFLICT (caller, key) DO NOTHING"):
                 return "new"
-            row = connection.execute(
-                "SELECT * FROM idempotent_requests WHERE caller = ? AND key = ?", (caller, key)
-            ).fetchone()
-            if row["request_hash"] != request_hash:
+            known = connection.execute(_KNOWN, (caller, key)).fetchone()
+            if known["request_hash"] != request_hash:
                 return "other request"
-            if row["status"] is not None:
-                return StoredAnswer(status=row["status"], headers=row["headers"], body=row["body"])
+            if known["status"] is not None:
+                return value_of(StoredAnswer, known)
             taken = connection.execute(_TAKE_OVER, (self._owner, caller, key)).rowcount
             return "new" if taken else "running"
 

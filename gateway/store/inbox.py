@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.pipeline.queues import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
-from gateway.store.clock import correct_waits, steady_ms, wall_ms
+from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database, statement
 from gateway.store.erased_events import is_erased_event
 from gateway.store.outbox import insert_replies
-from gateway.store.payloads import conversation_of, from_ms, inbound, inbound_json, storable
+from gateway.store.payloads import conversation_of, inbound, inbound_json, storable
+from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
+from gateway.store.rows import columns_of, key_of, value_of
 
-_ADD = """
-    INSERT INTO inbox (seq, turn_id, channel, event_id, conversation, thread, message_id, payload, sender, due_at,
-                       waiting_since, accepted_at, state, error, is_refused, is_told, ended_at)
-    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_ONCE = """
     ON CONFLICT (channel, event_id) DO NOTHING
     ON CONFLICT (channel, conversation, message_id) DO NOTHING
-    RETURNING seq
 """
 _OPEN_OF_SENDER = """
     SELECT count(*), min(seq) FROM (
@@ -41,10 +39,6 @@ _CLAIM = """
     UPDATE inbox SET state = 'running', attempts = attempts + 1, claimed_by = ?, lease_until = ? WHERE seq = ?
 """
 _RENEW = "UPDATE inbox SET lease_until = ? WHERE state = 'running' AND claimed_by = ?"
-_MAKE_DUE = """
-    UPDATE inbox SET due_at = min(due_at, ?1), waiting_since = min(waiting_since, ?1)
-    WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL
-"""
 _RELEASE = """
     UPDATE inbox SET state = iif(is_told, 'parked', 'ready'), claimed_by = NULL, lease_until = NULL,
                      due_at = ?, waiting_since = ?, error = ?, attempts = attempts - ?
@@ -77,43 +71,42 @@ class SqliteInbox:
         self._now_ms = now_ms
 
     async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
-        where, now_ms = message.conversation, self._now_ms()
-        ids = (turn_id, where.channel, message.event_id, where.conversation, where.thread, message.id)
-        row = (*ids, inbound_json(message), storable(message.sender.user), now_ms, now_ms, wall_ms())
+        now_ms = self._now_ms()
+        row = columns_of(message.conversation) | {
+            "turn_id": turn_id,
+            "event_id": message.event_id,
+            "message_id": message.id,
+            "payload": inbound_json(message),
+            "sender": storable(message.sender.user),
+            "state": "ready",
+            "due_at": now_ms,
+            "waiting_since": now_ms,
+            "accepted_at": wall_ms(),
+        }
 
         def work(connection: sqlite3.Connection) -> int | Refused | None:
-            ids = {"event_id": message.event_id, "message_id": message.id}
-            if is_erased_event(connection, channel=where.channel, conversation=where.conversation, **ids):
+            if is_erased_event(connection, message):
                 return None
             oldest = None if room is None else _oldest_of_full_queue(connection, message, room)
-            is_refused = oldest is not None
-            notice = None
-            if room is not None and oldest is not None and not _is_told_of_limit(connection, message, oldest):
-                notice = room.notice
-            end: tuple[object, ...] = ("ready", None, 0, 0, None)
-            if is_refused:
-                end = ("done", "refused: the sender's queue was full", 1, notice is not None, wall_ms())
-            added = connection.execute(_ADD, (*row, *end)).fetchone()
-            if added is None:
+            if room is None or oldest is None:
+                return add_row(connection, "inbox", row, _ONCE)
+            notices = () if room.notice is None or _is_told_of_limit(connection, message, oldest) else (room.notice,)
+            refused = {"state": "done", "error": "refused: the sender's queue was full", "ended_at": wall_ms()}
+            is_told = bool(notices)
+            if add_row(connection, "inbox", row | refused | {"is_refused": 1, "is_told": is_told}, _ONCE) is None:
                 return None
-            connection.execute("UPDATE sequence SET last = ?", (added["seq"],))
-            if notice is not None:
-                insert_replies(connection, turn_id, (notice,), now_ms)
-            return Refused(is_told=notice is not None) if is_refused else int(added["seq"])
+            insert_replies(connection, turn_id, notices, now_ms)
+            return Refused(is_told=is_told)
 
         return await self._database.write(work, is_of_crowd=True)
 
     async def claim(
         self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
     ) -> InboxRow | NotDue | Suspect | None:
-        """Take the conversation's oldest unfinished message, if it is not claimed and is due.
-
-        A lease that ran out lets another owner take the message; its own owner never gets it twice.
-        """
-        place = (conversation.channel, conversation.conversation, conversation.thread)
+        """A lease that ran out lets another owner take the message; its own owner never gets it twice."""
 
         def work(connection: sqlite3.Connection) -> InboxRow | NotDue | Suspect | None:
-            rows = connection.execute(_OLDEST_TWO, place).fetchall()
+            rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
             if not rows:
                 return None
             head, now_ms = rows[0], self._now_ms()
@@ -125,17 +118,14 @@ class SqliteInbox:
             if head["deaths"] >= SUSPECT_DEATHS and not is_alone:
                 return Suspect()
             connection.execute(_CLAIM, (owner, now_ms + round(lease_s * 1000), head["seq"]))
-            return InboxRow(
-                seq=head["seq"],
-                turn_id=head["turn_id"],
+            return value_of(
+                InboxRow,
+                head,
                 message=inbound(head),
                 attempts=head["attempts"] + 1,
-                is_told=bool(head["is_told"]),
                 has_steps=bool(head["has_steps"]),
                 has_more=len(rows) > 1,
                 next_sender=rows[1]["sender"] if len(rows) > 1 else None,
-                accepted_at=from_ms(head["accepted_at"]),
-                lone_deaths=head["lone_deaths"],
             )
 
         return await self._database.write(work, is_durable=False)
@@ -145,24 +135,17 @@ class SqliteInbox:
         await self._database.write(statement(_RENEW, (until, owner)), is_durable=False)
 
     async def release(self, seq: int, *, owner: str, after_s: float, error: str | None, is_counted: bool) -> None:
-        """Give the message back, to be claimed again after some seconds; `is_counted` False takes the attempt back.
-
-        Nothing happens when the claim is lost. A message whose sender was told that it waits is `parked` again.
-        """
+        """Nothing happens when the claim is lost. A message whose sender was told that it waits is `parked` again."""
         now_ms = self._now_ms()
         why = None if error is None else storable(error)
         row = (now_ms + round(after_s * 1000), now_ms, why, 0 if is_counted else 1, seq, owner)
         await self._database.write(statement(_RELEASE, row), is_durable=False)
 
     async def make_due(self, conversation: ConversationRef) -> None:
-        row = (self._now_ms(), conversation.channel, conversation.conversation, conversation.thread)
-        await self._database.write(statement(_MAKE_DUE, row), is_durable=False)
+        await self._database.write(make_due("inbox", conversation, self._now_ms()), is_durable=False)
 
     async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
-        """Give back what other owners hold; for a start, when the others are known to be dead.
-
-        What waits never waits longer than it was meant to, nor than an hour, whatever the clock does.
-        """
+        """What waits never waits longer than it was meant to, nor than an hour, whatever the clock does."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> int:
@@ -178,13 +161,8 @@ class SqliteInbox:
         return await self._database.write(work)
 
     async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
-        """Every conversation with an unfinished message, and the seconds until its head is due, oldest head first.
-
-        A head that is claimed is due when the lease ends.
-        """
-        rows = await self._database.rows(_WAITING)
-        now_ms = self._now_ms()
-        return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
+        """A head that is claimed is due when the lease ends."""
+        return waits_of(await self._database.rows(_WAITING), self._now_ms())
 
     async def speakers(self) -> Mapping[ConversationRef, str]:
         rows = await self._database.rows(_SPEAKERS)
@@ -192,7 +170,7 @@ class SqliteInbox:
 
     async def parked(self) -> Sequence[Parked]:
         rows = await self._database.rows(_PARKED)
-        return [Parked(conversation=conversation_of(row), waits_for=row["waits_for"]) for row in rows]
+        return [value_of(Parked, row, conversation=conversation_of(row)) for row in rows]
 
 
 def _oldest_of_full_queue(connection: sqlite3.Connection, message: InboundMessage, room: Room) -> int | None:
@@ -203,6 +181,6 @@ def _oldest_of_full_queue(connection: sqlite3.Connection, message: InboundMessag
 
 
 def _is_told_of_limit(connection: sqlite3.Connection, message: InboundMessage, oldest: int) -> bool:
-    where = message.conversation
-    values = (where.channel, storable(message.sender.user), oldest, where.conversation, where.thread)
+    channel, *place = key_of(message.conversation)
+    values = (channel, storable(message.sender.user), oldest, *place)
     return bool(connection.execute(_IS_TOLD_OF_LIMIT, values).fetchone()[0])

@@ -11,11 +11,8 @@ from gateway.protocols import MemoryScope
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
 from gateway.store.database import Database, statement
 from gateway.store.payloads import from_ms, storable
+from gateway.store.rows import columns_of, insert
 
-_ADD = """
-    INSERT INTO ingest_jobs (turn_id, user_id, personality_id, session_id, channel, speaker, sources, due_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO NOTHING
-"""
 # The clock of an earlier process may have been wrong: what waits longer than any wait of ours is due.
 _DUE = """
     SELECT * FROM ingest_jobs WHERE number IN (
@@ -43,10 +40,10 @@ _FORGET_TURNS = "DELETE FROM turns_since_consolidation WHERE user_id = ?"
 
 def insert_job(connection: sqlite3.Connection, job: IngestJob, due_at_ms: int) -> None:
     """Note the job, inside the transaction that commits its turn."""
-    scope = job.scope
-    values = (scope.turn_id, scope.user_id, scope.personality_id, scope.session_id, scope.channel)
     sources = None if job.sources is None else storable(json.dumps(job.sources, ensure_ascii=False))
-    connection.execute(_ADD, (*values, storable(job.speaker), sources, due_at_ms))
+    scope = columns_of(job.scope, without=("place", "author_id"))
+    row = {**scope, "speaker": storable(job.speaker), "sources": sources, "due_at": due_at_ms}
+    insert(connection, "ingest_jobs", row, "ON CONFLICT (turn_id) DO NOTHING")
 
 
 class SqliteIngestJobs:
@@ -59,20 +56,15 @@ class SqliteIngestJobs:
 
     async def due(self, limit: int) -> Sequence[IngestJob]:
         values = {"now": self._now_ms(), "longest": LONGEST_WAIT_MS, "limit": limit}
-        return await self._database.read(
-            lambda connection: [_job(row) for row in connection.execute(_DUE, values).fetchall()]
-        )
+        return [_job(row) for row in await self._database.rows(_DUE, values)]
 
     async def said(self, turn_id: str) -> Said | None:
-        def work(connection: sqlite3.Connection) -> Said | None:
-            rows = connection.execute(_SAID, (turn_id,)).fetchall()
-            asked = next((row for row in rows if row["role"] == "user"), None)
-            if asked is None:
-                return None
-            answered = "\n\n".join(row["text"] for row in rows if row["role"] == "assistant" and row["text"].strip())
-            return Said(asked=asked["text"], answered=answered, at=from_ms(asked["created_at"]))
-
-        return await self._database.read(work)
+        rows = await self._database.rows(_SAID, (turn_id,))
+        asked = next((row for row in rows if row["role"] == "user"), None)
+        if asked is None:
+            return None
+        answered = "\n\n".join(row["text"] for row in rows if row["role"] == "assistant" and row["text"].strip())
+        return Said(asked=asked["text"], answered=answered, at=from_ms(asked["created_at"]))
 
     async def keep_facts(self, turn_id: str, facts: str) -> None:
         await self._database.write(statement(_KEEP, (storable(facts), turn_id)))
@@ -85,12 +77,9 @@ class SqliteIngestJobs:
         await self._database.write(statement(_PUT_OFF, values), is_durable=False)
 
     async def backlog(self) -> IngestBacklog:
-        def work(connection: sqlite3.Connection) -> IngestBacklog:
-            waiting, given_up, due_at = connection.execute(_BACKLOG).fetchone()
-            due_in_s = None if due_at is None else max(0, due_at - self._now_ms()) / 1000
-            return IngestBacklog(waiting=waiting, given_up=given_up, due_in_s=due_in_s)
-
-        return await self._database.read(work)
+        [(waiting, given_up, due_at)] = await self._database.rows(_BACKLOG)
+        due_in_s = None if due_at is None else max(0, due_at - self._now_ms()) / 1000
+        return IngestBacklog(waiting=waiting, given_up=given_up, due_in_s=due_in_s)
 
     async def count_turn(self, user_id: str) -> int:
         """One more turn of the person; how many since the last consolidation."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.linking.links import (
@@ -22,18 +21,16 @@ from gateway.people.linking.links import (
     Wrong,
 )
 from gateway.store.clock import steady_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.outbox import insert_replies
-from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.payloads import conversation_of, storable
 from gateway.store.persons import ids_of_person
+from gateway.store.rows import columns_of, insert, key_of, value_of
 
 KEPT_MS = 86_400_000
 _VALID_MS = round(CODE_VALID_S * 1000)
 _WITHIN_MS = round(TRIES_WITHIN_S * 1000)
 
-_START = """
-    INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at) VALUES (?, ?, 'open', ?, ?, ?)
-"""
 _REPLACE = "UPDATE link_requests SET state = 'replaced' WHERE starter = ? AND state IN ('open', 'asked')"
 _OPEN = "SELECT * FROM link_requests WHERE code_hash = ? AND state = 'open' AND begun_at BETWEEN ? AND ?"
 _TYPED = """
@@ -42,10 +39,6 @@ _TYPED = """
 """
 _REQUESTS_OF = "SELECT * FROM link_requests WHERE starter = ?1 OR redeemer = ?1 ORDER BY begun_at DESC, rowid DESC"
 _TRIES = "SELECT tried_at FROM link_tries WHERE account = ? AND tried_at BETWEEN ? AND ? ORDER BY tried_at"
-_ADD_LINK = """
-    INSERT INTO user_links (id, survivor, absorbed, accounts, parties, linked_by, linked_at, state)
-    VALUES (?, ?, ?, ?, ?, ?, ?, 'decided')
-"""
 # Absorbed already, or part of something that is still being carried out: then the map may say one thing or the other.
 _IS_TAKEN = """
     SELECT 1 FROM user_links WHERE (absorbed IN (?1, ?2) AND state <> 'undone')
@@ -71,12 +64,19 @@ class SqliteLinks:
 
     async def start(self, request: LinkRequest, code_hash: str) -> None:
         now_ms, starter = self._now_ms(), request.starter
+        row = {
+            "id": request.id,
+            "code_hash": code_hash,
+            "state": "open",
+            "starter": storable(starter.account),
+            "starter_is": _party_json(starter),
+            "begun_at": now_ms,
+        }
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM link_requests WHERE begun_at < ?", (now_ms - KEPT_MS,))
             connection.execute(_REPLACE, (starter.account,))
-            row = (request.id, code_hash, storable(starter.account), _party_json(starter), now_ms)
-            connection.execute(_START, row)
+            insert(connection, "link_requests", row)
 
         await self._database.write(work)
 
@@ -147,10 +147,12 @@ class SqliteLinks:
             connection.execute(
                 "UPDATE link_requests SET state = 'linked', link_id = ? WHERE id = ?", (link.id, request_id)
             )
-            accounts = json.dumps([[account.key, account.via] for account in link.accounts])
-            parties = json.dumps([[party.account, _party_json(party)] for party in link.parties])
-            whose = (link.id, link.survivor, link.absorbed)
-            connection.execute(_ADD_LINK, (*whose, accounts, parties, link.by, to_ms(link.linked_at)))
+            row = columns_of(link, without=("by",)) | {
+                "accounts": json.dumps([[account.key, account.via] for account in link.accounts]),
+                "parties": json.dumps([[party.account, _party_json(party)] for party in link.parties]),
+                "linked_by": link.by,
+            }
+            insert(connection, "user_links", row)
             return _link_by_id(connection, link.id)
 
         return await self._database.write(work)
@@ -165,8 +167,7 @@ class SqliteLinks:
         return await self._database.write(work)
 
     async def end_by_hand(self, link_id: str) -> None:
-        values = (self._now_ms(), link_id)
-        await self._database.write(lambda connection: connection.execute(_END_BY_HAND, values).rowcount)
+        await self._database.write(statement(_END_BY_HAND, (self._now_ms(), link_id)))
 
     async def advance(self, link_id: str, state: LinkState, told: Sequence[OutboundMessage] = ()) -> None:
         now_ms = self._now_ms()
@@ -181,8 +182,7 @@ class SqliteLinks:
         return await self._database.read(lambda connection: _link_by_id(connection, link_id))
 
     async def links(self, *, ended_too: bool = False) -> Sequence[Link]:
-        sql = _ALL if ended_too else _COUNTING
-        return await self._database.read(lambda connection: [_link(row) for row in connection.execute(sql)])
+        return [_link(row) for row in await self._database.rows(_ALL if ended_too else _COUNTING)]
 
     async def person_ids(self, user_id: str) -> Sequence[str]:
         return await self._database.read(lambda connection: ids_of_person(connection, user_id))
@@ -222,12 +222,12 @@ def _request_by_id(connection: sqlite3.Connection, request_id: str, now_ms: int)
 def _request(row: sqlite3.Row, now_ms: int) -> LinkRequest:
     # a time in the future: the clock was set back, and the age of the code is unknown, so it is expired
     is_over = row["state"] in {"open", "asked"} and not 0 <= now_ms - row["begun_at"] < _VALID_MS
-    return LinkRequest(
-        id=row["id"],
+    return value_of(
+        LinkRequest,
+        row,
         starter=_party(row["starter"], row["starter_is"]),
         state="expired" if is_over else row["state"],
         redeemer=None if row["redeemer"] is None else _party(row["redeemer"], row["redeemer_is"]),
-        link_id=row["link_id"],
     )
 
 
@@ -237,28 +237,21 @@ def _link_by_id(connection: sqlite3.Connection, link_id: str) -> Link | None:
 
 
 def _link(row: sqlite3.Row) -> Link:
-    return Link(
-        id=row["id"],
-        survivor=row["survivor"],
-        absorbed=row["absorbed"],
+    return value_of(
+        Link,
+        row,
         accounts=tuple(AccountBefore(key=key, via=via) for key, via in json.loads(row["accounts"])),
         parties=tuple(_party(account, rest) for account, rest in json.loads(row["parties"])),
         by=row["linked_by"],
-        linked_at=from_ms(row["linked_at"]),
-        state=row["state"],
-        undone_at=None if row["undone_at"] is None else from_ms(row["undone_at"]),
     )
 
 
 def _party_json(party: Party) -> str:
-    where = party.conversation
-    place = None if where is None else [where.channel, where.conversation, where.thread]
+    place = None if party.conversation is None else key_of(party.conversation)
     return storable(json.dumps([party.label, place], ensure_ascii=False))
 
 
 def _party(account: str, rest: str) -> Party:
     label, place = json.loads(rest)
-    where: Any = None
-    if place is not None:
-        where = ConversationRef(channel=place[0], conversation=place[1], thread=place[2])
+    where = None if place is None else ConversationRef(channel=place[0], conversation=place[1], thread=place[2])
     return Party(account=account, label=label, conversation=where)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from gateway.messages import ConversationRef
 from gateway.protocols import LogEntry
 from gateway.store.database import Database
-from gateway.store.payloads import EMPTIED, actions_of, from_ms
+from gateway.store.payloads import EMPTIED, actions_of
+from gateway.store.rows import key_of, value_of
 
 # One statement, and so both queues as they are at one moment: else a cursor could skip a row. What was forgotten for
 # its age is not counted: a page of such rows alone would look like the end.
@@ -25,15 +26,6 @@ _ENTRIES = """
     )
 """
 _OLDEST, _NEWEST = _ENTRIES.format(order="ASC"), _ENTRIES.format(order="DESC")
-_CURSORS = """
-    SELECT * FROM (
-        SELECT seq FROM inbox WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3
-        AND substr(payload, 1, length(?5)) <> ?5 ORDER BY seq DESC LIMIT ?4
-    ) UNION ALL SELECT * FROM (
-        SELECT seq FROM outbox WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3
-        AND substr(payload, 1, length(?5)) <> ?5 ORDER BY seq DESC LIMIT ?4
-    )
-"""
 _PLACE = "SELECT seq FROM inbox WHERE channel = ? AND conversation = ? AND message_id = ?"
 
 
@@ -46,7 +38,7 @@ class SqliteConversationLog:
     async def read(
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
     ) -> Sequence[LogEntry]:
-        place = (conversation.channel, conversation.conversation, conversation.thread, after, limit, EMPTIED)
+        place = (*key_of(conversation), after, limit, EMPTIED)
         sql = _NEWEST if newest else _OLDEST
 
         def work(connection: sqlite3.Connection) -> list[LogEntry]:
@@ -58,13 +50,9 @@ class SqliteConversationLog:
 
     async def place_before(self, conversation: ConversationRef, *, newest: int) -> int:
         """Behind which cursor the newest so many entries are; 0 where there are no more."""
-        place = (conversation.channel, conversation.conversation, conversation.thread, newest + 1, EMPTIED)
-
-        def work(connection: sqlite3.Connection) -> int:
-            cursors = sorted((int(row["seq"]) for row in connection.execute(_CURSORS, place)), reverse=True)
-            return cursors[newest] if len(cursors) > newest else 0
-
-        return await self._database.read(work)
+        rows = await self._database.rows(_NEWEST, (*key_of(conversation), 0, newest + 1, EMPTIED))
+        cursors = sorted((int(row["seq"]) for row in rows), reverse=True)
+        return cursors[newest] if len(cursors) > newest else 0
 
     async def cursor_of(self, conversation: ConversationRef, message_id: str) -> int | None:
         """Where a person's message stands; None where it is not there."""
@@ -76,14 +64,12 @@ class SqliteConversationLog:
 def _entry(row: sqlite3.Row) -> LogEntry:
     payload = json.loads(row["payload"])
     is_said = row["direction"] == "in"
-    return LogEntry(
+    return value_of(
+        LogEntry,
+        row,
         cursor=row["seq"],
-        direction=row["direction"],
-        id=row["id"],
         text=payload["text"],
         display_name=payload["sender"][2] if is_said else "",
-        at=from_ms(row["at"]),
-        state=row["state"],
         reply_to=payload["reply_to"],
         actions=() if is_said else actions_of(payload),
     )

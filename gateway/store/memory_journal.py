@@ -34,12 +34,8 @@ from gateway.memory.rules import clean
 from gateway.protocols import MemoryOutcome, MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
+from gateway.store.rows import columns_of, insert, value_of
 
-_INSERT = """
-    INSERT INTO memory_journal (turn_id, update_index, document, personality_id, user_id, session_id, channel, place,
-                                store, action, content, at, refers_to, author_id)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (turn_id, update_index) DO NOTHING"""
 # A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
 _OF_TURNS = "action IN ('add', 'replace', 'remove') AND refers_to IS NULL"
 # Left to itself, SQLite would go through the document's whole history with each write.
@@ -61,7 +57,8 @@ def insert_pending(
 
     The ids are not checked: the provider refuses malformed ones, and nothing of a turn may fail for its memory.
     """
-    connection.executemany(_INSERT, [_row(request) for request in requests_of(scope, updates, at)])
+    for request in requests_of(scope, updates, at):
+        _insert(connection, request)
 
 
 def settle_pending(connection: sqlite3.Connection, turn_id: str, outcomes: Sequence[str]) -> None:
@@ -84,7 +81,7 @@ def select_unsettled(
     turns: dict[str, tuple[MemoryScope, list[MemoryUpdate]]] = {}
     for row in connection.execute(_UNSETTLED, (after, -1 if limit is None else limit)):
         update = MemoryUpdate(action=row["action"], store=row["store"], content=row["content"])
-        turns.setdefault(row["turn_id"], (_scope(row), []))[1].append(update)
+        turns.setdefault(row["turn_id"], (value_of(MemoryScope, row), []))[1].append(update)
     return list(turns.values())
 
 
@@ -101,7 +98,12 @@ class SqliteMemoryJournal:
         return await self._database.read(partial(_tail, document=document))
 
     async def knows(self, document: str, text_hash: str) -> bool:
-        return await self._database.read(partial(_knows, document=document, text_hash=text_hash))
+        sql = (
+            "SELECT 1 FROM memory_journal WHERE document = ?1 AND outcome = 'applied'"
+            " AND ?2 IN (hash_before, hash_after)"
+            " AND position > (SELECT max(position) FROM memory_journal WHERE document = ?1) - ?3 LIMIT 1"
+        )
+        return await self._database.row(sql, (document, bytes.fromhex(text_hash), LATELY_ENTRIES)) is not None
 
     async def record(self, write: Write) -> Mapping[Key, MemoryOutcome]:
         return await self._database.write(partial(_record, write=write), is_durable=False)
@@ -110,41 +112,43 @@ class SqliteMemoryJournal:
         await self._database.write(partial(_settle, outcomes=outcomes), is_durable=is_durable)
 
     async def pending(self, document: str) -> Collection[Key]:
-        return await self._database.read(partial(_pending, document=document))
+        sql = "SELECT turn_id, update_index FROM memory_journal WHERE document = ? AND outcome IS NULL"
+        return {(row["turn_id"], row["update_index"]) for row in await self._database.rows(sql, (document,))}
 
     async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
         return await self._database.read(select_unsettled)
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
         if document is None:
-            sql = (
+            return await self._entries(
                 "SELECT * FROM memory_journal WHERE outcome IS NOT NULL AND (?2 IS NULL OR "
                 "(ifnull(written_at, ''), id) < (SELECT ifnull(written_at, ''), id FROM memory_journal WHERE id = ?2)) "
-                "ORDER BY written_at DESC, id DESC LIMIT ?1"
+                "ORDER BY written_at DESC, id DESC LIMIT ?1",
+                (limit, before),
             )
-            return await self._database.read(partial(_select, sql=sql, values=(limit, before)))
-        sql = (
+        return await self._entries(
             "SELECT * FROM memory_journal WHERE document = ? AND position < ? AND outcome IS NOT NULL "
-            "ORDER BY position DESC LIMIT ?"
+            "ORDER BY position DESC LIMIT ?",
+            (document, before if before is not None else 1 << 62, limit),
         )
-        values = (document, before if before is not None else 1 << 62, limit)
-        return await self._database.read(partial(_select, sql=sql, values=values))
 
     async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
         return await self._database.read(partial(_past, document=document, since=iso(since), limit=limit))
 
     async def entry(self, entry_id: int) -> JournalEntry | None:
-        sql = "SELECT * FROM memory_journal WHERE id = ?"
-        found = await self._database.read(partial(_select, sql=sql, values=(entry_id,)))
+        found = await self._entries("SELECT * FROM memory_journal WHERE id = ?", (entry_id,))
         return found[0] if found else None
 
     async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
-        sql = (
+        return await self._entries(
             "SELECT * FROM memory_journal WHERE document = ?1 AND outcome = 'applied' AND position <= ?2"
             " AND position >= (SELECT coalesce(max(position), 0) FROM memory_journal WHERE document = ?1"
-            " AND outcome = 'applied' AND position <= ?2 AND checkpoint IS NOT NULL) ORDER BY position"
+            " AND outcome = 'applied' AND position <= ?2 AND checkpoint IS NOT NULL) ORDER BY position",
+            (document, position),
         )
-        return await self._database.read(partial(_select, sql=sql, values=(document, position)))
+
+    async def _entries(self, sql: str, values: tuple[object, ...]) -> list[JournalEntry]:
+        return await self._database.read(lambda connection: [_entry(row) for row in connection.execute(sql, values)])
 
 
 # ---- one function for each statement of the protocol, on the database's own threads ---------------------------------
@@ -153,7 +157,7 @@ class SqliteMemoryJournal:
 def _begin(connection: sqlite3.Connection, *, requests: Sequence[JournalRequest]) -> dict[Key, MemoryOutcome]:
     done: dict[Key, MemoryOutcome] = {}
     for request in requests:
-        if not connection.execute(_INSERT, _row(request)).rowcount:
+        if not _insert(connection, request):
             done.update(_outcome(connection, request.key))
     return done
 
@@ -180,14 +184,6 @@ def _tail(connection: sqlite3.Connection, *, document: str) -> Tail:
     return Tail(hash=_hex(row["hash_after"]), at=datetime.fromisoformat(row["written_at"]), unsettled=unsettled)
 
 
-def _knows(connection: sqlite3.Connection, *, document: str, text_hash: str) -> bool:
-    sql = (
-        "SELECT 1 FROM memory_journal WHERE document = ?1 AND outcome = 'applied' AND ?2 IN (hash_before, hash_after)"
-        " AND position > (SELECT max(position) FROM memory_journal WHERE document = ?1) - ?3 LIMIT 1"
-    )
-    return connection.execute(sql, (document, bytes.fromhex(text_hash), LATELY_ENTRIES)).fetchone() is not None
-
-
 def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, MemoryOutcome]:
     # What an attempt recorded that never came into place; a repetition of it has a key of its own.
     connection.execute(
@@ -200,7 +196,8 @@ def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, Memory
         settled = [_outcome(connection, change.request.key) for change in write.changes]
         if any(settled):
             return {key: outcome for each in settled for key, outcome in each.items()}
-        connection.executemany(_INSERT, [_row(change.request) for change in write.changes])
+        for change in write.changes:
+            _insert(connection, change.request)
         _record_changes(connection, write, position)
     last_position = position + len(write.changes) - 1
     if write.changes and (not is_known or is_due(last_position, len(write.after), len(write.changes))):
@@ -274,11 +271,6 @@ def _propose(connection: sqlite3.Connection, turn_id: str) -> None:
     connection.execute("UPDATE memory_journal SET content = '' WHERE id = ?", (row["id"],))
 
 
-def _pending(connection: sqlite3.Connection, *, document: str) -> set[Key]:
-    sql = "SELECT turn_id, update_index FROM memory_journal WHERE document = ? AND outcome IS NULL"
-    return {(row["turn_id"], row["update_index"]) for row in connection.execute(sql, (document,))}
-
-
 def _past(connection: sqlite3.Connection, *, document: str, since: str, limit: int) -> list[PastChange]:
     sql = (
         "SELECT id, action, refers_to, written_at, prefix_bytes, suffix_bytes, removed, inserted FROM memory_journal"
@@ -288,55 +280,37 @@ def _past(connection: sqlite3.Connection, *, document: str, since: str, limit: i
     return list(itertools.takewhile(lambda change: change.written_at >= since, rows))
 
 
-def _select(connection: sqlite3.Connection, *, sql: str, values: tuple[object, ...]) -> list[JournalEntry]:
-    return [_entry(row) for row in connection.execute(sql, values)]
-
-
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
-def _row(request: JournalRequest) -> tuple[object, ...]:
-    scope = request.scope
-    return (
-        *(scope.turn_id, request.index, request.document or None),
-        *(scope.personality_id, scope.user_id, scope.session_id, scope.channel, scope.place),
-        *(request.store, request.action, clean(request.content), iso(request.at), request.refers_to),
-        scope.author_id,
-    )
-
-
-def _scope(row: sqlite3.Row) -> MemoryScope:
-    return MemoryScope(
-        personality_id=row["personality_id"],
-        user_id=row["user_id"],
-        session_id=row["session_id"],
-        turn_id=row["turn_id"],
-        place=row["place"],
-        channel=row["channel"],
-        author_id=row["author_id"],
-    )
+def _insert(connection: sqlite3.Connection, request: JournalRequest) -> int:
+    """Note a request; 0 where it is noted already."""
+    row = columns_of(request, without=("index",)) | {
+        "update_index": request.index,
+        "document": request.document or None,
+        "content": clean(request.content),
+        "at": iso(request.at),
+    }
+    return insert(connection, "memory_journal", row, "ON CONFLICT (turn_id, update_index) DO NOTHING")
 
 
 def _request(row: sqlite3.Row) -> JournalRequest:
-    return JournalRequest(
-        scope=_scope(row),
+    return value_of(
+        JournalRequest,
+        row,
+        scope=value_of(MemoryScope, row),
         index=row["update_index"],
         document=row["document"] or "",
-        store=row["store"],
-        action=row["action"],
-        content=row["content"],
         at=datetime.fromisoformat(row["at"]),
-        refers_to=row["refers_to"],
     )
 
 
 def _entry(row: sqlite3.Row) -> JournalEntry:
     has_delta = row["prefix_bytes"] is not None
-    return JournalEntry(
-        id=row["id"],
+    return value_of(
+        JournalEntry,
+        row,
         request=_request(row),
-        outcome=row["outcome"],
-        position=row["position"],
         written_at=datetime.fromisoformat(row["written_at"]) if row["written_at"] else None,
         hash_before=_hex(row["hash_before"]),
         hash_after=_hex(row["hash_after"]),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from gateway.pipeline.storable import storable_id
 from gateway.runtime.failpoints import reach
 from gateway.store.database import Database, statement
 from gateway.store.payloads import storable
+from gateway.store.rows import put
 
-_PUT = """
-    INSERT INTO adapter_notes (channel, key, text) VALUES (?, ?, ?)
-    ON CONFLICT (channel, key) DO UPDATE SET text = excluded.text
-"""
 _REMOVE = "DELETE FROM adapter_notes WHERE channel = ? AND key = ?"
 _GET = "SELECT text FROM adapter_notes WHERE channel = ? AND key = ?"
 _KEYS = "SELECT key FROM adapter_notes WHERE channel = ? AND substr(key, 1, ?) = ? ORDER BY key"
@@ -30,9 +28,9 @@ class SqliteNotes:
         return None if row is None else str(row["text"])
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
-        await self._database.write(
-            statement(_PUT, (self._channel, storable_id(key), storable(text))), is_durable=is_durable
-        )
+        row = {"channel": self._channel, "key": storable_id(key), "text": storable(text)}
+        work = partial(put, table="adapter_notes", columns=row, key="channel, key")
+        await self._database.write(work, is_durable=is_durable)
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
@@ -41,6 +39,4 @@ class SqliteNotes:
     async def keys(self, prefix: str = "") -> Sequence[str]:
         prefix = storable_id(prefix)
         values = (self._channel, len(prefix), prefix)
-        return await self._database.read(
-            lambda connection: [str(row["key"]) for row in connection.execute(_KEYS, values)]
-        )
+        return [str(row["key"]) for row in await self._database.rows(_KEYS, values)]

@@ -7,17 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.pipeline.queues import NotDue, OutboxRow
-from gateway.store.clock import correct_waits, steady_ms, wall_ms
+from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database, statement
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
+from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
+from gateway.store.rows import columns_of, key_of, value_of
 
-_ADD = """
-    INSERT INTO outbox (seq, id, turn_id, channel, conversation, thread, payload, state, due_at, waiting_since,
-                        created_at, attempts, receipt, ended_at)
-    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (id) DO NOTHING
-    RETURNING seq
-"""
 _OLDEST_TWO = """
     SELECT * FROM outbox
     WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL ORDER BY seq LIMIT 2
@@ -41,10 +36,6 @@ _RETRY = """
                       attempts = attempts - ?, failing_since = ifnull(failing_since, ?), is_put_off = ?
     WHERE seq = ? AND state = 'sending'
 """
-_MAKE_DUE = """
-    UPDATE outbox SET due_at = min(due_at, ?1), waiting_since = min(waiting_since, ?1)
-    WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL
-"""
 _PUT_OFF = "SELECT DISTINCT channel, conversation, thread FROM outbox WHERE ended_at IS NULL AND is_put_off"
 _DEAD = """
     UPDATE outbox SET state = 'dead', error = ?, ended_at = ? WHERE seq = ? AND ended_at IS NULL RETURNING turn_id
@@ -65,14 +56,20 @@ def insert_replies(
     Those whose ids are in `delivered` are stored as sent: their channel shows the log.
     """
     for reply in replies:
-        where, now_ms = reply.conversation, wall_ms()
-        place = (reply.id, turn_id, where.channel, where.conversation, where.thread, outbound_json(reply))
-        is_sent = reply.id in delivered
-        sent = (1, receipt_json(Receipt(message_ids=(reply.id,))), now_ms) if is_sent else (0, None, None)
-        row = (*place, "sent" if is_sent else "ready", due_at, due_at, now_ms, *sent)
-        added = connection.execute(_ADD, row).fetchone()
-        if added is not None:
-            connection.execute("UPDATE sequence SET last = ?", (added["seq"],))
+        now_ms = wall_ms()
+        row = columns_of(reply.conversation) | {
+            "id": reply.id,
+            "turn_id": turn_id,
+            "payload": outbound_json(reply),
+            "state": "ready",
+            "due_at": due_at,
+            "waiting_since": due_at,
+            "created_at": now_ms,
+        }
+        if reply.id in delivered:
+            receipt = receipt_json(Receipt(message_ids=(reply.id,)))
+            row |= {"state": "sent", "attempts": 1, "receipt": receipt, "ended_at": now_ms}
+        add_row(connection, "outbox", row, "ON CONFLICT (id) DO NOTHING")
 
 
 class SqliteOutbox:
@@ -83,22 +80,19 @@ class SqliteOutbox:
         self._now_ms = now_ms
 
     async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
-        place = (conversation.channel, conversation.conversation, conversation.thread)
-
         def work(connection: sqlite3.Connection) -> OutboxRow | NotDue | None:
-            rows = connection.execute(_OLDEST_TWO, place).fetchall()
+            rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
             if not rows or rows[0]["state"] == "sending":
                 return None
             head, now_ms = rows[0], self._now_ms()
             if head["due_at"] > now_ms:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
             (failing_since,) = connection.execute(_CLAIM, (now_ms, head["seq"])).fetchone()
-            return OutboxRow(
-                seq=head["seq"],
-                turn_id=head["turn_id"],
+            return value_of(
+                OutboxRow,
+                head,
                 message=outbound(head),
                 attempts=head["attempts"] + 1,
-                is_uncertain=bool(head["is_uncertain"]),
                 has_more=len(rows) > 1,
                 failing_s=None if failing_since is None else max(0, now_ms - failing_since) / 1000,
             )
@@ -124,8 +118,7 @@ class SqliteOutbox:
         await self._database.write(statement(_RETRY, (*row, *whose, is_put_off, seq)), is_durable=False)
 
     async def make_reply_due(self, conversation: ConversationRef) -> None:
-        row = (self._now_ms(), conversation.channel, conversation.conversation, conversation.thread)
-        await self._database.write(statement(_MAKE_DUE, row), is_durable=False)
+        await self._database.write(make_due("outbox", conversation, self._now_ms()), is_durable=False)
 
     async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
         await self._end(_DEAD, (storable(error), wall_ms(), seq), notice)
@@ -139,10 +132,7 @@ class SqliteOutbox:
         await self._database.write(work)
 
     async def recover_replies(self) -> int:
-        """For a start: what was being sent when the process died becomes unsent and uncertain; how many.
-
-        What waits never waits longer than it was meant to, nor than an hour, whatever the clock does.
-        """
+        """What waits never waits longer than it was meant to, nor than an hour, whatever the clock does."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> int:
@@ -152,10 +142,7 @@ class SqliteOutbox:
         return await self._database.write(work)
 
     async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        rows = await self._database.rows(_UNSENT)
-        now_ms = self._now_ms()
-        return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
+        return waits_of(await self._database.rows(_UNSENT), self._now_ms())
 
     async def put_off(self) -> Sequence[ConversationRef]:
-        rows = await self._database.rows(_PUT_OFF)
-        return [conversation_of(row) for row in rows]
+        return [conversation_of(row) for row in await self._database.rows(_PUT_OFF)]

@@ -11,8 +11,8 @@ from functools import partial
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.access_records import (
     AccessSnapshot,
-    Ask,
     ClaimOwner,
+    KeepRequest,
     LetIn,
     OfferOwner,
     PeopleChange,
@@ -25,8 +25,9 @@ from gateway.people.access_records import (
 from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.outbox import insert_replies
-from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.payloads import conversation_of, from_ms, to_ms
 from gateway.store.persons import ids_of_person
+from gateway.store.rows import columns_of, insert, key_of, put, value_of
 
 _REQUESTS = """
     SELECT *, (SELECT count(*) FROM held_messages AS held
@@ -37,15 +38,6 @@ _HELD_IN = """
     SELECT DISTINCT inbox.channel, conversation, thread FROM held_messages JOIN inbox USING (seq)
     WHERE held_messages.channel = ? AND account = ?
 """
-_ASK = """
-    INSERT INTO access_requests (channel, account, label, conversation, thread, seed, state, times, first_at, asked_at,
-                                 expires_at, told_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (channel, account) DO UPDATE SET
-        label = excluded.label, conversation = excluded.conversation, thread = excluded.thread, seed = excluded.seed,
-        state = excluded.state, times = excluded.times, first_at = excluded.first_at, asked_at = excluded.asked_at,
-        expires_at = excluded.expires_at, told_at = excluded.told_at
-"""
 # An unanswered request and its messages are deleted a day after the request has expired.
 _OVER = "DELETE FROM access_requests WHERE expires_at < ?"
 _DROP_ORPHANS = """
@@ -54,22 +46,9 @@ _DROP_ORPHANS = """
         WHERE asked.channel = held_messages.channel AND asked.account = held_messages.account)
 """
 _FORGET_AFTER_MS = 24 * 3600 * 1000
-_HOLD = "INSERT INTO held_messages (seq, channel, account) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _REOPEN = """
     UPDATE inbox SET state = 'ready', ended_at = NULL, attempts = 0, due_at = 0, is_told = 0
     WHERE state = 'done' AND seq IN (SELECT seq FROM held_messages WHERE channel = ? AND account = ?)
-"""
-_ADMIT = """
-    INSERT INTO admissions (channel, account, label, via, admitted_at) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (channel, account) DO NOTHING
-"""
-_SET_RANK = """
-    INSERT INTO account_ranks (account, rank, via, set_at) VALUES (?, ?, ?, ?)
-    ON CONFLICT (account) DO UPDATE SET rank = excluded.rank, via = excluded.via, set_at = excluded.set_at
-"""
-_OFFER = """
-    INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, ?, ?)
-    ON CONFLICT (only_row) DO UPDATE SET code_hash = excluded.code_hash, expires_at = excluded.expires_at
 """
 _CHATS = "SELECT * FROM owner_chats ORDER BY used"
 _KEEP_CHAT = """
@@ -119,15 +98,14 @@ class PersonRecord:
 
 def insert_chat(connection: sqlite3.Connection, account: str, conversation: ConversationRef) -> None:
     """Note which direct chat an owner used last, inside a transaction."""
-    place = (conversation.channel, conversation.conversation, conversation.thread)
-    connection.execute(_KEEP_CHAT, (account, *place))
+    connection.execute(_KEEP_CHAT, (account, *key_of(conversation)))
 
 
 def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
     """Do it inside a transaction; `inbox_seq` is the message of the turn, where it is part of one."""
     match change:
-        case Ask():
-            _ask(connection, change, inbox_seq)
+        case KeepRequest():
+            _keep_request(connection, change, inbox_seq)
         case LetIn():
             _let_in(connection, change)
         case Reopen(channel=channel, account=account):
@@ -140,45 +118,39 @@ def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_
             connection.execute("DELETE FROM held_messages WHERE channel = ? AND account = ?", (channel, account))
         case SetRank():
             for account in change.accounts:
-                connection.execute(_SET_RANK, (account, change.rank, change.via, to_ms(change.at)))
+                _set_rank(connection, account, change.rank, change.via, change.at)
                 if change.rank == "revoked":
                     connection.execute("DELETE FROM admissions WHERE account = ?", (account,))
         case ClaimOwner(account=account):
             connection.execute("DELETE FROM owner_code")
-            connection.execute(_SET_RANK, (account, "owner", "owner code", to_ms(change.at)))
+            _set_rank(connection, account, "owner", "owner code", change.at)
         case OfferOwner():
-            connection.execute(_OFFER, (change.code_hash, to_ms(change.expires_at)))
+            put(connection, "owner_code", {"only_row": 1, **columns_of(change)}, key="only_row")
 
 
-def _ask(connection: sqlite3.Connection, change: Ask, inbox_seq: int | None) -> None:
-    request, where = change.request, change.request.conversation
+def _keep_request(connection: sqlite3.Connection, change: KeepRequest, inbox_seq: int | None) -> None:
+    request = change.request
     connection.execute(_OVER, (to_ms(request.asked_at) - _FORGET_AFTER_MS,))
-    connection.execute(
-        _ASK,
-        (
-            request.channel,
-            request.account,
-            storable(request.label),
-            where.conversation,
-            where.thread,
-            request.seed,
-            request.state,
-            request.times,
-            *map(to_ms, (request.first_at, request.asked_at, request.expires_at, request.told_at)),
-        ),
-    )
+    put(connection, "access_requests", columns_of(request, without=("held",)), key="channel, account")
     connection.execute(_DROP_ORPHANS)
     if change.is_held and inbox_seq is not None:
-        connection.execute(_HOLD, (inbox_seq, request.channel, request.account))
+        row = {"seq": inbox_seq, "channel": request.channel, "account": request.account}
+        insert(connection, "held_messages", row, "ON CONFLICT DO NOTHING")
 
 
 def _let_in(connection: sqlite3.Connection, change: LetIn) -> None:
-    channel, account, at_ms = change.channel, change.account, to_ms(change.at)
-    connection.execute(_ADMIT, (channel, account, storable(change.label), change.via, at_ms))
+    account = change.account
+    row = {**columns_of(change, without=("role", "at")), "admitted_at": to_ms(change.at)}
+    insert(connection, "admissions", row, "ON CONFLICT (channel, account) DO NOTHING")
     connection.execute("DELETE FROM account_ranks WHERE account = ? AND rank = 'revoked'", (account,))
     if change.role is not None:
-        connection.execute(_SET_RANK, (account, change.role, change.via, at_ms))
-    _reopen(connection, channel, account)
+        _set_rank(connection, account, change.role, change.via, change.at)
+    _reopen(connection, change.channel, account)
+
+
+def _set_rank(connection: sqlite3.Connection, account: str, rank: Rank, via: str, at: datetime) -> None:
+    row = {"account": account, "rank": rank, "via": via, "set_at": to_ms(at)}
+    put(connection, "account_ranks", row, key="account")
 
 
 def _reopen(connection: sqlite3.Connection, channel: str, account: str) -> None:
@@ -199,7 +171,7 @@ class SqlitePeople:
     def foreign_changes(self) -> int:
         return self._database.foreign_commits
 
-    async def book(self) -> AccessSnapshot:
+    async def snapshot(self) -> AccessSnapshot:
         def work(connection: sqlite3.Connection) -> AccessSnapshot:
             return AccessSnapshot(
                 ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
@@ -212,7 +184,8 @@ class SqlitePeople:
         return await self._database.read(work)
 
     async def requests(self) -> Sequence[Request]:
-        return [_request(row) for row in await self._database.rows(_REQUESTS)]
+        rows = await self._database.rows(_REQUESTS)
+        return [value_of(Request, row, conversation=conversation_of(row)) for row in rows]
 
     async def held_in(self, channel: str, account: str) -> Sequence[ConversationRef]:
         return [conversation_of(row) for row in await self._database.rows(_HELD_IN, (channel, account))]
@@ -241,27 +214,9 @@ class SqlitePeople:
     async def grants(self) -> Mapping[str, list[Grant]]:
         """All that was decided about accounts, by account, the oldest first."""
         found: dict[str, list[Grant]] = {}
-        for account, channel, rank, via, at in await self._database.rows(_GRANTS):
-            grant = Grant(account=account, channel=channel, rank=rank, via=via, at=from_ms(at))
-            found.setdefault(account, []).append(grant)
+        for row in await self._database.rows(_GRANTS):
+            found.setdefault(row["account"], []).append(value_of(Grant, row))
         return found
-
-
-def _request(row: sqlite3.Row) -> Request:
-    return Request(
-        channel=row["channel"],
-        account=row["account"],
-        label=row["label"],
-        conversation=conversation_of(row),
-        seed=row["seed"],
-        state=row["state"],
-        times=row["times"],
-        first_at=from_ms(row["first_at"]),
-        asked_at=from_ms(row["asked_at"]),
-        expires_at=from_ms(row["expires_at"]),
-        told_at=from_ms(row["told_at"]),
-        held=row["held"],
-    )
 
 
 def _record(connection: sqlite3.Connection, user_id: str) -> PersonRecord:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.store.payloads import from_ms, inbound, outbound
+from gateway.store.rows import marks_for, record_of
 
 _RECEIVED = """
     SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ? ORDER BY seq
@@ -52,20 +53,15 @@ def notices(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]
 
 def proposals(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Changes of the memory that waited, or wait, for a yes."""
-    marks = _marks(user_ids)
-    sql = f"SELECT * FROM memory_proposals WHERE user_id IN ({marks}) OR author_id IN ({marks}) ORDER BY id"  # noqa: S608 (names of ours)
+    marks = marks_for(user_ids)
+    sql = f"""
+        SELECT id, proposed_at AS at, store, personality_id AS personality, updates, sources AS because_of, state,
+               decided_at
+        FROM memory_proposals WHERE user_id IN ({marks}) OR author_id IN ({marks}) ORDER BY id
+    """  # noqa: S608 (question marks)
     return [
-        {
-            "id": row["id"],
-            "at": from_ms(row["proposed_at"]),
-            "store": row["store"],
-            "personality": row["personality_id"],
-            "updates": _updates(json.loads(row["updates"])),
-            "because_of": json.loads(row["sources"]),
-            "state": row["state"],
-            "decided_at": None if row["decided_at"] is None else from_ms(row["decided_at"]),
-        }
-        for row in connection.execute(sql, (*user_ids, *user_ids))
+        {**each, "updates": _updates(json.loads(each["updates"])), "because_of": json.loads(each["because_of"])}
+        for each in _records(connection, sql, (*user_ids, *user_ids))
     ]
 
 
@@ -76,7 +72,7 @@ def _updates(updates: Any) -> Any:
 
 def waiting_facts(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Turns whose facts are still to be kept as traces; `facts` once they were named."""
-    sql = f"SELECT * FROM ingest_jobs WHERE user_id IN ({_marks(user_ids)}) ORDER BY number"  # noqa: S608 (question marks)
+    sql = f"SELECT * FROM ingest_jobs WHERE user_id IN ({marks_for(user_ids)}) ORDER BY number"  # noqa: S608 (question marks)
     return [
         {"turn": row["turn_id"], "facts": None if row["facts"] is None else json.loads(row["facts"])}
         for row in connection.execute(sql, tuple(user_ids))
@@ -86,12 +82,8 @@ def waiting_facts(connection: sqlite3.Connection, user_ids: Collection[str]) -> 
 def access(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
     """What the person was granted, what they asked for, and how they tried to link accounts; no code."""
 
-    def rows(sql: str) -> list[dict[str, Any]]:
-        found = connection.execute(sql.format(keys=_marks(keys)), tuple(keys) * sql.count("{keys}"))
-        return [
-            {name: from_ms(row[name]) if name.endswith("_at") else row[name] for name in row.keys()}  # noqa: SIM118
-            for row in found
-        ]
+    def rows(sql: str) -> Sequence[Record]:
+        return _records(connection, sql.format(keys=marks_for(keys)), tuple(keys) * sql.count("{keys}"))
 
     return {
         "ranks": rows("SELECT account, rank, via, set_at FROM account_ranks WHERE account IN ({keys})"),
@@ -111,18 +103,11 @@ def access(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
 
 def usage(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Every call of a model on the person's behalf."""
-    sql = f"SELECT * FROM usage WHERE user_id IN ({_marks(user_ids)}) ORDER BY at, id"  # noqa: S608 (question marks)
-    return [
-        {
-            "at": from_ms(row["at"]),
-            "personality": row["personality_id"],
-            "model": row["model"],
-            "input_tokens": row["input_tokens"],
-            "output_tokens": row["output_tokens"],
-            "cost_usd": row["cost_usd"],
-        }
-        for row in connection.execute(sql, tuple(user_ids))
-    ]
+    sql = f"""
+        SELECT at, personality_id AS personality, model, input_tokens, output_tokens, cost_usd
+        FROM usage WHERE user_id IN ({marks_for(user_ids)}) ORDER BY at, id
+    """  # noqa: S608 (question marks)
+    return _records(connection, sql, tuple(user_ids))
 
 
 def memory_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
@@ -130,33 +115,23 @@ def memory_history(connection: sqlite3.Connection, user_ids: Collection[str]) ->
     own = " OR ".join("substr(document, 1, ?) = ?" for _ in user_ids)
     prefixes = [f"users/{user_id}/" for user_id in user_ids]
     values = [*user_ids, *user_ids, *(value for prefix in prefixes for value in (len(prefix), prefix))]
-    own_inbox = f"user_id IN ({_marks(user_ids)}) OR author_id IN ({_marks(user_ids)})"
-    sql = f"SELECT * FROM memory_journal WHERE {own_inbox} OR {own} ORDER BY id"  # noqa: S608 (question marks)
-    return [
-        {
-            "id": row["id"],
-            "at": datetime.fromisoformat(row["written_at"] or row["at"]),
-            "document": row["document"],
-            "action": row["action"],
-            "content": row["content"],
-            "outcome": row["outcome"],
-            "channel": row["channel"],
-            "session": row["session_id"],
-            "personality": row["personality_id"],
-        }
-        for row in connection.execute(sql, values)
-    ]
+    marks = marks_for(user_ids)
+    sql = f"""
+        SELECT id, coalesce(written_at, at) AS at, document, action, content, outcome, channel, session_id AS session,
+               personality_id AS personality
+        FROM memory_journal WHERE user_id IN ({marks}) OR author_id IN ({marks}) OR {own} ORDER BY id
+    """  # noqa: S608 (question marks)
+    return [{**each, "at": datetime.fromisoformat(each["at"])} for each in _records(connection, sql, values)]
 
 
 def links(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """The links between the person's users."""
-    marks = _marks(user_ids)
-    sql = f"SELECT * FROM user_links WHERE survivor IN ({marks}) AND absorbed IN ({marks})"  # noqa: S608 (question marks)
-    return [
-        {"user": row["survivor"], "linked_user": row["absorbed"], "by": row["linked_by"], "state": row["state"],
-         "linked_at": from_ms(row["linked_at"])}
-        for row in connection.execute(sql, (*user_ids, *user_ids))
-    ]  # fmt: skip
+    marks = marks_for(user_ids)
+    sql = f"""
+        SELECT survivor AS user, absorbed AS linked_user, linked_by AS by, state, linked_at
+        FROM user_links WHERE survivor IN ({marks}) AND absorbed IN ({marks})
+    """  # noqa: S608 (question marks)
+    return _records(connection, sql, (*user_ids, *user_ids))
 
 
 def _said(row: sqlite3.Row) -> Record:
@@ -173,5 +148,5 @@ def _answered(row: sqlite3.Row) -> Record:
     return {"at": from_ms(row["created_at"]), "state": row["state"], "text": outbound(row).text}
 
 
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))
+def _records(connection: sqlite3.Connection, sql: str, values: Sequence[object]) -> Sequence[Record]:
+    return [record_of(row) for row in connection.execute(sql, values)]

@@ -15,15 +15,10 @@ from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database, statement
 from gateway.store.memory_journal import insert_pending
-from gateway.store.payloads import from_ms, storable, to_ms
+from gateway.store.payloads import storable
 from gateway.store.persons import living_id
+from gateway.store.rows import columns_of, insert, value_of
 
-_INSERT = """
-    INSERT INTO memory_proposals (id, turn_id, personality_id, user_id, author_id, session_id, channel, place, store,
-                                  part, updates, sources, proposed_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (turn_id, store, part) DO NOTHING
-"""
 _LIST = """
     SELECT * FROM (SELECT * FROM memory_proposals WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id
 """
@@ -42,15 +37,10 @@ _DECIDE = "UPDATE memory_proposals SET state = ?, decided_at = ?, decided_by = ?
 def insert_proposals(connection: sqlite3.Connection, proposals: Sequence[Proposal]) -> None:
     """Keep a turn's proposals, inside the transaction that commits the turn."""
     for proposal in proposals:
-        scope = proposal.scope
-        connection.execute(
-            _INSERT,
-            (
-                *(proposal.id, scope.turn_id, scope.personality_id, scope.user_id, scope.author_id, scope.session_id),
-                *(scope.channel, scope.place, proposal.store, proposal.part, _content_json(proposal)),
-                *(storable(json.dumps(proposal.sources, ensure_ascii=False)), to_ms(proposal.proposed_at)),
-            ),
-        )
+        content = _updates_json(proposal.updates) if proposal.fact is None else _fact_json(proposal.fact)
+        sources = storable(json.dumps(proposal.sources, ensure_ascii=False))
+        row = {**columns_of(proposal, without=("fact",)), "updates": content, "sources": sources}
+        insert(connection, "memory_proposals", row, "ON CONFLICT (turn_id, store, part) DO NOTHING")
 
 
 class SqliteProposals:
@@ -68,37 +58,28 @@ class SqliteProposals:
         return await self._database.write(work, is_durable=False)
 
     async def proposals(self, *, state: ProposalState | None = "waiting", limit: int = 200) -> Sequence[Proposal]:
-        def work(connection: sqlite3.Connection) -> list[Proposal]:
-            if state == "waiting":  # its index is small however many are decided
-                return [_proposal(row) for row in connection.execute(_WAITING, (limit,)).fetchall()[::-1]]
-            return [_proposal(row) for row in connection.execute(_LIST, (state, limit))]
-
-        return await self._database.read(work)
+        if state == "waiting":  # its index is small however many are decided
+            return [_proposal(row) for row in reversed(await self._database.rows(_WAITING, (limit,)))]
+        return [_proposal(row) for row in await self._database.rows(_LIST, (state, limit))]
 
     async def proposal(self, proposal_id: int) -> Proposal | None:
         return await self._database.read(lambda connection: _one(connection, proposal_id))
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
-        values = (_updates_json(updates), proposal_id, False)
-        return await self._database.write(lambda connection: connection.execute(_EDIT, values).rowcount == 1)
+        return await self._database.write(statement(_EDIT, (_updates_json(updates), proposal_id, False))) == 1
 
     async def edit_fact(self, proposal_id: int, fact: FactChange) -> bool:
-        values = (_fact_json(fact), proposal_id, True)
-        return await self._database.write(lambda connection: connection.execute(_EDIT, values).rowcount == 1)
+        return await self._database.write(statement(_EDIT, (_fact_json(fact), proposal_id, True))) == 1
 
     async def add(self, proposals: Sequence[Proposal]) -> None:
         await self._database.write(lambda connection: insert_proposals(connection, proposals))
 
     async def of_turn(self, turn_id: str) -> Sequence[Proposal]:
         sql = "SELECT * FROM memory_proposals WHERE turn_id = ? ORDER BY id"
-        return await self._database.read(
-            lambda connection: [_proposal(row) for row in connection.execute(sql, (turn_id,)).fetchall()]
-        )
+        return [_proposal(row) for row in await self._database.rows(sql, (turn_id,))]
 
     async def facts_to_write(self) -> Sequence[Proposal]:
-        return await self._database.read(
-            lambda connection: [_proposal(row) for row in connection.execute(_TO_WRITE).fetchall()]
-        )
+        return [_proposal(row) for row in await self._database.rows(_TO_WRITE)]
 
     async def fact_is_written(self, proposal_id: int) -> None:
         await self._database.write(statement(_WRITTEN, (proposal_id,)), is_durable=False)
@@ -124,10 +105,6 @@ def _one(connection: sqlite3.Connection, proposal_id: int) -> Proposal | None:
     return None if row is None else _proposal(row)
 
 
-def _content_json(proposal: Proposal) -> str:
-    return _updates_json(proposal.updates) if proposal.fact is None else _fact_json(proposal.fact)
-
-
 def _fact_json(fact: FactChange) -> str:
     return storable(json.dumps(fact.as_value(), ensure_ascii=False))
 
@@ -137,29 +114,14 @@ def _updates_json(updates: Sequence[MemoryUpdate]) -> str:
 
 
 def _proposal(row: sqlite3.Row) -> Proposal:
-    content = json.loads(row["updates"])
-    is_fact = row["store"] == "traces"
-    return Proposal(
-        id=row["id"],
-        scope=MemoryScope(
-            personality_id=row["personality_id"],
-            user_id=row["user_id"],
-            author_id=row["author_id"],
-            session_id=row["session_id"],
-            turn_id=row["turn_id"],
-            place=row["place"],
-            channel=row["channel"],
-        ),
-        store=row["store"],
-        updates=()
-        if is_fact
-        else tuple(MemoryUpdate(action=action, store=row["store"], content=text) for action, text in content),
+    content, store = json.loads(row["updates"]), row["store"]
+    is_fact = store == "traces"
+    updates = () if is_fact else (MemoryUpdate(action=action, store=store, content=text) for action, text in content)
+    return value_of(
+        Proposal,
+        row,
+        scope=value_of(MemoryScope, row),
+        updates=tuple(updates),
         fact=FactChange.of_value(content) if is_fact else None,
-        part=row["part"],
         sources=tuple(json.loads(row["sources"])),
-        state=row["state"],
-        is_edited=bool(row["is_edited"]),
-        proposed_at=from_ms(row["proposed_at"]),
-        decided_at=None if row["decided_at"] is None else from_ms(row["decided_at"]),
-        decided_by=row["decided_by"],
     )

@@ -39,22 +39,21 @@ class _Arrivals:
     def _resolve(self) -> None:
         self._is_woken = False  # before the look: whatever comes after it wakes the loop again
         while self._arrived:
-            done, value, error = self._arrived.popleft()
-            if done.cancelled():
-                continue
-            if error is not None:
-                done.set_exception(as_raised(error))
-            else:
-                done.set_result(value)
+            resolve(*self._arrived.popleft())
 
 
-def as_raised(error: BaseException) -> BaseException:
-    """The error as a coroutine would raise it: no future takes a StopIteration (PEP 479)."""
-    if not isinstance(error, StopIteration):
-        return error
-    raised = RuntimeError(f"work of the store raised {error!r}")
-    raised.__cause__ = error
-    return raised
+def resolve(done: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
+    """Hand a value, or an error as a coroutine would raise it, to who waits for it, in the event loop."""
+    if isinstance(error, StopIteration):  # no future takes one (PEP 479)
+        raised = RuntimeError(f"work of the store raised {error!r}")
+        raised.__cause__ = error
+        error = raised
+    if done.cancelled():
+        return
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(value)
 
 
 @dataclass(frozen=True, slots=True)

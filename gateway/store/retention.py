@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from gateway.store.payloads import EMPTIED, emptied
+from gateway.memory.journal import iso
+from gateway.store.payloads import EMPTIED, emptied, from_ms
+from gateway.store.queue_rows import Queue
 
 BATCH = 200
 """Rows that one commit changes: under 10 ms on the slowest of our disks."""
 LOOKED_AT = 5_000
 """Rows that one reading looks at."""
-Queue = Literal["inbox", "outbox"]
+Aging = Literal["memory_journal", "memory_proposals", "usage"]
+"""Tables whose rows are deleted by their age: entries of the memory's history, decided proposals, calls of models."""
 
 _FULL = """
     SELECT seq, payload, state FROM {queue}
@@ -22,15 +24,19 @@ _FULL = """
 _DROPPED = {"inbox": "done", "outbox": "dropped"}
 _SESSIONS = "SELECT id FROM sessions WHERE updated_at < ? ORDER BY updated_at LIMIT ?"
 _MESSAGES = "SELECT id FROM messages WHERE session_id = ? LIMIT ?"
-# What is older than a whole copy that is itself too old: from that copy on, the history is complete.
-_HISTORY = """
-    SELECT id FROM memory_journal AS old WHERE outcome IS NOT NULL AND coalesce(written_at, at) < ?1 AND (
-        position IS NULL OR position < (
-            SELECT max(position) FROM memory_journal AS copy WHERE copy.document = old.document
-            AND copy.outcome = 'applied' AND copy.checkpoint IS NOT NULL AND copy.written_at < ?1
-        )
-    ) LIMIT ?2
-"""
+_OLD: Mapping[Aging, str] = {
+    # What is older than a whole copy that is itself too old: from that copy on, the history is complete.
+    "memory_journal": """
+        SELECT id FROM memory_journal AS old WHERE outcome IS NOT NULL AND coalesce(written_at, at) < ?1 AND (
+            position IS NULL OR position < (
+                SELECT max(position) FROM memory_journal AS copy WHERE copy.document = old.document
+                AND copy.outcome = 'applied' AND copy.checkpoint IS NOT NULL AND copy.written_at < ?1
+            )
+        ) LIMIT ?2
+    """,
+    "memory_proposals": "SELECT id FROM memory_proposals WHERE decided_at < ? LIMIT ?",
+    "usage": "SELECT id FROM usage WHERE at < ? LIMIT ?",
+}
 
 
 def last_seq(connection: sqlite3.Connection, queue: Queue) -> int:
@@ -81,35 +87,14 @@ def forget_session(connection: sqlite3.Connection, session_id: str, *, before_ms
     return False
 
 
-def old_history(connection: sqlite3.Connection, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
-    """Entries of the memory's history."""
-    moment = datetime.fromtimestamp(before_ms / 1000, UTC).isoformat(timespec="microseconds")
-    return [row[0] for row in connection.execute(_HISTORY, (moment, limit))]
+def old_rows(connection: sqlite3.Connection, table: Aging, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
+    """The numbers of rows that are older."""
+    before = iso(from_ms(before_ms)) if table == "memory_journal" else before_ms
+    return [row[0] for row in connection.execute(_OLD[table], (before, limit))]
 
 
-def forget_history(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete entries of the memory's history."""
-    connection.executemany("DELETE FROM memory_journal WHERE id = ?", [(each,) for each in ids])
-
-
-def old_proposals(connection: sqlite3.Connection, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
-    """Changes of the memory that waited for a yes, and were decided."""
-    sql = "SELECT id FROM memory_proposals WHERE decided_at < ? LIMIT ?"
-    return [row[0] for row in connection.execute(sql, (before_ms, limit))]
-
-
-def forget_proposals(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete decided proposals."""
-    connection.executemany("DELETE FROM memory_proposals WHERE id = ?", [(each,) for each in ids])
-
-
-def old_usage(connection: sqlite3.Connection, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
-    """Single calls of models."""
-    return [row[0] for row in connection.execute("SELECT id FROM usage WHERE at < ? LIMIT ?", (before_ms, limit))]
-
-
-def forget_usage(connection: sqlite3.Connection, ids: Sequence[int], *, before_ms: int) -> None:
-    """Delete single calls, and the sums of their days."""
-    connection.executemany("DELETE FROM usage WHERE id = ?", [(each,) for each in ids])
-    day = datetime.fromtimestamp(before_ms / 1000, UTC).date().isoformat()
-    connection.execute("DELETE FROM usage_days WHERE day < ?", (day,))
+def forget_rows(connection: sqlite3.Connection, table: Aging, ids: Sequence[int], *, before_ms: int) -> None:
+    """Delete rows; with single calls of models, also the sums of the days before."""
+    connection.executemany(f"DELETE FROM {table} WHERE id = ?", [(each,) for each in ids])  # noqa: S608 (names of ours)
+    if table == "usage":
+        connection.execute("DELETE FROM usage_days WHERE day < ?", (from_ms(before_ms).date().isoformat(),))

@@ -18,8 +18,8 @@ from gateway.domain.sessions import SessionHit
 from gateway.errors import StoreError
 from gateway.memory.tokenizer import Matcher, Term, parse, words_of
 from gateway.store.database import Database
-from gateway.store.payloads import from_ms
 from gateway.store.persons import ids_of_person
+from gateway.store.rows import value_of
 
 RANKED = 200
 _K1 = 1.2
@@ -84,16 +84,8 @@ def bm25(matcher: Matcher, texts: Sequence[str]) -> list[float]:
 
 
 def _hit(row: sqlite3.Row, score: float, matcher: Matcher) -> SessionHit:
-    return SessionHit(
-        message_id=row["id"],
-        session_id=row["session_id"],
-        role=row["role"],
-        personality_id=row["personality_id"],
-        snippet=matcher.snippet(row["text"]),
-        score=score,
-        created_at=from_ms(row["created_at"]),
-        is_tainted=bool(row["is_tainted"]),
-    )
+    snippet = matcher.snippet(row["text"])
+    return value_of(SessionHit, row, message_id=row["id"], snippet=snippet, score=score)
 
 
 def register_functions(connection: sqlite3.Connection) -> None:

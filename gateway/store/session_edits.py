@@ -9,15 +9,17 @@ import secrets
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.messages import ConversationRef
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import PERSON, ids_of_person
+from gateway.store.rows import columns_of, insert, marks_for, value_of
 from gateway.store.search import RANKED, SearchIndex, search_messages
-from gateway.store.sessions import message_of, session_of
+from gateway.store.sessions import make_active, message_of, session_of
 from gateway.store.turns import delete_steps
 
 _NO_ID = 1 << 62
@@ -92,18 +94,17 @@ class SqliteSessionEdits:
             clauses.append("(updated_at, rowid) < (?, ?)")
             values += before
         sql = _LISTED.format(where=" AND ".join(clauses) or "1")
-        rows = await self._database.read(lambda connection: connection.execute(sql, (*values, limit)).fetchall())
+        rows = await self._database.rows(sql, (*values, limit))
         return [_listed(row) for row in rows]
 
     async def one(self, session_id: str) -> ListedSession | None:
         """One, as the list has it."""
-        sql = _LISTED.format(where="id = ?")
-        row = await self._database.read(lambda connection: connection.execute(sql, (session_id, 1)).fetchone())
+        row = await self._database.row(_LISTED.format(where="id = ?"), (session_id, 1))
         return None if row is None else _listed(row)
 
     async def head(self, session_id: str) -> tuple[Session, bool] | None:
         """One without what the list counts, and whether the next message of its key belongs to it."""
-        row = await self._database.read(lambda connection: connection.execute(_HEAD, (session_id,)).fetchone())
+        row = await self._database.row(_HEAD, (session_id,))
         return None if row is None else (session_of(row), bool(row["is_active"]))
 
     async def found(
@@ -122,27 +123,23 @@ class SqliteSessionEdits:
         clause = f" AND user_id IN {PERSON.format('?4')}" if user_id is not None else ""
         sql = f"SELECT * FROM messages WHERE session_id = ?1 AND id > ?2{clause} ORDER BY id LIMIT ?3"  # noqa: S608 (of our own)
         values = (session_id, after, limit) if user_id is None else (session_id, after, limit, user_id)
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
-        return [message_of(row) for row in rows]
+        return [message_of(row) for row in await self._database.rows(sql, values)]
 
     async def passage(self, session_id: str, *, before: int | None, limit: int) -> Sequence[SessionMessage]:
         """The newest messages with an id below `before`, oldest first; its cost does not grow with the session."""
         sql = "SELECT * FROM messages WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         values = (session_id, _NO_ID if before is None else before, limit)
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
-        return [message_of(row) for row in reversed(rows)]
+        return [message_of(row) for row in reversed(await self._database.rows(sql, values))]
 
     async def of_turns(self, turn_ids: Collection[str]) -> Sequence[SessionMessage]:
         """All messages of these turns, oldest first; copies in other sessions are left out."""
-        sql = f"SELECT * FROM messages WHERE turn_id IN ({', '.join('?' * len(turn_ids))}) ORDER BY id"  # noqa: S608 (placeholders only)
-        rows = await self._database.read(lambda connection: connection.execute(sql, tuple(turn_ids)).fetchall())
-        return [message_of(row) for row in rows]
+        sql = f"SELECT * FROM messages WHERE turn_id IN ({marks_for(turn_ids)}) ORDER BY id"  # noqa: S608 (placeholders only)
+        return [message_of(row) for row in await self._database.rows(sql, tuple(turn_ids))]
 
     async def channels(self, turn_ids: Collection[str]) -> dict[str, str]:
         """On which channel the message of each turn came; a turn whose message is gone or a copy is left out."""
-        sql = f"SELECT turn_id, channel FROM inbox WHERE turn_id IN ({', '.join('?' * len(turn_ids))})"  # noqa: S608 (placeholders only)
-        rows = await self._database.read(lambda connection: connection.execute(sql, tuple(turn_ids)).fetchall())
-        return {row["turn_id"]: row["channel"] for row in rows}
+        sql = f"SELECT turn_id, channel FROM inbox WHERE turn_id IN ({marks_for(turn_ids)})"  # noqa: S608 (placeholders only)
+        return {row["turn_id"]: row["channel"] for row in await self._database.rows(sql, tuple(turn_ids))}
 
     async def person_ids(self, user_id: str) -> frozenset[str]:
         """All ids under which a person has written."""
@@ -152,26 +149,17 @@ class SqliteSessionEdits:
 
     async def open(self, session: Session) -> None:
         """Keep a session that has no message yet, for its key's next message; where its key has one, that stays."""
-        where = session.conversation
-        at = to_ms(session.created_at)
-        row = (session.id, session.key, session.user_id, session.personality_id)
-        place = (where.channel, where.conversation, where.thread)
 
         def work(connection: sqlite3.Connection) -> None:
-            if connection.execute("SELECT 1 FROM session_keys WHERE key = ?", (session.key,)).fetchone():
-                return
-            connection.execute(
-                "INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, "
-                "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-                (*row, *place, storable(session.title), at, at),
-            )
-            _make_active(connection, session.key, session.id)
+            if not connection.execute("SELECT 1 FROM session_keys WHERE key = ?", (session.key,)).fetchone():
+                insert(connection, "sessions", columns_of(session), "ON CONFLICT (id) DO NOTHING")
+                make_active(connection, session.key, session.id)
 
         await self._database.write(work)
 
     async def activate(self, session: Session) -> None:
         """Let the next message of the session's key belong to it."""
-        await self._database.write(lambda connection: _make_active(connection, session.key, session.id))
+        await self._database.write(partial(make_active, key=session.key, session_id=session.id))
 
     async def fork(
         self,
@@ -201,7 +189,7 @@ class SqliteSessionEdits:
             copied = _copy_messages(connection, session_id, new_id, until, user_id)
             covered_until = int(row["summary_until"]) if user_id is None else until + 1
             _carry_summary(connection, session_id, new_id, covered_until, until)
-            _make_active(connection, key, new_id)
+            make_active(connection, key, new_id)
             return copied
 
         copied = await self._database.write(work)
@@ -215,7 +203,7 @@ class SqliteSessionEdits:
             "is_pinned = ifnull(?2, is_pinned) WHERE id = ?3"
         )
         values = (None if title is None else storable(title), is_pinned, session_id)
-        return await self._database.write(lambda connection: connection.execute(sql, values).rowcount == 1)
+        return await self._database.write(statement(sql, values)) == 1
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session with all that was said in it, in the search index too; False where there is none."""
@@ -254,14 +242,6 @@ def _clauses(wanted: SessionFilter) -> tuple[list[str], list[object]]:
     return clauses, values
 
 
-def _make_active(connection: sqlite3.Connection, key: str, session_id: str) -> None:
-    connection.execute(
-        "INSERT INTO session_keys (key, session_id) VALUES (?, ?) "
-        "ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id",
-        (key, session_id),
-    )
-
-
 def _copy_messages(connection: sqlite3.Connection, old: str, new: str, until: int, user_id: str | None) -> int:
     if user_id is None:
         return connection.execute(_COPY_MESSAGES.format(whose=""), (new, old, until)).rowcount
@@ -283,10 +263,4 @@ def _carry_summary(connection: sqlite3.Connection, old: str, new: str, summary_u
 
 
 def _listed(row: sqlite3.Row) -> ListedSession:
-    return ListedSession(
-        session=session_of(row),
-        number=row["number"],
-        messages=row["message_count"],
-        is_pinned=bool(row["is_pinned"]),
-        forked_from=row["forked_from"],
-    )
+    return value_of(ListedSession, row, session=session_of(row), messages=row["message_count"])

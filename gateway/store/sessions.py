@@ -1,7 +1,7 @@
 """Sessions in SQLite: see `gateway.domain.sessions.SessionStore`.
 
-A column of theirs stands in three places: read here (`session_of`), written in `turns.py` (`_SAVE_SESSION`), and copied
-in `session_edits.py` (`_COPY_SESSION`).
+A column of a session stands in two places: what becomes of it where there is a row (`_MERGE`), and `session_edits.py`,
+which copies it (`_COPY_SESSION`).
 """
 
 from __future__ import annotations
@@ -12,24 +12,32 @@ from itertools import groupby
 
 from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.store.database import Database, statement
-from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.payloads import conversation_of, storable, to_ms
 from gateway.store.persons import PERSON
+from gateway.store.rows import columns_of, insert, value_of
 from gateway.store.search import SearchIndex, search_messages
 
 _ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
 # Of a session that is gone meanwhile nothing but its time is known: those of the same moment are then left out.
 _BEHIND = "(?2 IS NULL OR (updated_at, rowid) < (?2, (SELECT rowid FROM sessions WHERE id = ?3)))"
-_LIST = f"""
-    SELECT * FROM sessions WHERE (?1 IS NULL OR user_id = ?1) AND {_BEHIND}
-    ORDER BY updated_at DESC, rowid DESC LIMIT ?4
-"""  # noqa: S608 (constants)
-_LIST_OF_PERSON = f"""
-    SELECT * FROM sessions WHERE user_id IN {PERSON.format("?1")} AND {_BEHIND}
-    ORDER BY updated_at DESC, rowid DESC LIMIT ?4
-"""  # noqa: S608 (constants)
+_LIST = f"SELECT * FROM sessions WHERE {{}} AND {_BEHIND} ORDER BY updated_at DESC, rowid DESC LIMIT ?4"  # noqa: S608 (constants)
 _NEWEST = "SELECT * FROM messages WHERE session_id = ? ORDER BY id DESC LIMIT ?"
 _WINDOW = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND NOT is_superseded ORDER BY id DESC"
 _OLDER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id < ? AND NOT is_superseded ORDER BY id"
+# A summary that was saved while the turn ran is not taken back.
+_MERGE = """
+    ON CONFLICT (id) DO UPDATE SET
+        key = excluded.key, user_id = excluded.user_id, personality_id = excluded.personality_id,
+        channel = excluded.channel, conversation = excluded.conversation, thread = excluded.thread,
+        title = iif(is_titled, title, excluded.title), updated_at = excluded.updated_at,
+        summary = iif(excluded.summary_until >= summary_until, excluded.summary, summary),
+        summary_until = max(excluded.summary_until, summary_until),
+        is_tainted = max(excluded.is_tainted, is_tainted)
+"""
+_MAKE_ACTIVE = """
+    INSERT INTO session_keys (key, session_id) VALUES (?, ?)
+    ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id WHERE session_id <> excluded.session_id
+"""
 _SAVE_SUMMARY = "UPDATE sessions SET summary = ?1, summary_until = ?2 WHERE id = ?3 AND summary_until <= ?2"
 
 
@@ -49,24 +57,21 @@ class SqliteSessions:
     async def list_sessions(
         self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
     ) -> Sequence[Session]:
-        sql = _LIST if user_id is None else _LIST_OF_PERSON
+        sql = _LIST.format("?1 IS NULL" if user_id is None else f"user_id IN {PERSON.format('?1')}")
         edge = (None, None) if before is None else (to_ms(before.updated_at), before.id)
-        values = (user_id, *edge, limit)
-        rows = await self._database.rows(sql, values)
+        rows = await self._database.rows(sql, (user_id, *edge, limit))
         return [session_of(row) for row in rows]
 
     async def people(self) -> Mapping[str, frozenset[str]]:
         """The users who ever talked with each personality, by its id. Reads every message."""
-        sql = "SELECT DISTINCT personality_id, user_id FROM messages WHERE role = 'user'"
-        rows = await self._database.rows(sql)
+        rows = await self._database.rows("SELECT DISTINCT personality_id, user_id FROM messages WHERE role = 'user'")
         return {
             personality_id: frozenset(row["user_id"] for row in rows if row["personality_id"] == personality_id)
             for personality_id in {row["personality_id"] for row in rows}
         }
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
-        values = (session_id, -1 if limit is None else limit)
-        rows = await self._database.rows(_NEWEST, values)
+        rows = await self._database.rows(_NEWEST, (session_id, -1 if limit is None else limit))
         return [message_of(row) for row in reversed(rows)]
 
     async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
@@ -88,8 +93,7 @@ class SqliteSessions:
         return (await self._database.read(work))[::-1]
 
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
-        values = (session_id, after, before)
-        rows = await self._database.rows(_OLDER, values)
+        rows = await self._database.rows(_OLDER, (session_id, after, before))
         return [message_of(row) for row in rows]
 
     async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
@@ -105,37 +109,27 @@ class SqliteSessions:
         return None if row is None else session_of(row)
 
 
+def save_session(connection: sqlite3.Connection, session: Session) -> None:
+    """Keep a session as a turn leaves it, for its key's next message, inside a transaction."""
+    insert(connection, "sessions", columns_of(session), _MERGE)
+    make_active(connection, session.key, session.id)
+
+
+def save_message(connection: sqlite3.Connection, message: SessionMessage) -> None:
+    """Append a message to its session, inside a transaction."""
+    insert(connection, "messages", columns_of(message, without=("id",)))
+
+
+def make_active(connection: sqlite3.Connection, key: str, session_id: str) -> None:
+    """Let the next message of the key belong to the session, inside a transaction."""
+    connection.execute(_MAKE_ACTIVE, (key, session_id))
+
+
 def session_of(row: sqlite3.Row) -> Session:
     """A session of a row of its table."""
-    return Session(
-        id=row["id"],
-        key=row["key"],
-        user_id=row["user_id"],
-        personality_id=row["personality_id"],
-        conversation=conversation_of(row),
-        title=row["title"],
-        created_at=from_ms(row["created_at"]),
-        updated_at=from_ms(row["updated_at"]),
-        summary=row["summary"],
-        summary_until=row["summary_until"],
-        is_tainted=bool(row["is_tainted"]),
-    )
+    return value_of(Session, row, conversation=conversation_of(row))
 
 
 def message_of(row: sqlite3.Row) -> SessionMessage:
     """A message of a row of its table."""
-    return SessionMessage(
-        id=row["id"],
-        session_id=row["session_id"],
-        turn_id=row["turn_id"],
-        role=row["role"],
-        personality_id=row["personality_id"],
-        user_id=row["user_id"],
-        text=row["text"],
-        created_at=from_ms(row["created_at"]),
-        tool_name=row["tool_name"],
-        tool_call_id=row["tool_call_id"],
-        is_superseded=bool(row["is_superseded"]),
-        author=row["author"],
-        is_tainted=bool(row["is_tainted"]),
-    )
+    return value_of(SessionMessage, row)

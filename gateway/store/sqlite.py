@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqliteApiKeys
 from gateway.store.clock import steady_ms, wall_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, quick_check
 from gateway.store.deliveries import SqliteDeliveries
 from gateway.store.inbox import SqliteInbox
 from gateway.store.ingest import SqliteIngestJobs
@@ -54,18 +53,13 @@ class SqliteFacts:
     async def backlog(self) -> Sequence[QueueHealth]:
         rows, now_ms = await self._database.rows(_BACKLOG), wall_ms()
         return [
-            QueueHealth(
-                queue=row["queue"],
-                channel=row["channel"],
-                state=row["state"],
-                messages=row["messages"],
-                oldest_s=max(0, now_ms - row["oldest_at"]) / 1000,
-            )
+            QueueHealth.model_validate({**dict(row), "oldest_s": max(0, now_ms - row["oldest_at"]) / 1000})
             for row in rows
         ]
 
     async def unsettled_turns(self) -> int:
-        return await self._database.read(lambda connection: int(connection.execute(_UNSETTLED).fetchone()[0]))
+        [(turns,)] = await self._database.rows(_UNSETTLED)
+        return int(turns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +87,7 @@ class SqliteStore:
 
     async def problems(self) -> Sequence[str]:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
-
-        def work(connection: sqlite3.Connection) -> list[str]:
-            try:
-                found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
-            except sqlite3.DatabaseError as error:  # so damaged that the check itself stops
-                found = [str(error)]
-            return [] if found == ["ok"] else found
-
-        return await self.database.read(work)
+        return await self.database.read(quick_check)
 
     async def close(self) -> None:
         """Finish what was asked, then close. Idempotent."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from gateway.domain.sessions import Session, SessionMessage
+from gateway.domain.sessions import Session
 from gateway.errors import ClaimLost
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
@@ -20,6 +20,8 @@ from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.people import apply_change, insert_chat
 from gateway.store.proposals import insert_proposals
+from gateway.store.rows import put
+from gateway.store.sessions import save_message, save_session
 
 _END = """
     UPDATE inbox SET state = ?, claimed_by = NULL, lease_until = NULL, error = ?, ended_at = ?
@@ -30,32 +32,6 @@ _PARK = """
     UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = ?, waiting_since = ?,
                      waits_for = ?, is_told = 1, attempts = attempts - 1, deaths = 0
     WHERE seq = ? AND state = 'running' AND claimed_by = ?
-"""
-# A summary that was saved while the turn ran is not taken back.
-_SAVE_SESSION = """
-    INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, summary,
-                          summary_until, created_at, updated_at, is_tainted)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (id) DO UPDATE SET
-        key = excluded.key, user_id = excluded.user_id, personality_id = excluded.personality_id,
-        channel = excluded.channel, conversation = excluded.conversation, thread = excluded.thread,
-        title = iif(is_titled, title, excluded.title), updated_at = excluded.updated_at,
-        summary = iif(excluded.summary_until >= summary_until, excluded.summary, summary),
-        summary_until = max(excluded.summary_until, summary_until),
-        is_tainted = max(excluded.is_tainted, is_tainted)
-"""
-_MAKE_ACTIVE = """
-    INSERT INTO session_keys (key, session_id) VALUES (?, ?)
-    ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id WHERE session_id <> excluded.session_id
-"""
-_SAVE_MESSAGE = """
-    INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
-                          is_superseded, created_at, author, is_tainted)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_SAVE_STEPS = """
-    INSERT INTO turn_steps (turn_id, steps, saved_at) VALUES (?, ?, ?)
-    ON CONFLICT (turn_id) DO UPDATE SET steps = excluded.steps, saved_at = excluded.saved_at
 """
 _BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ?"
@@ -82,11 +58,11 @@ class SqliteTurns:
         def work(connection: sqlite3.Connection) -> None:
             _end_claim(connection, commit, now_ms)
             if commit.session is not None:
-                _save_session(connection, _as_it_is_now(connection, commit.session, commit.inbox_seq))
+                save_session(connection, _as_it_is_now(connection, commit.session, commit.inbox_seq))
             if commit.supersedes is not None:
                 connection.execute("UPDATE messages SET is_superseded = 1 WHERE turn_id = ?", (commit.supersedes,))
             for message in commit.messages:
-                _save_message(connection, message)
+                save_message(connection, message)
             insert_replies(connection, commit.turn_id, commit.replies, now_ms, delivered=commit.delivered)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
@@ -104,7 +80,8 @@ class SqliteTurns:
         self._on_messages(len(commit.messages))
 
     async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
-        await self._database.write(statement(_SAVE_STEPS, (turn_id, storable(steps), wall_ms())), is_durable=is_durable)
+        row = {"turn_id": turn_id, "steps": storable(steps), "saved_at": wall_ms()}
+        await self._database.write(partial(put, table="turn_steps", columns=row, key="turn_id"), is_durable=is_durable)
 
     async def load_steps(self, turn_id: str) -> str | None:
         row = await self._database.row("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,))
@@ -157,46 +134,3 @@ def _as_it_is_now(connection: sqlite3.Connection, session: Session, inbox_seq: i
     if row is None or to_ms(session.created_at) >= row["accepted_at"]:
         return session  # the turn has made it
     return replace(session, title="", summary="", summary_until=0)
-
-
-def _save_session(connection: sqlite3.Connection, session: Session) -> None:
-    where = session.conversation
-    connection.execute(
-        _SAVE_SESSION,
-        (
-            session.id,
-            session.key,
-            session.user_id,
-            session.personality_id,
-            where.channel,
-            where.conversation,
-            where.thread,
-            storable(session.title),
-            storable(session.summary),
-            session.summary_until,
-            to_ms(session.created_at),
-            to_ms(session.updated_at),
-            session.is_tainted,
-        ),
-    )
-    connection.execute(_MAKE_ACTIVE, (session.key, session.id))
-
-
-def _save_message(connection: sqlite3.Connection, message: SessionMessage) -> None:
-    connection.execute(
-        _SAVE_MESSAGE,
-        (
-            message.session_id,
-            message.turn_id,
-            message.role,
-            message.personality_id,
-            message.user_id,
-            storable(message.text),
-            message.tool_name,
-            message.tool_call_id,
-            message.is_superseded,
-            to_ms(message.created_at),
-            storable(message.author),
-            message.is_tainted,
-        ),
-    )

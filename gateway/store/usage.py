@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from gateway.agent.budgets import (
-    Ask,
     DaySpending,
     DayUsage,
     Denied,
     Granted,
     Limit,
+    PlannedCall,
     Scope,
     Totals,
     UsageSum,
@@ -25,22 +24,15 @@ from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.persons import PERSON
+from gateway.store.rows import columns_of, insert, value_of
 
-_SAVE = """
-    INSERT INTO usage (turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ADD_TO_DAY = """
+    ON CONFLICT (day, user_id, personality_id, model) DO UPDATE SET
+        turns = turns + excluded.turns, calls = calls + excluded.calls,
+        input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
+        cost_usd = cost_usd + excluded.cost_usd
 """
-_ADD_TO_DAY = """
-    INSERT INTO usage_days VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET
-        turns = turns + excluded.turns, calls = calls + 1, input_tokens = input_tokens + excluded.input_tokens,
-        output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd
-"""
-_RESERVE = """
-    INSERT INTO reservations (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens,
-                              input_usd, usd)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
-"""
+"""What becomes of a day's sum when more is added to it."""
 _WHOSE: Mapping[Scope, str] = {
     "user": f" AND user_id IN {PERSON.format('?2')}",
     "personality": " AND personality_id = ?2",
@@ -67,17 +59,16 @@ _SPENDING = """
 _RESERVING = _RESERVED.replace("SELECT", "SELECT user_id, personality_id,", 1) + " GROUP BY user_id, personality_id"
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 # Each walks one index in its own order, so nothing is sorted.
-_SUMS = "sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), total(cost_usd) FROM usage_days"
+_SUMS = """
+    sum(turns) AS turns, sum(calls) AS calls, sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
+    total(cost_usd) AS cost_usd FROM usage_days
+"""
 _OF_DAYS = f"SELECT day, {_SUMS} WHERE day >= ? GROUP BY day"
 _OF_SPENDERS = f"""
     SELECT user_id, personality_id, model, {_SUMS} INDEXED BY usage_days_by_spender
     WHERE day >= ? GROUP BY user_id, personality_id, model
 """
-_SINCE = "SELECT * FROM usage_days WHERE day >= ? ORDER BY day DESC, user_id, personality_id, model"
-_SINCE_OF_PERSON = f"""
-    SELECT * FROM usage_days WHERE day >= ?1 AND user_id IN {PERSON.format("?2")}
-    ORDER BY day DESC, user_id, personality_id, model
-"""  # noqa: S608 (a constant)
+_SINCE = "SELECT * FROM usage_days WHERE day >= ?1{} ORDER BY day DESC, user_id, personality_id, model"
 
 
 class SqliteUsage:
@@ -86,31 +77,32 @@ class SqliteUsage:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reserve(self, ask: Ask, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
-        spender = ask.spender
+    async def reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
+        spender = planned.spender
 
         def work(connection: sqlite3.Connection) -> Granted | Denied:
             granted = grant(
-                ask,
+                planned,
                 limits,
-                spent=_totals(connection, _SPENT, ask, limits),
-                reserved=_totals(connection, _RESERVED, ask, limits),
+                spent=_totals(connection, _SPENT, planned, limits),
+                reserved=_totals(connection, _RESERVED, planned, limits),
                 is_new_turn=bool(spender.turn_id) and not _is_known_turn(connection, spender.turn_id),
             )
             if isinstance(granted, Denied):
                 return granted
-            usd = ask.input_usd + granted * ask.output_usd_per_token
-            whose = (owner, ask.day, spender.user_id, spender.personality_id, spender.turn_id)
-            row = (*whose, ask.model, ask.input_tokens, granted, ask.input_usd, usd)
-            return Granted(reservation=connection.execute(_RESERVE, row).fetchone()[0], output_tokens=granted)
+            row = columns_of(planned, without=("output_usd_per_token",)) | {
+                "owner": owner,
+                "output_tokens": granted,
+                "usd": planned.input_usd + granted * planned.output_usd_per_token,
+            }
+            insert(connection, "reservations", row)
+            number = connection.execute("SELECT last_insert_rowid()").fetchone()[0]
+            return Granted(reservation=number, output_tokens=granted)
 
         return await self._database.write(work, is_durable=False)
 
     async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
-        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over.
-
-        It shares the commit of what is written next, which is mostly the turn's own.
-        """
+        """It shares the commit of what is written next, which is mostly the turn's own."""
 
         def work(connection: sqlite3.Connection) -> None:
             if reservation is not None:
@@ -126,8 +118,7 @@ class SqliteUsage:
                 call = ModelUsage(
                     model=row["model"], input_tokens=row["input_tokens"], output_tokens=0, cost_usd=row["input_usd"]
                 )
-                spender = Spender(user_id=row["user_id"], personality_id=row["personality_id"], turn_id=row["turn_id"])
-                _save(connection, spender, row["day"], [call])
+                _save(connection, value_of(Spender, row), row["day"], [call])
             return len(rows)
 
         return await self._database.write(work)
@@ -149,50 +140,43 @@ class SqliteUsage:
 
     async def by_day(self, *, since: str) -> Mapping[str, UsageSum]:
         rows = await self._database.rows(_OF_DAYS, (since,))
-        return {day: _sum(sums) for day, *sums in rows}
+        return {row["day"]: value_of(UsageSum, row) for row in rows}
 
     async def summed(self, *, since: str) -> UsageSums:
         def work(connection: sqlite3.Connection) -> UsageSums:
-            spenders = [
-                (user, personality, model, _sum(sums))
-                for user, personality, model, *sums in connection.execute(_OF_SPENDERS, (since,))
-            ]
+            spenders = [(row, value_of(UsageSum, row)) for row in connection.execute(_OF_SPENDERS, (since,))]
             return UsageSums(
-                by_user=added_up((user, used) for user, _, _, used in spenders),
-                by_personality=added_up((personality, used) for _, personality, _, used in spenders),
-                by_model=added_up((model, used) for _, _, model, used in spenders),
+                by_user=added_up((row["user_id"], used) for row, used in spenders),
+                by_personality=added_up((row["personality_id"], used) for row, used in spenders),
+                by_model=added_up((row["model"], used) for row, used in spenders),
             )
 
         return await self._database.read(work)
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
-        sql, values = (_SINCE, (since,)) if user_id is None else (_SINCE_OF_PERSON, (since, user_id))
-        rows = await self._database.rows(sql, values)
-        return [DayUsage(**dict(row)) for row in rows]
-
-
-def _sum(sums: Sequence[Any]) -> UsageSum:
-    turns, calls, input_tokens, output_tokens, cost_usd = sums
-    return UsageSum(turns=turns, calls=calls, input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
+        whose, values = ("", (since,)) if user_id is None else (_WHOSE["user"], (since, user_id))
+        rows = await self._database.rows(_SINCE.format(whose), values)
+        return [value_of(DayUsage, row) for row in rows]
 
 
 def _save(connection: sqlite3.Connection, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:
-    whose = (spender.turn_id, spender.user_id, spender.personality_id)
     for call in calls:
         is_counted = connection.execute("SELECT 1 FROM usage WHERE turn_id = ? LIMIT 1", (spender.turn_id,)).fetchone()
         turns = int(bool(spender.turn_id) and is_counted is None)
-        tokens = (call.input_tokens, call.output_tokens)
-        connection.execute(_SAVE, (*whose, call.model, *tokens, call.cost_usd, wall_ms()))
-        connection.execute(_ADD_TO_DAY, (day, *whose[1:], call.model, turns, *tokens, call.cost_usd or 0.0))
+        row = columns_of(spender) | columns_of(call)
+        insert(connection, "usage", {**row, "at": wall_ms()})
+        del row["turn_id"]
+        sums = {"day": day, **row, "turns": turns, "calls": 1, "cost_usd": call.cost_usd or 0.0}
+        insert(connection, "usage_days", sums, ADD_TO_DAY)
 
 
 def _totals(
-    connection: sqlite3.Connection, sql: str, ask: Ask, limits: Mapping[Scope, Limit]
+    connection: sqlite3.Connection, sql: str, planned: PlannedCall, limits: Mapping[Scope, Limit]
 ) -> Mapping[Scope, Totals]:
-    whose = {"user": ask.spender.user_id, "personality": ask.spender.personality_id, "gateway": None}
+    whose = {"user": planned.spender.user_id, "personality": planned.spender.personality_id, "gateway": None}
     totals = {}
     for scope in limits:
-        values = (ask.day,) if scope == "gateway" else (ask.day, whose[scope])
+        values = (planned.day,) if scope == "gateway" else (planned.day, whose[scope])
         turns, tokens, usd = connection.execute(sql + _WHOSE[scope], values).fetchone()
         totals[scope] = Totals(turns=turns, tokens=tokens, usd=usd)
     return totals

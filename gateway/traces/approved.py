@@ -7,24 +7,25 @@ it was; so a process that is killed anywhere in between loses no yes and writes 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import sqlite3
-import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import cast
 
 import structlog
 
-from gateway.errors import StoreError, TraceError
+from gateway.errors import StoreError
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal, ProposalStore
 from gateway.memory.sync import RETRY_S
 from gateway.traces import changes
-from gateway.traces.rows import StoredTrace, as_json, find, known_number
-from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, Viewer, merge_tags
+from gateway.traces.rows import StoredTrace, find, known_number
+from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, merge_tags, trace_id_of, where_of
 from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
+from gateway.traces.turn_facts import viewer_of
 
 _log = structlog.get_logger(__name__)
+_NOTE = "INSERT INTO approved_changes (turn_id) VALUES (?) ON CONFLICT DO NOTHING"
 
 
 class ApprovedFacts:
@@ -43,14 +44,14 @@ class ApprovedFacts:
 
     async def difference(self, proposal: Proposal) -> str:
         """What it would change now: lines that go with a minus, lines that come with a plus; empty for nothing."""
-        viewer = await self._trace_store.whole(_viewer(proposal))
+        viewer = await self._trace_store.whole(viewer_of(proposal.scope))
         work = partial(_difference, viewer=viewer, proposal=proposal)
         return "\n".join(await self._trace_store.database.read(work))
 
     async def write(self, proposal: Proposal) -> bool:
         """Write it, once however often it is called; False where that is not possible now, and is done later."""
         try:
-            viewer = await self._trace_store.whole(_viewer(proposal))
+            viewer = await self._trace_store.whole(viewer_of(proposal.scope))
             work = partial(_write, viewer=viewer, proposal=proposal, trace_store=self._trace_store)
             is_changed = await self._trace_store.database.write(work)
             await self._store.fact_is_written(proposal.id)
@@ -83,12 +84,6 @@ class ApprovedFacts:
             await asyncio.sleep(RETRY_S)
 
 
-def _viewer(proposal: Proposal) -> Viewer:
-    """On whose behalf the turn had looked; whether it may be shared was decided when it was proposed."""
-    scope = proposal.scope
-    return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
-
-
 def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[StoredTrace]:
     return [stored for each in fact.trace_ids if (stored := find(connection, viewer, each)) is not None]
 
@@ -99,7 +94,7 @@ def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> 
 def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal, trace_store: TraceStore) -> bool:
     """Whether anything is changed: a fact that is gone, or written already, is left alone."""
     fact = proposal.fact
-    if fact is None or not changes.note_once(connection, proposal.approved_scope.turn_id, 0):
+    if fact is None or connection.execute(_NOTE, (proposal.approved_scope.turn_id,)).rowcount == 0:
         return False
     if fact.action == "add":
         trace = _trace(viewer, proposal, fact, trace_store.stability_ms)
@@ -109,30 +104,25 @@ def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal
         if len(found) < FEWEST_TO_MERGE:
             return False
         changes.merge(connection, found, trace_store.now(), content=fact.content)
-    for stored in found if fact.action == "update" else ():
-        if fact.content is not None:
-            changes.rewrite(connection, stored.number, fact.content)
-        if fact.tags is not None:
-            tags = as_json(merge_tags(fact.tags))
-            connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, stored.number))
-    for stored in found if fact.action == "delete" else ():
-        changes.hide(connection, stored.number, trace_store.now())
+    for stored in found:
+        if fact.action == "update":
+            changes.update(connection, stored.number, content=fact.content, tags=fact.tags)
+        elif fact.action == "delete":
+            changes.hide(connection, stored.number, trace_store.now())
     return bool(found)
 
 
 def _trace(viewer: Viewer, proposal: Proposal, fact: FactChange, stability_ms: float) -> Trace:
     scope = proposal.scope
-    digest = hashlib.sha256(proposal.approved_scope.turn_id.encode()).digest()
-    known = {"turnId": scope.turn_id, "channel": scope.channel, "sessionId": scope.session_id, "proposal": proposal.id}
     return Trace(
-        id=f"mt_{uuid.UUID(bytes=digest[:16], version=4)}",
+        id=trace_id_of(proposal.approved_scope.turn_id),
         content=fact.content or "",
-        owner=viewer.owner(_scope(fact)),
-        type=next((each for each in TYPES if each == fact.type), "episodic"),
+        owner=viewer.owner(cast("ScopeKind", fact.scope)),
+        type=cast("TraceType", fact.type),
         stability_ms=stability_ms,
         tags=fact.tags or (),
         emotions={"intensity": fact.intensity} if fact.intensity else {},
-        metadata={name: value for name, value in known.items() if value is not None},
+        metadata={**where_of(scope), "proposal": proposal.id},
         created_at=proposal.proposed_at,
         last_accessed_at=proposal.proposed_at,
         source=fact.source,
@@ -172,15 +162,3 @@ def _changed(trace: Trace, fact: FactChange) -> Iterator[str]:
 
 def _lines(sign: str, text: str) -> Sequence[str]:
     return [sign + line for line in text.splitlines()]
-
-
-def _scope(fact: FactChange) -> ScopeKind:
-    """The scope was checked when it was proposed; another value in the row belongs to no one.
-
-    Raises:
-        TraceError: there is no such scope.
-    """
-    for scope in SCOPES:
-        if scope == fact.scope:
-            return scope
-    raise TraceError(f"there is no scope {fact.scope!r}")

@@ -29,7 +29,6 @@ _SAID_BEFORE = """
     SELECT max(position) FROM traces WHERE owner = ? AND conversation = ? AND created_at <= ? AND deleted_at IS NULL
 """
 _DOUBTED_AT = "doubtedAt"  # in the metadata, in milliseconds since 1970
-_NOTE = "INSERT INTO document_updates (turn_id, update_index) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _USE = "INSERT INTO uses (query_id, trace, used_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 # An edge that would lead from the new trace to itself goes; one that is there already keeps the greater weight.
 _REPOINT = """
@@ -111,10 +110,15 @@ def add_tags_to_same(connection: sqlite3.Connection, owner: int, trace: Trace) -
     return str(same["id"])
 
 
-def rewrite(connection: sqlite3.Connection, number: int, content: str) -> None:
-    """Change the content, its hash and its index; a new embedding will be made."""
-    text = storable(content)
-    connection.execute(_SET_CONTENT, (text, hash_of(text), number))
+def update(
+    connection: sqlite3.Connection, number: int, *, content: str | None = None, tags: Sequence[str] | None = None
+) -> None:
+    """Change what is given; for a new content a new embedding will be made."""
+    if content is not None:
+        text = storable(content)
+        connection.execute(_SET_CONTENT, (text, hash_of(text), number))
+    if tags is not None:
+        connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
 
 
 def hide(connection: sqlite3.Connection, number: int, now: datetime, *, merged_into: str | None = None) -> None:
@@ -175,11 +179,6 @@ def _union(traces: Sequence[Trace], now: datetime, content: str | None) -> Trace
         embedding=None,
         embedding_model=None,
     )
-
-
-def note_once(connection: sqlite3.Connection, turn_id: str, index: int) -> bool:
-    """Note that an update is applied; False where that is noted already."""
-    return connection.execute(_NOTE, (turn_id, index)).rowcount == 1
 
 
 def use(connection: sqlite3.Connection, stored: StoredTrace, query_id: str, now: datetime) -> bool:

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from itertools import combinations, product
@@ -41,7 +41,7 @@ _INDEX_PAGES = 500  # of the full-text index that are merged at a time
 _OWNERS = "SELECT number FROM owners ORDER BY number"
 _LOG = """
     INSERT INTO consolidation_log (started_at, duration_ms, reason, pruned, merged, derived, compacted)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
+    VALUES (:started_at, :duration_ms, :reason, :pruned, :merged, :derived, :compacted)
 """
 _READ_LOG = "SELECT * FROM consolidation_log WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
 PROTECTED_FROM = 0.3
@@ -108,23 +108,23 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationReport:
-    """How many traces were pruned, went into others, were derived and compacted. All zeros: one was running already."""
+    """How many traces were pruned, went into others, were derived and compacted; none where another one is running."""
 
     pruned: int = 0
     merged: int = 0
     derived: int = 0
     compacted: int = 0
     duration_ms: int = 0
+    is_running: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolidationEntry:
-    """One consolidation that came to its end; `reason` is `nightly`, `50 turns`, or `tool` with what the agent gave."""
+class ConsolidationEntry(ConsolidationReport):
+    """A consolidation that came to its end."""
 
     id: int
     started_at: datetime
     reason: str
-    report: ConsolidationReport
 
 
 class Consolidation:
@@ -136,18 +136,13 @@ class Consolidation:
         self._insight = insight
         self._lock: Path = trace_store.database.path.with_name(LOCK_NAME)
 
-    async def run(self, viewer: Viewer | None = None, *, reason: str = "schedule") -> ConsolidationReport:
-        """As `try_run`, with zeros where one is running already."""
-        return await self.try_run(viewer, reason=reason) or ConsolidationReport()
-
-    async def try_run(
-        self, viewer: Viewer | None = None, *, reason: str, derives: bool = True
-    ) -> ConsolidationReport | None:
-        """Consolidate what the viewer may change; without a viewer, everything. None: one is running already.
+    async def run(
+        self, viewer: Viewer | None = None, *, reason: str = "schedule", derives: bool = True
+    ) -> ConsolidationReport:
+        """Consolidate what the viewer may change; without a viewer, everything. All zeros: one is running already.
 
         Args:
-            viewer: whose.
-            reason: for the log.
+            reason: for the log: `nightly`, `50 turns`, or `tool` with what the agent gave.
             derives: a model is asked for insights, where there is one.
 
         Raises:
@@ -157,7 +152,7 @@ class Consolidation:
         try:
             lock = await asyncio.shield(taking)
         except DataDirectoryLocked:
-            return None
+            return ConsolidationReport(is_running=True)
         except asyncio.CancelledError:  # the thread still takes the lock, so release it here
             with contextlib.suppress(EthosError):
                 (await taking).release()
@@ -167,9 +162,10 @@ class Consolidation:
         finally:
             await asyncio.to_thread(lock.release)
 
-    async def log(self, *, limit: int = 50, before: int | None = None) -> Sequence[ConsolidationEntry]:
+    async def log(self, *, limit: int = 50, before: int | None = None) -> list[ConsolidationEntry]:
         """What was done, newest first; with `before` the entries that are older than the one with that id."""
-        return [_entry(row) for row in await self._trace_store.database.rows(_READ_LOG, (before, before, limit))]
+        rows = await self._trace_store.database.rows(_READ_LOG, (before, before, limit))
+        return [ConsolidationEntry(**{**dict(row), "started_at": from_ms(row["started_at"])}) for row in rows]
 
     async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> ConsolidationReport:
         started_at, clock = self._trace_store.now(), time.monotonic()
@@ -239,35 +235,9 @@ class Consolidation:
         return derived
 
 
-def _entry(row: sqlite3.Row) -> ConsolidationEntry:
-    return ConsolidationEntry(
-        id=row["id"],
-        started_at=from_ms(row["started_at"]),
-        reason=row["reason"],
-        report=ConsolidationReport(
-            pruned=row["pruned"],
-            merged=row["merged"],
-            derived=row["derived"],
-            compacted=row["compacted"],
-            duration_ms=row["duration_ms"],
-        ),
-    )
-
-
 def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
     merge_index(connection, pages=_INDEX_PAGES)
-    connection.execute(
-        _LOG,
-        (
-            to_ms(started_at),
-            report.duration_ms,
-            reason,
-            report.pruned,
-            report.merged,
-            report.derived,
-            report.compacted,
-        ),
-    )
+    connection.execute(_LOG, {**asdict(report), "started_at": to_ms(started_at), "reason": reason})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from gateway.store.erasure import compact
 from gateway.traces.insights import DERIVED_FROM
 from gateway.traces.rows import SELECT, find_to_change, from_row, places
-from gateway.traces.trace import Trace, Viewer, hash_of
+from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
 
 _OWNERS = """
@@ -56,19 +56,10 @@ _OWNED = (
 )
 
 
-_ROW = {"documents": "key", "document_archive": "number"}
-_LINE = """
-    SELECT 1 FROM traces WHERE content_hash = ? AND id IN (SELECT id FROM temp.gone_traces)
-        AND json_extract(metadata, '$.store') IS NOT NULL
-"""
-
-
 async def erase_person(trace_store: TraceStore, *, user_ids: Collection[str], session_ids: Collection[str]) -> int:
     """Erase all of a person's traces and rewrite the file; returns how many were erased. Safe to repeat.
 
     Args:
-        trace_store: the trace store.
-        user_ids: the person's.
         session_ids: sessions in which only this person wrote.
 
     Raises:
@@ -120,7 +111,6 @@ def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], ses
     try:
         connection.execute(_OWNERS)
         connection.execute(_TRACES)
-        _erase_documents(connection, user_ids)
         connection.execute(_UNMERGED)
         for sql in _DEPENDENT:
             connection.execute(sql)
@@ -130,34 +120,6 @@ def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], ses
         return count
     finally:
         _drop(connection)
-
-
-def _erase_documents(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
-    """Their own texts go as a whole; of others' texts only the lines that are their traces."""
-    for table in ("documents", "document_archive"):
-        own = f"DELETE FROM {table} WHERE substr(key, 1, length(?1)) = ?1"  # noqa: S608 (two names)
-        connection.executemany(own, [(f"users/{user_id}/",) for user_id in user_ids])
-        for rowid, content in connection.execute(f"SELECT {_ROW[table]}, content FROM {table}").fetchall():  # noqa: S608 (names of ours)
-            kept = [line for line in bytes(content).split(b"\n") if not _is_gone(connection, line)]
-            if len(kept) < len(bytes(content).split(b"\n")):
-                change = f"UPDATE {table} SET content = ? WHERE {_ROW[table]} = ?"  # noqa: S608 (two names)
-                connection.execute(change, (b"\n".join(kept), rowid))
-
-
-def _is_gone(connection: sqlite3.Connection, line: bytes) -> bool:
-    text = line.decode("utf-8", "replace").strip()
-    return bool(text) and connection.execute(_LINE, (hash_of(text),)).fetchone() is not None
-
-
-def documents_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> dict[str, bytes]:
-    """The person's own texts by key, where the traces are the whole memory."""
-    own = tuple(f"users/{user_id}/" for user_id in user_ids)
-    return {
-        f"{row['key']}{suffix}": bytes(row["content"])
-        for table, suffix in (("documents", ""), ("document_archive", ".archive"))
-        for row in connection.execute(f"SELECT * FROM {table}")  # noqa: S608 (two names)
-        if row["key"].startswith(own)
-    }
 
 
 def owner_ids(connection: sqlite3.Connection) -> frozenset[str]:

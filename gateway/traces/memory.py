@@ -17,10 +17,9 @@ from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryHit, MemoryScope
 from gateway.runtime.observe import note, span
 from gateway.traces import strength
-from gateway.traces.origins import source_of
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.search import TraceQuery
-from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace import Trace, Viewer, source_of
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.turn_facts import OfferedTraces, RulesOf, viewer_of
 
@@ -54,17 +53,7 @@ class TraceMemory:
         vectorizing: Vectorizing | None = None,
         offers: OfferedTraces | None = None,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            trace_store: closed by who opened it.
-            rules: of a personality.
-            counts: how many turns each person had.
-            ingest: None where no facts are taken from turns.
-            schedule: None where no consolidation is scheduled.
-            vectorizing: None where no embeddings are configured.
-            offers: where the ingest looks up what a turn was offered.
-        """
+        """`ingest`, `schedule` and `vectorizing` are None where they are off; the ingest looks into `offers`, too."""
         self.trace_store = trace_store
         self._rules = rules
         self._counts = counts

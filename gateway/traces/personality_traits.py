@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal
 
-Trait = Literal["honesty", "emotionality", "extraversion", "agreeableness", "conscientiousness", "openness"]
-TRAITS: tuple[Trait, ...] = get_args(Trait)
 Category = Literal["user_preference", "episodic", "goal", "knowledge", "correction", "emotional_context", "action_item"]
 ALWAYS: tuple[Category, ...] = ("user_preference", "episodic", "goal", "knowledge", "correction")
 
@@ -44,16 +42,11 @@ class IngestRules:
     notes_sentiment: bool = False
 
 
-def clamp_traits(traits: Mapping[str, float]) -> dict[Trait, float]:
-    """All six traits; one that is missing is in the middle, one out of range is at its end."""
-    return {trait: min(1.0, max(0.0, traits.get(trait, _MIDDLE))) for trait in TRAITS}
-
-
 def apply_traits(base: IngestRules, traits: Mapping[str, float]) -> IngestRules:
-    """The rules of a personality; `base` holds what the configuration says."""
-    found = clamp_traits(traits)
-    rules = _by_openness(base, found["openness"])
-    is_conscientious, is_honest = found["conscientiousness"] > _HIGH, found["honesty"] > _HIGH
+    """The rules of a personality by its traits, each from 0 to 1; `base` holds what the configuration says."""
+    high = {trait for trait, degree in traits.items() if degree > _HIGH}
+    rules = _by_openness(base, traits.get("openness", _MIDDLE))
+    is_conscientious = "conscientiousness" in high
     if is_conscientious:
         rules = replace(
             _gaining(rules, {"goal": 0.1, "action_item": 0.15}),
@@ -61,11 +54,11 @@ def apply_traits(base: IngestRules, traits: Mapping[str, float]) -> IngestRules:
             duplicate_from=0.92,
             consolidate_every_turns=min(30, rules.consolidate_every_turns),
         )
-    if found["agreeableness"] > _HIGH:
+    if "agreeableness" in high:
         rules = replace(_gaining(rules, {"user_preference": 0.15}), recall_chars=rules.recall_chars * 7 // 5)
-    if found["emotionality"] > _HIGH:
+    if "emotionality" in high:
         rules = replace(_gaining(rules, {"episodic": 0.1, "emotional_context": 0.1}), notes_sentiment=True)
-    if is_honest:
+    if "honesty_humility" in high:
         rules = replace(_gaining(rules, {"correction": 0.2}), duplicate_from=0.85 if is_conscientious else 0.75)
     return rules
 

@@ -59,13 +59,9 @@ def best_of(
     """The owners' traces that match best, by BM25.
 
     Args:
-        connection: of a trace store.
-        owners: by number.
         needed: an expression of FTS5's that each of them matches.
         more: words, as an expression, that raise what matches, and need not stand in it.
         context_weight: of who said it and when; 0: the text alone counts.
-        filters: of those only.
-        limit: how many.
         documents: how many traces of all owners match at most; None where that is not known.
     """
     columns = "{context text}" if context_weight else "text"

@@ -28,6 +28,8 @@ NOT_SHARED = (
 )
 BETWEEN = "::"
 """Stands between user id and personality id in the id of a persona scope."""
+NODE = "node:"
+"""With this begins the end of an edge that is no trace, but a node of an import."""
 _decode = json.JSONDecoder().decode
 _ALL_OWNERS = "SELECT number FROM owners ORDER BY number"
 _PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
@@ -112,6 +114,19 @@ def _numbers(connection: sqlite3.Connection, viewer: Viewer, owners: Iterable[Ow
             start = user_id + BETWEEN
             found |= {int(row[0]): None for row in connection.execute(_PERSONAS, (len(start), start))}
     return list(found)
+
+
+def node_end(owner: int, node_id: str) -> str:
+    """The end of an edge at a node. The file's author chose the node's name, so the owner is part of it."""
+    return f"{NODE}{owner}:{node_id}"
+
+
+def node_of(end: str) -> tuple[int, str] | None:
+    """The owner's number and the id of the node at which an edge ends; None where it ends at a trace."""
+    if not end.startswith(NODE):
+        return None
+    number, _, node_id = end.removeprefix(NODE).partition(":")
+    return int(number), node_id
 
 
 def places(values: Sequence[object]) -> str:

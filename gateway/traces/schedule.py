@@ -34,14 +34,7 @@ class ConsolidationSchedule:
         at: time,
         gists: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """Nothing runs yet.
-
-        Args:
-            trace_store: its clock counts, and its log says when the last night was.
-            consolidation: of that trace store.
-            at: the time of day, in UTC, of the consolidation of the whole store.
-            gists: shortens old traces after it; None where they are left as they are.
-        """
+        """The whole store has its turn at the time of day `at`, in UTC; `gists` shortens old traces after it."""
         self._trace_store = trace_store
         self._consolidation = consolidation
         self._at = at

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gateway.memory.days import Days, days_asked_for
 from gateway.memory.matching import QUESTION_MARKS, REACH, Match, lift, prefer_days, prefer_speakers
@@ -26,6 +26,9 @@ from gateway.traces.filters import IndexFilters, TraceFilter, filtered_owners, w
 from gateway.traces.ranking import PLACED, best_of
 from gateway.traces.rows import SELECT, from_row
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
+
+if TYPE_CHECKING:
+    from gateway.traces.vectors import QueryVector  # which loads numpy
 
 MOST = 100
 _CANDIDATES = 200
@@ -130,30 +133,21 @@ class Closeness:
     share: float
 
 
-class Compare(Protocol):
-    """Finds what is close to a question; see `vectors.QueryVector.compare`."""
-
-    def __call__(
-        self, connection: sqlite3.Connection, owners: Sequence[int], type_: TraceType | None, words: Collection[int], /
-    ) -> Mapping[int, Closeness]:
-        """Of the owners' traces the closest, and those in `words`, by their numbers."""
-
-
 def search(
-    connection: sqlite3.Connection, viewer: Viewer, wanted: TraceQuery, now: datetime, compare: Compare | None = None
+    connection: sqlite3.Connection, viewer: Viewer, wanted: TraceQuery, now: datetime, vector: QueryVector | None = None
 ) -> Sequence[ScoredTrace]:
     """The best matches that the viewer may see, best first; nothing for a query without words.
 
     Args:
-        compare: finds what is close in meaning; None where the words alone are searched for.
+        vector: of the query; None where the words alone are searched for.
     """
     limit = max(0, min(MOST, wanted.limit))
     query = read_query(wanted.query, connection)
     owners = filtered_owners(connection, viewer, wanted.among, wanted.scope)
-    if not owners or not limit or (not query.expression and compare is None):
+    if not owners or not limit or (not query.expression and vector is None):
         return []
     matches = _matches(connection, query, owners, wanted) if query.expression else {}
-    close = {} if compare is None else compare(connection, owners, wanted.type, matches.keys())
+    close = {} if vector is None else vector.compare(connection, owners, wanted.type, matches.keys())
     _fuse(connection, matches, owners, close)
     days = days_asked_for(wanted.query, now.date()) if is_plain(wanted.query) else None
     of_days = () if days is None else add_matches_of_days(connection, matches, owners, days, wanted.type)
@@ -299,23 +293,13 @@ def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match],
 
 
 def recall(
-    connection: sqlite3.Connection,
-    viewer: Viewer,
-    question: str,
-    now: datetime,
-    compare: Compare | None = None,
-    *,
-    least_cosine: float = 1.0,
+    connection: sqlite3.Connection, viewer: Viewer, question: str, now: datetime, vector: QueryVector | None = None
 ) -> Sequence[ScoredTrace]:
-    """What has to do with the question, best first, at most 100.
-
-    Args:
-        compare: see `search.search`.
-        least_cosine: from which a trace is found by its meaning alone.
-    """
-    found = search(connection, viewer, TraceQuery(query=question, limit=MOST, least_share=SHARE_OF_BEST), now, compare)
+    """What has to do with the question, best first, at most 100; with its vector as in `search`."""
+    found = search(connection, viewer, TraceQuery(query=question, limit=MOST, least_share=SHARE_OF_BEST), now, vector)
     best = found[:_LOOKED_AT]
-    is_close = any(each.cosine is not None and each.cosine >= least_cosine + _CLOSER for each in best)
+    cosines = [each.cosine for each in best if each.cosine is not None]
+    is_close = vector is not None and max(cosines, default=0.0) >= vector.least + _CLOSER
     is_for_day = any(mark in question for mark in QUESTION_MARKS) and any("day" in each.parts for each in best)
     if is_close or is_for_day or (best and _held(connection, question, [each.trace.id for each in best]) >= _HELD):
         return found

@@ -1,4 +1,4 @@
-"""How a trace fades, how it grows when it is used, and its curve over time. Pure formulas; times in milliseconds.
+"""How a trace fades, and how it grows when it is used. Pure formulas; times in milliseconds.
 
 S(t) = S0 * exp(-t / stability) is Ebbinghaus's curve of forgetting (Über das Gedächtnis, 1885). That a fact which was
 nearly forgotten gains most by being recalled is the spacing effect (Bjork and Bjork, A New Theory of Disuse, 1992).
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gateway.traces.trace import DAY_MS, Trace
+from gateway.traces.trace import DAY_MS
 
 USE_GAIN = 0.1
 DOUBTED_FACTOR = 0.9
@@ -27,8 +26,6 @@ QUOTED_SHARE = 0.3
 PRUNED_BELOW = 0.05
 """A consolidation hides what has faded so far."""
 _LONG_WORD_CHARS = 4
-_FEWEST_AHEAD = timedelta(days=7)
-_MOST_AHEAD = timedelta(days=3_650)
 
 
 def current(strength: float, stability_ms: float, last_accessed_at: datetime, now: datetime) -> float:
@@ -85,62 +82,3 @@ def is_contradicted(content_words: Sequence[str], correction_words: Sequence[str
     content, correction = set(content_words), set(correction_words)
     least = min(len(content), len(correction))
     return least > 0 and content != correction and len(content & correction) / least >= CONTRADICTED_SHARE
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The strength at one moment."""
-
-    at: datetime
-    strength: float
-    is_forecast: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """Points in the order of time.
-
-    Attributes:
-        known_since: the last use or fading: from here on the formula gives every moment, and what was before it is
-            not kept.
-        fades_at: when it falls below what is kept, if it is never used; None where it has fallen, or never does
-            within what a clock can say.
-    """
-
-    points: Sequence[Point]
-    known_since: datetime
-    fades_at: datetime | None
-
-
-def curve(trace: Trace, now: datetime, count: int) -> Curve:
-    """The published formula at so many moments, 2 or more; half of them are before `now` where there is a past."""
-    known_since = min(trace.last_accessed_at, now)
-    fades_at = _fades_at(trace)
-    until = now + min(max(_ahead(trace, fades_at, now), _FEWEST_AHEAD), _MOST_AHEAD)
-    past = count // 2 if known_since < now else 0
-    moments = [known_since + (now - known_since) * number / past for number in range(past)]
-    ahead = count - past
-    moments += [now + (until - now) * number / max(1, ahead - 1) for number in range(ahead)]
-    points = [Point(at, _left(trace, at), at > now) for at in moments]
-    return Curve(points=points, known_since=known_since, fades_at=fades_at if fades_at and fades_at > now else None)
-
-
-def _left(trace: Trace, at: datetime) -> float:
-    return current(trace.strength, trace.stability_ms, trace.last_accessed_at, at)
-
-
-def _fades_at(trace: Trace) -> datetime | None:
-    if trace.strength <= PRUNED_BELOW:
-        return None
-    try:
-        lasts = timedelta(milliseconds=trace.stability_ms * math.log(min(1.0, trace.strength) / PRUNED_BELOW))
-        return trace.last_accessed_at + lasts
-    except OverflowError:  # after the year 9999
-        return None
-
-
-def _ahead(trace: Trace, fades_at: datetime | None, now: datetime) -> timedelta:
-    """Until it has faded and a little further; where it has faded, or hardly does, as long again as its stability."""
-    if fades_at is not None and fades_at > now:
-        return (fades_at - now) * 1.1
-    return timedelta(milliseconds=min(trace.stability_ms, _MOST_AHEAD.total_seconds() * 1000))

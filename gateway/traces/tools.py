@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -12,12 +13,11 @@ from gateway.agent.tools import MAX_RESULT_CHARS, Arguments, Tool, ToolContext, 
 from gateway.domain.visible import without_hidden
 from gateway.errors import TraceError
 from gateway.memory.fact_changes import FactChange, as_proposed
-from gateway.protocols import MemoryScope
 from gateway.traces.archive import rehydrate
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.rows import NOT_SHARED
 from gateway.traces.search import MOST, TraceQuery
-from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, merge_tags
+from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, merge_tags, where_of
 from gateway.traces.trace_store import TraceStore, check_content
 from gateway.traces.turn_facts import viewer_of
 
@@ -71,7 +71,7 @@ def _json(**values: Any) -> str:
 class MemoryAdd(Arguments):
     """Arguments of `memory_add`."""
 
-    content: Annotated[Content, Field(description="one fact, in one sentence that stands by itself")]
+    content: Annotated[Content, Field(description="one fact, in one sentence that stands alone")]
     type: Annotated[
         TraceType,
         Field(
@@ -101,7 +101,7 @@ def _add(trace_store: TraceStore) -> Tool:
                 type=arguments.type,
                 stability_ms=trace_store.stability_ms,
                 tags=merge_tags(arguments.tags),
-                metadata=_where(context.scope),
+                metadata=where_of(context.scope),
                 created_at=trace_store.now(),
                 last_accessed_at=trace_store.now(),
                 author=viewer.user_id,
@@ -121,12 +121,6 @@ def _add(trace_store: TraceStore) -> Tool:
         arguments=MemoryAdd,
         call=call,
     )
-
-
-def _where(scope: MemoryScope) -> dict[str, str]:
-    """In which turn, on which channel and in which session it is noted."""
-    known = {"turnId": scope.turn_id, "channel": scope.channel, "sessionId": scope.session_id}
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def _propose_new(viewer: Viewer, arguments: MemoryAdd) -> str:
@@ -291,14 +285,9 @@ class MemoryReflect(Arguments):
 def _reflect(consolidation: Consolidation) -> Tool:
     async def call(arguments: MemoryReflect, context: ToolContext) -> str:
         reason = f"tool: {arguments.topic[:200]}" if arguments.topic else "tool"
-        report = await consolidation.run(viewer_of(context.scope, context.role), reason=reason)
-        return _json(
-            pruned=report.pruned,
-            merged=report.merged,
-            derived=report.derived,
-            compacted=report.compacted,
-            durationMs=report.duration_ms,
-        )
+        done = asdict(await consolidation.run(viewer_of(context.scope, context.role), reason=reason))
+        counts = {name: done[name] for name in ("pruned", "merged", "derived", "compacted")}
+        return _json(**counts, durationMs=done["duration_ms"])
 
     return Tool(
         name="memory_reflect",

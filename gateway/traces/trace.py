@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from gateway.errors import TraceError
+from gateway.protocols import MemoryScope
 
 TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]
@@ -27,11 +28,25 @@ DAY_MS = 86_400_000
 STABILITY_MS = 30.0 * DAY_MS
 KEEP = "keep"
 """A trace with this tag is never pruned."""
+_NAME_CHARS = 60
+_FROM = {"tool": "noted by {agent}", "import": "imported", "consolidation": "concluded from other facts"}
 
 
 def new_trace_id() -> str:
     """A random id, which cannot be guessed."""
     return f"mt_{uuid.uuid4()}"
+
+
+def trace_id_of(seed: str) -> str:
+    """The id that belongs to a text: always the same."""
+    digest = hashlib.sha256(seed.encode(errors="replace")).digest()
+    return f"mt_{uuid.UUID(bytes=digest[:16], version=4)}"
+
+
+def where_of(scope: MemoryScope) -> dict[str, str]:
+    """For the metadata: in which turn, on which channel and in which session, as far as that is known."""
+    known = {"turnId": scope.turn_id, "channel": scope.channel, "sessionId": scope.session_id}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,16 @@ class Trace:
     def intensity(self) -> float:
         """How strong the feeling is that goes with it, from 0 to 1."""
         return self.emotions.get("intensity", 0.0)
+
+
+def source_of(trace: Trace, *, agent: str = "the agent") -> str:
+    """Where it comes from: `said by Ada on web`, `imported`; `agent` is what the agent is called there."""
+    channel = trace.metadata.get("channel")
+    on = f" on {channel}" if isinstance(channel, str) else ""
+    if trace.source in _FROM:
+        return _FROM[trace.source].format(agent=agent) + on
+    by = f" by {trace.speaker[:_NAME_CHARS]}" if trace.speaker else ""
+    return f"said{by}{on}" if by or on else "said earlier"
 
 
 def hash_of(content: str) -> str:

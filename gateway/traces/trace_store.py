@@ -12,17 +12,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from gateway.errors import TraceError
 from gateway.store.database import Database, snapshot
 from gateway.store.schema import migrate, migrations
 from gateway.traces import changes
 from gateway.traces.changes import Added, Merged
-from gateway.traces.rows import NOT_SHARED, StoredTrace, as_json, find, find_to_change, places, visible
-from gateway.traces.search import Compare, ScoredTrace, TraceQuery, recall, search
+from gateway.traces.rows import NOT_SHARED, StoredTrace, find, find_to_change, places, visible
+from gateway.traces.search import ScoredTrace, TraceQuery, recall, search
 from gateway.traces.search_words import register_functions
-from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, merge_tags
+from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer
+
+if TYPE_CHECKING:
+    from gateway.traces.vectors import QueryVectors  # which loads numpy
 
 PersonIds = Callable[[str], Awaitable[Sequence[str]]]
 """All ids of the person that a user id stands for, that id among them; see `gateway.people.linking.links.LinkStore`."""
@@ -55,29 +58,6 @@ def open_trace_store(
     )
 
 
-class QuestionEmbedder(Protocol):
-    """What knows how to compare a question with traces; see `vectors.QueryVectors`."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why the last question had no meaning to compare, for people; None where it had."""
-
-    async def embed(self, viewer: Viewer, question: str) -> ComparableQuestion | None:
-        """For one question; None where its words alone count. Never waits long, and never fails."""
-
-
-class ComparableQuestion(Protocol):
-    """A question that can be compared."""
-
-    @property
-    def compare(self) -> Compare:
-        """Finds what is close to it."""
-
-    @property
-    def least(self) -> float:
-        """The cosine from which a trace is found that shares no word with it."""
-
-
 class TraceStore:
     """One file of traces.
 
@@ -97,7 +77,7 @@ class TraceStore:
         self.database = database
         self.now = now
         self.stability_ms = stability_ms
-        self.meaning: QuestionEmbedder | None = None
+        self.meaning: QueryVectors | None = None
         self._person_ids = person_ids
 
     async def __aenter__(self) -> Self:
@@ -153,14 +133,7 @@ class TraceStore:
         """
         if content is not None:
             check_content(content)
-
-        def change(connection: sqlite3.Connection, number: int) -> None:
-            if content is not None:
-                changes.rewrite(connection, number, content)
-            if tags is not None:
-                connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
-
-        return await self._change(viewer, trace_id, change)
+        return await self._change(viewer, trace_id, partial(changes.update, content=content, tags=tags))
 
     async def delete(self, viewer: Viewer, trace_id: str) -> bool:
         """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back.
@@ -201,26 +174,22 @@ class TraceStore:
 
     async def search(self, viewer: Viewer, wanted: TraceQuery) -> Sequence[ScoredTrace]:
         """The best matches, best first; being listed is no use."""
-        question = None if self.meaning is None else await self.meaning.embed(viewer, wanted.query)
-        compare = None if question is None else question.compare
-        viewer = await self.whole(viewer)
-
-        def work(connection: sqlite3.Connection) -> Sequence[ScoredTrace]:
-            with snapshot(connection):
-                return search(connection, viewer, wanted, self.now(), compare)
-
-        return await self.database.read(work)
+        vector = None if self.meaning is None else await self.meaning.embed(viewer, wanted.query)
+        return await self._find(viewer, partial(search, wanted=wanted, now=self.now(), vector=vector))
 
     async def recall(self, viewer: Viewer, question: str) -> Sequence[ScoredTrace]:
         """What has to do with a question, best first; nothing where nothing has. See `search.recall`."""
-        asked = None if self.meaning is None else await self.meaning.embed(viewer, question)
-        viewer = await self.whole(viewer)
+        vector = None if self.meaning is None else await self.meaning.embed(viewer, question)
+        return await self._find(viewer, partial(recall, question=question, now=self.now(), vector=vector))
+
+    async def _find(
+        self, viewer: Viewer, find_for: Callable[[sqlite3.Connection, Viewer], Sequence[ScoredTrace]]
+    ) -> Sequence[ScoredTrace]:
+        whole = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Sequence[ScoredTrace]:
             with snapshot(connection):
-                if asked is None:
-                    return recall(connection, viewer, question, self.now())
-                return recall(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
+                return find_for(connection, whole)
 
         return await self.database.read(work)
 

@@ -9,26 +9,16 @@ from dataclasses import asdict, replace
 
 import structlog
 
-from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Model, Spender
+from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.domain.roles import Role, may
-from gateway.errors import ConfigError, ModelError, TraceError
+from gateway.errors import ConfigError, ModelError
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.ingest import IngestJob, Said
 from gateway.memory.proposals import Proposal, ProposalStore
 from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryScope
-from gateway.traces.ingest import (
-    Exchange,
-    Fact,
-    IngestReport,
-    TurnFacts,
-    Vectors,
-    admit,
-    extract,
-    keep_facts,
-    says_nearly_the_same,
-)
+from gateway.traces.ingest import Fact, TurnFacts, Vectors, admit, extract, keep_facts, says_nearly_the_same
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.similar import shared_words
 from gateway.traces.trace import Trace, Viewer
@@ -81,78 +71,62 @@ class TurnFactExtractor:
         trace_store: TraceStore,
         model: Callable[[], Model],
         rules: RulesOf,
-        proposals: ProposalStore | None = None,
-        embedder: PaidEmbedder | None = None,
+        proposals: ProposalStore,
         *,
-        offers: OfferedTraces | None = None,
+        offers: OfferedTraces,
+        embedder: MeteredEmbedder | None = None,
     ) -> None:
-        """Nothing is asked yet.
+        """Near-duplicates are known by their vectors; without an embedder by their words.
 
         Args:
-            trace_store: where facts are stored.
-            model: names them.
-            rules: of a personality.
-            proposals: takes the facts that need a yes, which are lost where it is None.
-            embedder: makes their vectors, by which near-duplicates are known; None: by their words.
+            model: names the facts.
+            proposals: takes the facts that need a yes.
             offers: what a turn was offered, which a correction may contradict.
         """
         self._trace_store = trace_store
         self._model = model
         self._rules = rules
         self._proposals = proposals
+        self._offers = offers
         self._embedder = embedder
-        self._offers = offers or OfferedTraces()
 
     async def extract(self, job: IngestJob, said: Said) -> str:
         """See `FactExtractor.extract`."""
         model, rules = self._model(), self._rules(job.scope.personality_id)
         spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
-        facts = await extract(model, _exchange(job, said), rules, spender=spender)
+        facts = await extract(model, said, rules, spender=spender)
         return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
 
     async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
         """See `FactExtractor.keep`: what needs a person's yes is proposed."""
         scope = job.scope
-        turn = TurnFacts(
-            turn_id=scope.turn_id,
-            exchange=_exchange(job, said),
-            facts=[Fact(**fact) for fact in json.loads(facts)],
-            author=scope.user_id,
-            channel=scope.channel,
-            session_id=scope.session_id,
-        )
+        turn = TurnFacts(job=job, at=said.at, facts=[Fact(**fact) for fact in json.loads(facts)])
         rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
         if job.sources is None:
-            vectors = await self._vectors(turn, scope)
+            vectors = await self._vectors(turn.facts, scope)
             offered = self._offers.get(scope.turn_id)
-            return asdict(await keep_facts(self._trace_store, viewer, turn, rules, vectors=vectors, offered=offered))
-        if self._proposals is None:
-            raise TraceError("the facts of this turn need a person's approval, but there is no store for proposals")
+            return await keep_facts(self._trace_store, viewer, turn, rules, vectors=vectors, offered=offered)
         traces = admit(self._trace_store, viewer, turn, rules)
         report = await propose_facts(self._trace_store, self._proposals, job, traces, rules)
-        left_out = len(turn.facts) - len(traces)
-        return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
+        extracted = len(turn.facts)
+        return {"extracted": extracted, "stored": 0, "below_threshold": extracted - len(traces), **report}
 
-    async def _vectors(self, turn: TurnFacts, scope: MemoryScope) -> Vectors | None:
+    async def _vectors(self, facts: Sequence[Fact], scope: MemoryScope) -> Vectors | None:
         """The vectors of the facts; None while the model does not answer: the facts get vectors later."""
-        if self._embedder is None or not turn.facts:
+        if self._embedder is None or not facts:
             return None
         from gateway.traces.vectors import as_blob  # noqa: PLC0415 (numpy, an extra)
 
-        texts = [fact.text for fact in turn.facts]
+        texts = [fact.text for fact in facts]
         try:
             model = self._embedder.identity
             embedded = await self._embedder.embed(
                 texts, Spender(user_id=scope.user_id or "", personality_id=scope.personality_id)
             )
         except (ModelError, ConfigError) as error:
-            _log.info("facts_without_vectors", turn_id=turn.turn_id, error=str(error))
+            _log.info("facts_without_vectors", turn_id=scope.turn_id, error=str(error))
             return None
         return Vectors(model, dict(zip(texts, map(as_blob, embedded.vectors), strict=True)))
-
-
-def _exchange(job: IngestJob, said: Said) -> Exchange:
-    return Exchange(asked=said.asked, answered=said.answered, at=said.at, speaker=job.speaker)
 
 
 async def propose_facts(
@@ -161,7 +135,7 @@ async def propose_facts(
     """Propose the facts of a turn, the most important first; the same turn again proposes nothing new.
 
     Returns:
-        How many were `proposed`, and what became of the others, as an `IngestReport` has it.
+        How many were `proposed`, and what became of the others, as `keep_facts` says it.
 
     Raises:
         StoreUnavailable: the disk is full or broken; nothing was proposed.
@@ -189,8 +163,7 @@ async def propose_facts(
     if new:
         first = await store.reserve(len(new))
         await store.add([replace(one, id=number) for number, one in enumerate(new, start=first)])
-    report = IngestReport(duplicate=duplicate + before, over_limit=over_limit)
-    return {**asdict(report), "proposed": len(new)}
+    return {"duplicate": duplicate + before, "over_limit": over_limit, "proposed": len(new)}
 
 
 def _is_fact_of(proposal: Proposal, job: IngestJob) -> bool:

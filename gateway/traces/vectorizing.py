@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Spender
+from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.errors import BudgetExhausted, ConfigError, ModelRefused, ModelUnavailable, StoreError
 from gateway.runtime.backoff import delay_s
 from gateway.traces.lacking import count_lacking, next_lacking
@@ -62,16 +62,14 @@ class Vectorizing:
     """Gives every trace a vector of the present model."""
 
     def __init__(
-        self, trace_store: TraceStore, embedder: PaidEmbedder, *, batch: int = 64, first_retry_s: float = FIRST_RETRY_S
+        self,
+        trace_store: TraceStore,
+        embedder: MeteredEmbedder,
+        *,
+        batch: int = 64,
+        first_retry_s: float = FIRST_RETRY_S,
     ) -> None:
-        """Nothing is read before `run`.
-
-        Args:
-            trace_store: whose traces.
-            embedder: makes the vectors; only the gateway's budget limits it, no person's.
-            batch: texts of one call, at most.
-            first_retry_s: the first wait after a failure.
-        """
+        """Only the gateway's budget limits the embedder, no person's; a call has `batch` texts at most."""
         self._trace_store = trace_store
         self._embedder = embedder
         self._batch = batch

@@ -17,8 +17,8 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Spender
+from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.errors import ConfigError, ModelError, StoreError
 from gateway.memory.query import is_plain
 from gateway.traces.rows import places
@@ -61,7 +61,7 @@ def as_blob(vector: Sequence[float]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """What a question means, and how it is compared; see `search.Compare`.
+    """What a question means, and how it is compared.
 
     Attributes:
         model: only vectors that it made are compared.
@@ -136,7 +136,7 @@ class QueryVectors:
 
     def __init__(
         self,
-        embedder: PaidEmbedder,
+        embedder: MeteredEmbedder,
         *,
         timeout_s: float,
         least: float,

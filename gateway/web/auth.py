@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -24,7 +26,7 @@ from starlette.websockets import WebSocketClose
 from gateway.people.api_keys import is_key
 from gateway.people.sign_ins import SignIn, SignIns
 from gateway.services.caller import COMMAND_LINE, Caller, operator
-from gateway.web.pages import problem_response
+from gateway.web.pages import Fields, login_page, problem_response
 
 OPERATOR = "operator"
 CALLER = "ethos.caller"
@@ -111,10 +113,10 @@ Keys = Callable[[str], Awaitable[Caller | None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginResult:
-    """`retry_after_s` is set where the secret was wrong, as were those before it."""
+    """`wait_s` is set where the secret was wrong, as were those before it."""
 
     is_accepted: bool
-    retry_after_s: float = 0.0
+    wait_s: int = 0
 
 
 class OperatorAuth:
@@ -148,7 +150,7 @@ class OperatorAuth:
 
     def _failed(self, address: str) -> LoginResult:
         self._pause.note_failure(address)
-        return LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))
+        return LoginResult(is_accepted=False, wait_s=math.ceil(self._pause.remaining_s(address)))
 
     async def sign_in(self, request: HTTPConnection) -> str:
         """Sign the browser in that shows the token; returns the cookie's value for `put_session`."""
@@ -248,7 +250,7 @@ class Gate:
         sign_in: SignIn | None = scope[SIGN_IN]
         if sign_in is None or scope["type"] != "http":
             return receive
-        return until(self._auth.sign_ins.ended(sign_in), receive)
+        return until(partial(self._auth.sign_ins.until_ended, sign_in), receive)
 
     async def _token_in_address(self, scope: Scope) -> Response | None:
         """Exchange `/?token=…`, the link printed at the start, for the cookie; the token leaves the address at once.
@@ -267,7 +269,7 @@ class Gate:
         if result.is_accepted:
             response: Response = RedirectResponse("/", status_code=303)
             self._auth.put_session(response, await self._auth.sign_in(HTTPConnection(scope)), is_https=is_https(scope))
-        elif result.retry_after_s:
+        elif result.wait_s:
             response = refused_login(scope, result)
         else:
             response = RedirectResponse("/login?wrong=1", status_code=303)
@@ -298,10 +300,9 @@ class OperatorOnly:
 
 def refused_login(scope: Scope, result: LoginResult) -> Response:
     """The answer to a wrong token or key, or to one that came during the pause."""
-    if result.retry_after_s:
-        wait_s = int(result.retry_after_s) + 1
-        response = problem_response(scope, 429, f"Too many wrong tokens. Try again in {wait_s} seconds.")
-        response.headers["retry-after"] = str(wait_s)
+    if result.wait_s:
+        response = problem_response(scope, 429, f"Too many wrong tokens. Try again in {result.wait_s} seconds.")
+        response.headers["retry-after"] = str(result.wait_s)
     else:
         response = problem_response(
             scope,
@@ -310,6 +311,17 @@ def refused_login(scope: Scope, result: LoginResult) -> Response:
             "`ethos keys create` makes a key.",
         )
         response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+def login_again(result: LoginResult, next_path: str, *, held: Fields | None = None) -> Response:
+    """The login page after a wrong token; see `login_page`."""
+    if not result.wait_s:
+        return login_page(next_path=next_path, error="That is not the token of this gateway.", status=401, held=held)
+    kept = "" if held is None else "; what you typed stays here"
+    error = f"Too many wrong tokens. Try again in {result.wait_s} seconds{kept}."
+    response = login_page(next_path=next_path, error=error, status=429, held=held)
+    response.headers["retry-after"] = str(result.wait_s)
     return response
 
 
@@ -377,8 +389,8 @@ def _is_opened_by_a_person(headers: Headers) -> bool:
     return site in ("none", "same-origin") and destination == "document"
 
 
-def until(ended: asyncio.Event, receive: Receive) -> Receive:
-    """To an application that has the whole request and asks for what comes next, `ended` looks like a client that left.
+def until(ended: Callable[[], Awaitable[object]], receive: Receive) -> Receive:
+    """To an application that has the whole request and asks for what comes next, the end looks like a client that left.
 
     The request itself is passed on as it comes, without a task of its own: most applications ask for nothing else.
     """
@@ -391,7 +403,7 @@ def until(ended: asyncio.Event, receive: Receive) -> Receive:
             is_whole = not message.get("more_body", False)
             return message
         arriving = asyncio.ensure_future(receive())
-        ending = asyncio.ensure_future(ended.wait())
+        ending = asyncio.ensure_future(ended())
         try:
             await asyncio.wait({arriving, ending}, return_when=asyncio.FIRST_COMPLETED)
             return arriving.result() if arriving.done() else {"type": "http.disconnect"}

@@ -216,12 +216,9 @@ def room_for_connections() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else _room(soft)
-
-
-def _room(files: int) -> int:
-    """For a small limit half of it is kept back."""
-    return max(1, min(MOST_CONNECTIONS, max(files - RESERVED_FILES, files // 2)))
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(1, min(MOST_CONNECTIONS, max(soft - RESERVED_FILES, soft // 2)))  # of a small limit half is kept back
 
 
 MAX_HELD_BYTES = 32 * 1024 * 1024

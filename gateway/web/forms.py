@@ -57,19 +57,35 @@ class Form:
         return Form([(key, value) for key, value in self.fields if key not in names])
 
 
-async def read_form(request: Request, *, max_bytes: int = MAX_FORM_BYTES) -> Form:
-    """The fields of an urlencoded form.
+def whole_number(text: str) -> int | None:
+    """The number in an address or a form; None where it is none, or larger than any id."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+async def read_body(request: Request, what: str, media_type: str, *, max_bytes: int, too_large: str) -> bytes:
+    """The whole body; `what` it is, for people.
 
     Raises:
-        HTTPException: 413, it is larger than that; 415, it is something else; 400, it makes no sense.
+        HTTPException: 413, it is larger than that, which `too_large` says; 415, it is something else.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
-        raise HTTPException(415, f"Send the form as {FORM_TYPE}.")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
+        raise HTTPException(415, f"Send the {what} as {media_type}.")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > max_bytes:
-            raise HTTPException(413, f"The form is larger than {max_bytes // 1024} KiB.")
+            raise HTTPException(413, too_large)
+    return bytes(body)
+
+
+async def read_form(request: Request, *, max_bytes: int = MAX_FORM_BYTES) -> Form:
+    """The fields of an urlencoded form.
+
+    Raises:
+        HTTPException: as `read_body`; 400, it makes no sense.
+    """
+    too_large = f"The form is larger than {max_bytes // 1024} KiB."
+    body = await read_body(request, "form", FORM_TYPE, max_bytes=max_bytes, too_large=too_large)
     try:
         fields = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, errors="strict", encoding="utf-8", max_num_fields=MAX_FIELDS

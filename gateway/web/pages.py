@@ -15,6 +15,7 @@ from starlette.types import Scope
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+Fields = Sequence[tuple[str, str]]
 STATIC_DIR = Path(__file__).parent / "static"
 API_PATH = "/api/"
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -41,26 +42,29 @@ _API_PROBLEMS = {
 
 
 @functools.cache
-def _environment() -> Environment:
+def templates() -> Environment:
+    """The templates of all pages."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 (loaded with the first page)
 
-    return Environment(
+    from gateway.web.dashboard.filters import FILTERS  # noqa: PLC0415 (loaded with the first page)
+
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= FILTERS
+    return environment
 
 
 def _page(template: str, status: int, **values: Any) -> HTMLResponse:
-    html = _environment().get_template(template).render(status=status, **values)
+    html = templates().get_template(template).render(status=status, **values)
     return HTMLResponse(html, status_code=status)
 
 
-def login_page(
-    *, next_path: str, error: str | None = None, status: int = 200, held: Sequence[tuple[str, str]] | None = None
-) -> Response:
+def login_page(*, next_path: str, error: str | None = None, status: int = 200, held: Fields | None = None) -> Response:
     """Ask for the token; `next_path` is where to go afterwards.
 
     Args:

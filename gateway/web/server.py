@@ -12,7 +12,6 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 import structlog
 import uvicorn
@@ -40,6 +39,7 @@ from gateway.web.auth import (
     OperatorOnly,
     client_address,
     is_https,
+    login_again,
     until,
 )
 from gateway.web.connections import (
@@ -52,9 +52,9 @@ from gateway.web.connections import (
     room_for_connections,
 )
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
-from gateway.web.forms import form_key
+from gateway.web.forms import form_key, read_form
 from gateway.web.lazy import Lazy
-from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response
+from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response, templates
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
@@ -128,9 +128,10 @@ class WebServer:
         if not _is_any_address(host):
             hosts.append(f"[{host}]" if ":" in host else host)
         self.api = api
-        self._pages = _Exchangeable(self._application(adapters))
-        gate = Gate(BodyBudget(self._pages), auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
-        self.app: ASGIApp = _UntilStopping(Paced(Counted(gate)), self._stopping)
+        self._pages = self._application(adapters)
+        budget = BodyBudget(self._show_pages)
+        gate = Gate(budget, auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
+        self._paced = Paced(Counted(gate))
 
     def serve_adapters(self, adapters: Sequence[SupportsHttp]) -> None:
         """Mount these from the next request on, and no others.
@@ -138,7 +139,18 @@ class WebServer:
         Raises:
             ConfigError: two of them want one path; nothing has changed.
         """
-        self._pages.app = self._application(adapters)
+        self._pages = self._application(adapters)
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer. To a page, a server that stops looks like a client that went away; so streams end at once.
+
+        A body that has not come whole by then is given up by its connection, see `give_up_bodies`.
+        """
+        await self._paced(scope, until(self._stopping.wait, receive), send)
+
+    async def _show_pages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request that runs stays with the pages it began with."""
+        await self._pages(scope, receive, send)
 
     def _application(self, adapters: Sequence[SupportsHttp]) -> ASGIApp:
         self.routes = self._routes(adapters)
@@ -206,6 +218,7 @@ class WebServer:
         server = _Server(
             uvicorn.Config(
                 self.app,
+                interface="asgi3",
                 http=partial(PunctualProtocol, crowd=Crowd(room_for_connections())),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
@@ -279,21 +292,14 @@ class WebServer:
         return response
 
     async def _log_in(self, request: Request) -> Response:
-        form = await _small_form(request)
+        form = await read_form(request, max_bytes=MAX_LOGIN_BYTES)
         next_path = _next_path(form.get("next", "/"))
         result = self._auth.try_token(form.get("token", "").strip(), client_address(request.scope))
-        if result.is_accepted:
-            response: Response = RedirectResponse(next_path, status_code=303)
-            self._auth.put_session(response, await self._auth.sign_in(request), is_https=is_https(request.scope))
-            return response
-        if result.retry_after_s:
-            wait_s = int(result.retry_after_s) + 1
-            response = login_page(
-                next_path=next_path, error=f"Too many wrong tokens. Try again in {wait_s} seconds.", status=429
-            )
-            response.headers["retry-after"] = str(wait_s)
-            return response
-        return login_page(next_path=next_path, error="That is not the token of this gateway.", status=401)
+        if not result.is_accepted:
+            return login_again(result, next_path)
+        response = RedirectResponse(next_path, status_code=303)
+        self._auth.put_session(response, await self._auth.sign_in(request), is_https=is_https(request.scope))
+        return response
 
     async def _log_out(self, request: Request) -> Response:
         if request.scope[SIGN_IN] is not None:
@@ -306,17 +312,12 @@ class WebServer:
 def _lazy_dashboard(auth: OperatorAuth, key: bytes, sources: Callable[[], Sources]) -> Lazy[Dashboard]:
     """The pages; `sources` is called once, at their first request."""
     module = partial(import_module, "gateway.web.dashboard.app")
-    return Lazy(lambda: module().all_pages(), lambda: module().Dashboard(auth, key, sources()))
 
+    def load() -> None:
+        module().all_pages()
+        templates()
 
-async def _small_form(request: Request) -> dict[str, str]:
-    """The fields of a form, without the files and the size that a form parser would take."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_LOGIN_BYTES:
-            raise HTTPException(413, "The form is too large.")
-    return dict(parse_qsl(body.decode("utf-8", "replace")))
+    return Lazy(load, lambda: module().Dashboard(auth, key, sources()))
 
 
 def _next_path(wanted: str) -> str:
@@ -351,16 +352,6 @@ class _CachedFiles(StaticFiles):
         return response
 
 
-class _Exchangeable:
-    """An application in whose place another can be put; a request that runs stays with the one it began with."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
-
-
 class _WithSlash:
     """The application of a mount for a request without the slash at the end, which a mount does not take."""
 
@@ -370,20 +361,6 @@ class _WithSlash:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inner = {**scope, "root_path": scope.get("root_path", "") + scope["path"], "path": scope["path"] + "/"}
         await self._app(inner, receive, send)
-
-
-class _UntilStopping:
-    """To an application, a server that stops looks like a client that went away; so streams end at once.
-
-    A body that has not come whole by then is given up by its connection, see `give_up_bodies`.
-    """
-
-    def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
-        self._app = app
-        self._stopping = stopping
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, until(self._stopping, receive), send)
 
 
 class _Server(uvicorn.Server):

@@ -34,7 +34,7 @@ def recorded(platform: str, key: str | None) -> list[tuple[str, Any]]:
 
 
 def test_telegram() -> None:
-    """Only `Unreadable` is raised, which the receiver passes over."""
+    """Only `UNREADABLE` is raised, which the receiver passes over."""
     change, seen = Mutator(random.Random(SEED)), Counter[str]()
     reader = telegram.Reader(
         channel="phone",
@@ -51,7 +51,7 @@ def test_telegram() -> None:
         telegram.chat_id_of(update), telegram.callback_query_id(update), telegram.migration_of(update)
         try:
             message = reader.message_from(update)
-        except telegram.Unreadable:
+        except telegram.UNREADABLE:
             seen["unreadable"] += 1
             continue
         seen["nobody's" if message is None else "read"] += 1

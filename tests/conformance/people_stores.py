@@ -11,8 +11,8 @@ from gateway.messages import ConversationRef
 from gateway.people.access_records import (
     AccessRecords,
     AccessSnapshot,
-    Ask,
     ClaimOwner,
+    KeepRequest,
     LetIn,
     OfferOwner,
     Rank,
@@ -55,7 +55,7 @@ async def hold(house: House, name: str, request: Request, *, is_held: bool = Tru
     row = await house.store.inbox.claim(request.conversation, owner=OWNER, lease_s=60)
     assert row is not None
     assert not hasattr(row, "due_in_s")
-    change = Ask(request=request, is_held=is_held)
+    change = KeepRequest(request=request, is_held=is_held)
     await house.store.turns.commit_turn(
         TurnCommit(inbox_seq=row.seq, owner=OWNER, turn_id=row.turn_id, people=change)  # type: ignore[union-attr]
     )
@@ -66,7 +66,7 @@ class PeopleSuite:
 
     async def test_nobody_is_there_at_first(self, house: House) -> None:
         people = house.store.people
-        assert await people.book() == AccessSnapshot()
+        assert await people.snapshot() == AccessSnapshot()
         assert await people.requests() == []
         assert await people.owner_code(BEGAN) is None
 
@@ -97,7 +97,7 @@ class PeopleSuite:
         notice = await house.store.outbox.claim_reply(HERE, is_durable=True)
         assert notice.message == answer("n1", HERE)
         assert [request.account for request in await house.store.people.requests()] == ["k:2"]
-        assert (await house.store.people.book()).admitted == {("web", "k:1")}
+        assert (await house.store.people.snapshot()).admitted == {("web", "k:1")}
 
     async def test_letting_in_twice_answers_once(self, house: House) -> None:
         await hold(house, "a", asked())
@@ -107,7 +107,7 @@ class PeopleSuite:
         await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner=OWNER, turn_id=row.turn_id))
         await house.store.people.change(let_in())
         assert await house.store.inbox.claim(HERE, owner=OWNER, lease_s=60) is None
-        assert (await house.store.people.book()).ranks == {"k:1": "guest"}
+        assert (await house.store.people.snapshot()).ranks == {"k:1": "guest"}
 
     async def test_who_is_refused_stays_in_the_list_and_what_they_said_is_let_go(self, house: House) -> None:
         await hold(house, "a", asked())
@@ -134,15 +134,15 @@ class PeopleSuite:
         await people.change(SetRank(accounts=("k:1", "k:9"), rank="guest", via="test", at=BEGAN))
         await people.change(SetRank(accounts=("k:1",), rank=rank, via="test", at=BEGAN))
         await house.reopen()
-        book = await house.store.people.book()
-        assert book.ranks == {"k:1": rank, "k:9": "guest"}
-        assert book.admitted == ({("web", "k:2")} if rank == "revoked" else {("web", "k:1"), ("web", "k:2")})
+        snapshot = await house.store.people.snapshot()
+        assert snapshot.ranks == {"k:1": rank, "k:9": "guest"}
+        assert snapshot.admitted == ({("web", "k:2")} if rank == "revoked" else {("web", "k:1"), ("web", "k:2")})
 
     async def test_who_was_revoked_is_not_any_more_once_they_are_let_in_again(self, house: House) -> None:
         people = house.store.people
         await people.change(SetRank(accounts=("k:1",), rank="revoked", via="test", at=BEGAN))
         await people.change(let_in())
-        assert (await people.book()).ranks == {}
+        assert (await people.snapshot()).ranks == {}
 
     async def test_the_owners_code_is_good_until_its_time_until_it_is_used_or_until_there_is_another(
         self, house: House
@@ -156,7 +156,7 @@ class PeopleSuite:
         assert await house.store.people.owner_code(BEGAN) == "two"
         await house.store.people.change(ClaimOwner(account="k:1", at=BEGAN))
         assert await house.store.people.owner_code(BEGAN) is None
-        assert (await house.store.people.book()).ranks == {"k:1": "owner"}
+        assert (await house.store.people.snapshot()).ranks == {"k:1": "owner"}
 
     async def test_the_chat_that_an_owner_used_last_is_kept(self, house: House) -> None:
         people = AccessRecords(house.store.people)
@@ -165,7 +165,7 @@ class PeopleSuite:
         await people.keep_chat("k:bob", HERE)
         await people.keep_chat("k:ada", replace(THERE, thread="t"))
         await house.reopen()
-        chats = (await house.store.people.book()).chats
+        chats = (await house.store.people.snapshot()).chats
         assert [*chats.items()] == [("k:bob", HERE), ("k:ada", replace(THERE, thread="t"))], "the last is the last"
 
     async def test_a_turn_keeps_the_chat_that_an_owner_used_with_it(self, house: House) -> None:
@@ -179,4 +179,4 @@ class PeopleSuite:
         people.chat_kept("k:ada", THERE)
         assert not await people.has_moved("k:ada", THERE)
         await house.reopen()
-        assert (await house.store.people.book()).chats == {"k:ada": THERE}
+        assert (await house.store.people.snapshot()).chats == {"k:ada": THERE}

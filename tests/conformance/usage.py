@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from gateway.agent.budgets import Ask, Denied, Granted, Limit, Scope, Totals, UsageStore, UsageSum
+from gateway.agent.budgets import Denied, Granted, Limit, PlannedCall, Scope, Totals, UsageStore, UsageSum
 from gateway.agent.model import ModelUsage, Spender
 from gateway.people.linking.links import LinkStore
 from tests.conformance.links import link
@@ -28,9 +28,9 @@ def usage_of(house: House) -> UsageStore:
     return store.usage
 
 
-def ask(spender: Spender = ADA, *, day: str = DAY, output_tokens: int = 100, usd_per_token: float = 0.0) -> Ask:
+def ask(spender: Spender = ADA, *, day: str = DAY, output_tokens: int = 100, usd_per_token: float = 0.0) -> PlannedCall:
     """A call that reads 10 tokens."""
-    return Ask(
+    return PlannedCall(
         spender=spender,
         day=day,
         model="m",
@@ -62,7 +62,7 @@ async def people(store: UsageStore) -> dict[tuple[str, str], tuple[Totals, Total
     return found
 
 
-async def granted(store: UsageStore, one: Ask, limits: dict[Scope, Limit], owner: str = "me") -> Granted:
+async def granted(store: UsageStore, one: PlannedCall, limits: dict[Scope, Limit], owner: str = "me") -> Granted:
     answer = await store.reserve(one, limits, owner=owner)
     assert isinstance(answer, Granted), answer
     return answer

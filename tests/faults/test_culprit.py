@@ -19,7 +19,7 @@ from tests.faults.process import Nursery
 from tests.faults.stream import Fault, Stream
 from tests.faults.traffic import Said, tokens
 
-TURN_S = 0.6
+TURN_S = 0.2
 
 
 def slow_and_deadly(_environment: Mapping[str, str]) -> None:
@@ -63,10 +63,13 @@ class Killed(Stream):
         await self._platform.start(self._directory)
         self._furnish()
 
-    async def live(self, seconds: float) -> None:
-        """Start, be killed after a while."""
+    async def live(self) -> None:
+        """Start, and be killed while the first turns run."""
         serving = self._serving = await self._start("")
-        await asyncio.wait([serving.status], timeout=seconds)
+        connected = asyncio.create_task(self._platform.changed())
+        await asyncio.wait([serving.status, connected], return_when=asyncio.FIRST_COMPLETED)
+        connected.cancel()
+        await asyncio.wait([serving.status], timeout=TURN_S * 0.6)
         await self._killed(serving)
 
     async def end(self, *, timeout_s: float) -> list[str]:
@@ -88,7 +91,7 @@ async def test_kills_that_come_faster_than_answers_bury_nobody() -> None:
         for number in range(15):
             for person in range(1, 5):
                 await stream.say(person + number % 3)
-            await stream.live(TURN_S * 0.9)
+            await stream.live()
         shown = await stream.end(timeout_s=300)
         shutil.rmtree(stream._directory)
     assert not [text for text in shown if "went wrong" in text]

@@ -7,12 +7,31 @@ from itertools import product
 import pytest
 
 from gateway.domain.provenance import as_data, own_words
-from gateway.memory.proposals import MemoryWrites, Proposal, Reviewer, Role, choices, proposal_number, sort_updates
+from gateway.memory.proposals import (
+    MemoryWrites,
+    Proposal,
+    ProposalStore,
+    Reviewer,
+    Role,
+    choices,
+    proposal_number,
+    settle_updates,
+)
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryUpdate
 
 WRITES: tuple[MemoryWrites, ...] = ("auto", "review", "off")
 ROLES: tuple[Role, ...] = ("owner", "member", "guest")
 PLACES: tuple[MemoryPlace, ...] = ("per-personality", "global", "per-user")
+
+
+class Numbers(ProposalStore):
+    """Gives the first numbers."""
+
+    async def reserve(self, count: int) -> int:
+        del count
+        return 1
+
+
 UPDATES = [MemoryUpdate.add("memory", "M"), MemoryUpdate.add("user", "U"), MemoryUpdate.remove("memory", "M")]
 
 
@@ -21,23 +40,26 @@ def scope(place: MemoryPlace = "per-personality", user_id: str | None = "u_1") -
 
 
 @pytest.mark.parametrize(("writes", "role", "place", "is_tainted"), [*product(WRITES, ROLES, PLACES, (False, True))])
-def test_each_update_is_applied_waits_or_is_refused(
+async def test_each_update_is_applied_waits_or_is_refused(
     writes: MemoryWrites, role: Role, place: MemoryPlace, *, is_tainted: bool
 ) -> None:
-    made = sort_updates(UPDATES, scope(place), writes=writes, role=role, sources=["a mail"] if is_tainted else [])
-    assert sorted(one.content for one in (*made.applied, *made.waiting, *made.refused)) == ["M", "M", "U"]
+    sources = ("a mail",) if is_tainted else ()
+    made = await settle_updates(UPDATES, (), scope(place), Numbers(), writes=writes, role=role, sources=sources)
+    waiting = [update for proposal in made.proposals for update in proposal.updates]
     if writes == "off":
-        assert len(made.refused) == 3
+        assert not made.applied
+        assert not waiting
         return
     is_refused = role == "guest" and place != "per-user"
-    assert [one.store for one in made.refused] == (["memory", "memory"] if is_refused else [])
-    rest = made.waiting if is_tainted or writes == "review" else made.applied
-    assert [one.content for one in rest] == (["U"] if is_refused else ["M", "U", "M"]), "in order"
+    waits = is_tainted or writes == "review"
+    assert [one.content for one in made.applied] == ([] if waits else ["U"] if is_refused else ["M", "U", "M"])
+    assert [one.content for one in waiting] == (([] if is_refused else ["M", "M"]) + ["U"] if waits else [])
 
 
-def test_the_updates_of_one_store_are_one_proposal_in_order() -> None:
-    made = sort_updates(UPDATES, scope(), writes="review", role="member", sources=[])
-    assert made.waiting_by_store == {"memory": (UPDATES[0], UPDATES[2]), "user": (UPDATES[1],)}
+async def test_the_updates_of_one_store_are_one_proposal_in_order() -> None:
+    made = await settle_updates(UPDATES, (), scope(), Numbers(), writes="review", role="member", sources=())
+    found = [(one.id, one.store, one.updates) for one in made.proposals]
+    assert found == [(1, "memory", (UPDATES[0], UPDATES[2])), (2, "user", (UPDATES[1],))]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.budgets import Ask, Budgets, DayUsage, Denied, Granted, Limit, Totals, grant
+from gateway.agent.budgets import Budgets, DayUsage, Denied, Granted, Limit, PlannedCall, Totals, grant
 from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, most_input_tokens
 from gateway.agent.model import (
     ChatMessage,
@@ -284,7 +284,7 @@ def test_what_is_granted_always_fits(
     call: tuple[int, int], price: float, before: tuple[int, int], limit: tuple[int, float]
 ) -> None:
     (read, wanted), (spent, reserved), (tokens, usd) = call, before, limit
-    ask = Ask(
+    ask = PlannedCall(
         spender=ADA,
         day="d",
         model="m",

@@ -48,15 +48,15 @@ OPERATIONS = {
     ),
     "approve a proposal": (
         "memory|proposals",
-        r"approve(_proposal)?\(|_approve\((self, )?call|decide\(self, (proposal|request)|_decide\(numbers",
+        r"approve(_proposal)?\(|_approve\((self, )?call|decide\(self, (proposal|request)|_decide\((self, )?numbers?",
     ),
     "link two people": (
         "link|people|users",
         r"(make_)?link(_users|_people)?\(.*(one|other|form|body)|operate\(|decide\(self, (link|one)",
     ),
-    "search traces": ("trace|cli/memory", r"_?search(_memory|_traces)?\(|list\(self, request"),
+    "search traces": ("trace|cli/memory", r"_?search(_memory|_traces)?\(|(list|show)\(self, request"),
     "write a document": (
-        r"memory/(markdown|provider)|(desk|services|sdk|web/api|cli)/memory|pages/memory/",
+        r"memory/(markdown|provider)|(desk|services|sdk|web/api|cli)/memory|pages/memory",
         r"write(_document)?\(.*(content|body)|edit(_memory)?\(.*(start|wanted)|save\(self, request",
     ),
     "let a stranger in": (
@@ -230,7 +230,8 @@ def _is_stub(function: Function) -> bool:
 
 
 def _head(function: Function) -> str:
-    return f"{function.name}({ast.unparse(function.args)}"
+    """Name and parameters; a page's context is what `self` was where pages were classes."""
+    return f"{function.name}({ast.unparse(function.args)}".replace("(context: PageContext", "(self")
 
 
 def _last_of(stating: Sequence[Function]) -> list[Function]:

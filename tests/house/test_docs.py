@@ -40,6 +40,8 @@ ENVIRONMENT = {
     "MAIL_PASSWORD": "m",
 }
 
+ETHOS: Any = get_command(app)
+
 _FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(!?)\[(?:[^\]]|\]\()*?\]\(([^)\s]+)\)")
 _INLINE = re.compile(r"`([^`\n]+)`")
@@ -144,7 +146,7 @@ def test_a_target_that_is_named_is_in_the_makefile(page: str, use: str) -> None:
 def test_a_command_that_is_named_exists_with_its_options(page: str, use: str) -> None:
     """`ethos memory show|log` names two; an option may stand with its value."""
     words = shlex.split(use)[1:]
-    group: Any = get_command(app)
+    group = ETHOS
     while hasattr(group, "commands") and words and not words[0].startswith("-"):
         names = words.pop(0).split("|")
         missing = [name for name in names if name not in group.commands]
@@ -162,11 +164,12 @@ def test_every_command_says_what_it_is_for() -> None:
         for name, below in getattr(command, "commands", {}).items():
             yield from walk(below, (*words, name))
 
-    for words in walk(get_command(app), ()):
+    commands = list(walk(ETHOS, ()))
+    assert len(commands) > 5
+    for words in commands:
         shown = CliRunner().invoke(app, [*words, "--help"])
         assert shown.exit_code == 0, words
         assert "Usage: " in shown.output
-    assert len(list(walk(get_command(app), ()))) > 5
 
 
 def test_the_readme_names_the_first_two_commands_first() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ethos import Ethos as Client
 from tests.scenarios.process import PATIENCE_S, Ethos
 
 MORE = "  second: {kind: tests.fake_channel}\n"
@@ -114,27 +115,6 @@ def test_sighup_reads_the_configuration_again_and_keeps_the_last_good_one(
     assert serving.ended() == 0
 
 
-def test_the_reload_command_says_what_became_of_it(ethos: Ethos, service: Callable[..., Service]) -> None:
-    nobody = ethos.run("reload")
-    assert (nobody.returncode, "no gateway runs" in nobody.stderr) == (69, True)
-    serving = service()
-    serving.logged("serving")
-    nothing = ethos.run("reload")
-    assert (nothing.returncode, nothing.stdout) == (0, "Nothing has changed that can be taken over.\n")
-    ethos.configure(CONFIG + MORE + "limits: {running_turns: 3}\n")
-    done = ethos.run("reload")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "Taken over: channels.second\nWaiting for a restart: limits.running_turns\n"
-    ethos.configure("channels: [\n")
-    wrong = ethos.run("reload")
-    assert wrong.returncode == 78
-    assert "config.yaml:" in wrong.stderr
-    assert "last good one" in wrong.stderr
-    told = json.loads(ethos.run("reload", "--json").stdout)
-    assert told["problems"]
-    assert told["at_restart"] == ["limits.running_turns"]
-
-
 def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, service: Callable[..., Service]) -> None:
     """No message need come, and nobody polls."""
     service().logged("serving")
@@ -150,8 +130,10 @@ def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, se
     answer = ethos.run("deliveries", "retry", "outbox", seq.strip())
     assert answer.stdout == "The running gateway takes it up now.\n"
     deadline = time.monotonic() + PATIENCE_S
-    while json.loads(ethos.run("deliveries", "list", "outbox", "--json").stdout):
-        assert time.monotonic() < deadline
+    with Client(home=ethos.home) as client:
+        while list(client.deliveries.list("outbox")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def test_a_second_gateway_on_one_directory_is_refused_until_the_first_is_gone(
@@ -162,7 +144,8 @@ def test_a_second_gateway_on_one_directory_is_refused_until_the_first_is_gone(
     first.logged("serving")
     refused = ethos.run("serve", "--no-chat")
     assert refused.returncode == 75
-    assert f"process {first.process.pid}" in refused.stderr
+    assert f"process {first.process.pid} is running on {ethos.home}" in refused.stderr
+    assert "To talk to it: `ethos chat`." in refused.stderr
     first.process.kill()
     first.ended()
     second = service()
@@ -191,8 +174,10 @@ def test_a_second_signal_ends_it_at_once(
     )  # fmt: skip
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while not json.loads(ethos.run("deliveries", "list", "inbox", "--state", "running", "--json").stdout):
-            assert time.monotonic() < deadline
+        with Client(home=ethos.home) as client:
+            while not list(client.deliveries.list("inbox", state="running")):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
         serving.process.send_signal(number)
         while not _has_default_handler(serving.process.pid, number):
             assert time.monotonic() < deadline

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import cycle, islice
 from zoneinfo import ZoneInfo
 
@@ -70,14 +70,9 @@ class OfflineModel:
     """A model that is always there."""
 
     def __init__(self, name: str = "offline") -> None:
-        self._name = name
+        self.name = name
 
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._name
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Answer word by word, at no cost. Never raises."""
         message = _WORK[request.purpose](request)
         for number, piece in enumerate(re.finditer(r"\s*\S+|\s+", message.text), start=1):
@@ -86,7 +81,7 @@ class OfflineModel:
                 await asyncio.sleep(0)
         heard = estimated_tokens(request.system) + sum(estimated_tokens(said.text) for said in request.messages)
         spoken = estimated_tokens(message.text + "".join(call.arguments for call in message.tool_calls))
-        usage = ModelUsage(model=self._name, input_tokens=heard, output_tokens=spoken, cost_usd=0.0)
+        usage = ModelUsage(model=self.name, input_tokens=heard, output_tokens=spoken, cost_usd=0.0)
         yield ModelReply(message=message, usage=usage)
 
 
@@ -315,8 +310,8 @@ def _sum(match: re.Match[str], _request: ModelRequest) -> ChatMessage | None:
         return _say(f"{match['sum'].strip()} = {evaluate(match['sum'])}")
     except NotASum:
         return None
-    except ArithmeticError as error:
-        return _say(str(error))
+    except ZeroDivisionError:
+        return _say("Nothing can be divided by zero.")
 
 
 def _know(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
@@ -385,7 +380,7 @@ _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
     ),
     _skill(
         r"(?=.{1,120}\Z)(?:what(?:['\u2019]s|\s+is)|calculate|compute|how much is|was ist|wie\s?viel ist)?"
-        r"\s*(?P<sum>[\d\s.+*/%()^\u00d7\u00f7-]+?)\s*=?\s*\?*",
+        r"\s*(?P<sum>[\d\s.+*/()\u00d7\u00f7-]+?)\s*=?\s*\?*",
         _sum,
     ),
     _skill(r"(?:help|hilfe|what (?:can|do) you do)\s*[?.!]*", _help),

@@ -31,7 +31,7 @@ _LARGE_CHARS = 300_000
 
 
 class HttpWire:
-    """Implements `models.Wire`."""
+    """One model's connection to its provider."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -52,7 +52,11 @@ class HttpWire:
         await self._http.close()
 
     async def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
-        """See `Wire.answer`."""
+        """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
+
+        Raises:
+            CallFailed: whatever went wrong.
+        """
         body = await self._body(request)
         reader = self._format.reader()
         try:

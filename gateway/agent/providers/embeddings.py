@@ -1,4 +1,6 @@
-"""Embeddings from any endpoint that speaks OpenAI's wire format.
+"""Embeddings from any endpoint that speaks OpenAI's wire format: a list of numbers for each text, close in meaning.
+
+What a call may cost is reserved before it, what it cost is noted after it.
 
 https://platform.openai.com/docs/api-reference/embeddings/create (read 2026-11): at most 2 048 texts in a call, none of
 them empty; each answer names the text by `index`, and is a list of numbers or, where it is asked for, base64 of
@@ -13,16 +15,19 @@ import json
 import math
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gateway.agent.embeddings import Embedded, identity_of
+from gateway.agent.meter import Meter
+from gateway.agent.model import ChatMessage, ModelRequest, ModelUsage, Spender
 from gateway.agent.prompt import estimated_tokens
 from gateway.agent.providers.format import count
 from gateway.agent.providers.models import HTTP_LIBRARY, CallFailed, Endpoint
 from gateway.errors import ConfigError, ModelError, ModelUnavailable
 from gateway.runtime.extras import how_to_install
+from gateway.runtime.observe import note, span
 
 if TYPE_CHECKING:
     from gateway.agent.providers.http import ProviderHttp
@@ -33,6 +38,19 @@ _LARGE_BYTES = 100_000
 _MOST_BYTES = 64 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """The vectors of some texts, in their order, all finite and of one length; what was read, in tokens."""
+
+    vectors: Sequence[Sequence[float]]
+    input_tokens: int
+
+
+def identity_of(model: str, dimensions: int | None) -> str:
+    """What vectors are made by, model and dimensions: only vectors of one identity can be compared with each other."""
+    return model if dimensions is None else f"{model}@{dimensions}"
+
+
 class WireEmbedder:
     """One model of embeddings behind a network.
 
@@ -41,32 +59,23 @@ class WireEmbedder:
     """
 
     def __init__(self, endpoint: Endpoint, *, dimensions: int | None = None) -> None:
-        """Nothing is loaded and no server is called yet.
-
-        Args:
-            endpoint: `read_timeout_s` is for a whole call.
-            dimensions: to be asked for; None leaves them to the model.
-        """
+        """`read_timeout_s` is for a whole call; `dimensions` None leaves them to the model."""
         if find_spec(HTTP_LIBRARY) is None or find_spec("numpy") is None:
             missing = f"the libraries for embeddings are not installed; run {how_to_install('embeddings')}"
             raise ConfigError([f"model {endpoint.name}: {missing}"])
+        self.name = endpoint.name
+        self.identity = identity_of(endpoint.model, dimensions)
         self._endpoint = endpoint
         self._dimensions = dimensions
         self._http: ProviderHttp | None = None
-        self._loading = asyncio.Lock()
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._endpoint.name
-
-    @property
-    def identity(self) -> str:
-        """The provider's name of the model, and the dimensions where they are asked for."""
-        return identity_of(self._endpoint.model, self._dimensions)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """See `Embedder.embed`."""
+        """One call for all texts, none of which is blank; not tried again.
+
+        Raises:
+            ModelUnavailable: no answer now, or none that can be used.
+            ModelRefused: never an answer to these texts.
+        """
         http = await self._opened()
         asked: dict[str, Any] = {} if self._dimensions is None else {"dimensions": self._dimensions}
         asked |= {"model": self._endpoint.model, "input": texts, "encoding_format": "base64"}
@@ -115,10 +124,62 @@ class WireEmbedder:
 
     async def _opened(self) -> ProviderHttp:
         if self._http is None:
-            async with self._loading:
-                if self._http is None:  # in a thread: the import takes a while
-                    self._http = await asyncio.to_thread(_load, self._endpoint)
+            http = await asyncio.to_thread(_load, self._endpoint)  # the import takes a while
+            if self._http is None:  # another call may have loaded it meanwhile
+                self._http = http
         return self._http
+
+
+class MeteredEmbedder:
+    """The configured model of embeddings, which a reload may exchange; its calls are put on somebody's account."""
+
+    def __init__(self, meter: Meter, embedder: Callable[[], WireEmbedder]) -> None:
+        """`embedder` gives the one that is configured now."""
+        self._meter = meter
+        self._embedder = embedder
+
+    @property
+    def identity(self) -> str:
+        """What the vectors are made by now."""
+        return self._embedder().identity
+
+    async def embed(self, texts: Sequence[str], spender: Spender) -> Embedded:
+        """As `WireEmbedder.embed`; raises `StoreError` where what it may cost could not be reserved."""
+        try:
+            embedder = self._embedder()
+        except ConfigError as error:
+            raise ModelUnavailable(f"the settings of the embeddings are wrong: {error}") from error
+        request = ModelRequest(
+            system="",
+            messages=tuple(ChatMessage(role="user", text=text) for text in texts),
+            max_output_tokens=1,  # it says nothing; 0 would mean no limit
+            purpose="embedding",
+            spender=spender,
+        )
+        with span("model.call", model=embedder.name, purpose="embedding"):
+            embedded = await self._counted(embedder, request, texts)
+            note(input_tokens=embedded.input_tokens, output_tokens=0)
+        return embedded
+
+    async def _counted(self, embedder: WireEmbedder, request: ModelRequest, texts: Sequence[str]) -> Embedded:
+        meter, name = self._meter, embedder.name
+        call = await meter.begin(name, name, request)
+        was_read = True  # also by a call that is cut
+        try:
+            embedded = await embedder.embed(texts)
+        except ModelError as error:
+            was_read = False
+            if isinstance(error, ModelUnavailable):
+                self._meter.states.failed(name, error)
+            raise
+        else:
+            self._meter.states.answered(name)
+            usage = ModelUsage(model=name, input_tokens=embedded.input_tokens, output_tokens=0)
+            await meter.end(call, usage)
+        finally:
+            if not call.is_over:
+                await meter.end(call, meter.cut(call, name, was_read=was_read))
+        return embedded
 
 
 def _load(endpoint: Endpoint) -> ProviderHttp:

@@ -102,7 +102,7 @@ def why_refused(status: int, headers: Mapping[str, str], body: object, endpoint:
     error = body.get("error", body) if isinstance(body, dict) else body
     is_zai = "z.ai" in endpoint.url or "bigmodel.cn" in endpoint.url
     kind = _Kind.QUOTA if is_zai and _words(error)[0] in _ZAI_QUOTA else _kind(error, status)
-    return _failed(kind, endpoint, status=status, said=_message(error), retry_after_s=retry_after_s(headers))
+    return _failed(kind, endpoint, status=status, said=_words(error)[2], retry_after_s=retry_after_s(headers))
 
 
 def why_broken(failure: StreamFailed, endpoint: Endpoint) -> CallFailed:
@@ -111,7 +111,7 @@ def why_broken(failure: StreamFailed, endpoint: Endpoint) -> CallFailed:
     status = _STATUS_OF_CODES.get(code) or _STATUS_OF_CODES.get(kind)
     if status is None and len(code) == 3 and code.isdecimal() and 400 <= int(code) < 600:
         status = int(code)  # OpenRouter sends the status itself
-    said = _message(failure.error) or str(failure)
+    said = _words(failure.error)[2] or str(failure)
     return _failed(_kind(failure.error, status), endpoint, status=status, said=said)
 
 
@@ -192,10 +192,6 @@ def _is_moderated(error: object) -> bool:
     """OpenRouter refuses what a moderator flagged with a 403, and says so in `metadata`."""
     metadata: Any = error.get("metadata") if isinstance(error, dict) else None
     return isinstance(metadata, dict) and ("flagged_input" in metadata or "reasons" in metadata)
-
-
-def _message(error: object) -> str:
-    return _words(error)[2]
 
 
 def _failed(

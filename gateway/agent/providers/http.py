@@ -41,12 +41,7 @@ class ProviderHttp:
     """Calls one endpoint."""
 
     def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
-        """Nothing is opened yet.
-
-        Args:
-            endpoint: where, with which key, and how long it may be silent.
-            headers: for every request, besides those of the key and of JSON.
-        """
+        """`headers`: for every request, besides those of the key and of JSON."""
         self._endpoint = endpoint
         self._headers = {"content-type": "application/json", "user-agent": _USER_AGENT, **headers}
         if endpoint.api_key:

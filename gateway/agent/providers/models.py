@@ -13,14 +13,17 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Literal, Protocol
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
 from gateway.agent.model import ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
+from gateway.config import ModelConfig
 from gateway.errors import ConfigError, ModelError, ModelUnavailable
 from gateway.runtime.extras import how_to_install
+
+if TYPE_CHECKING:
+    from gateway.agent.providers.client import HttpWire
 
 Provider = Literal["openai", "anthropic"]
 Retry = Literal["never", "once", "yes"]
@@ -50,14 +53,29 @@ class Endpoint:
     model: str
     api_key: str | None
     base_url: str | None
-    prices_usd: tuple[float, float] | None
     read_timeout_s: float
+    prices_usd: tuple[float, float] | None = None
     sees_images: bool = False
 
     @property
     def url(self) -> str:
         """Where the calls go."""
         return self.base_url or _DEFAULT_URLS[self.provider]
+
+
+def endpoint_of(name: str, config: ModelConfig, *, read_timeout_s: float) -> Endpoint:
+    """That of a model of the configuration."""
+    prices = (config.input_usd_per_million, config.output_usd_per_million)
+    return Endpoint(
+        name=name,
+        provider="anthropic" if config.provider == "anthropic" else "openai",
+        model=config.model or name,
+        api_key=config.api_key.get_secret_value().strip() or None if config.api_key else None,
+        base_url=config.base_url,
+        prices_usd=None if prices[0] is None or prices[1] is None else (prices[0], prices[1]),
+        read_timeout_s=read_timeout_s,
+        sees_images=config.base_url is None if config.sees_images is None else config.sees_images,
+    )
 
 
 class CallFailed(Exception):
@@ -74,21 +92,6 @@ class CallFailed(Exception):
         self.retry = retry
 
 
-class Wire(Protocol):
-    """One model's connection to its provider."""
-
-    def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
-        """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
-
-        Raises:
-            CallFailed: whatever went wrong.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Close the connections."""
-
-
 class WireModel:
     """A model behind a network.
 
@@ -98,69 +101,21 @@ class WireModel:
 
     Args:
         name: as in the configuration.
-        provider: the wire format.
-        model: the provider's id of the model.
-        api_key: None for a server of one's own that asks for none.
-        base_url: with the `/v1` of an OpenAI-compatible endpoint; None for the provider's own service.
-        timeout_s: until the first piece of an answer.
-        silence_s: between two pieces of an answer.
-        max_retries: further attempts after the first.
-        input_usd_per_million: with `output_usd_per_million`, wins over the list.
-        output_usd_per_million: as above.
-        max_output_tokens: of one answer, where a request does not ask for less; None leaves it to the provider.
-        sees_images: pictures are sent to it; else it knows of them by name only.
         backoff_s: the first wait where the provider names none; doubled each time, and varied by half.
 
     Raises:
         ConfigError: all that cannot work.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        provider: Provider,
-        model: str,
-        api_key: str | None,
-        base_url: str | None,
-        timeout_s: float = 60.0,
-        silence_s: float = 30.0,
-        max_retries: int = 2,
-        input_usd_per_million: float | None = None,
-        output_usd_per_million: float | None = None,
-        max_output_tokens: int | None = None,
-        sees_images: bool = False,
-        backoff_s: float = 0.5,
-    ) -> None:
-        prices = (input_usd_per_million, output_usd_per_million)
-        key = api_key.strip() if api_key else None
-        problems = _problems(name, key, base_url, prices)
+    def __init__(self, name: str, config: ModelConfig, *, backoff_s: float = 0.5) -> None:
+        self._endpoint = endpoint_of(name, config, read_timeout_s=max(config.timeout_s, config.silence_s))
+        problems = _problems(self._endpoint, config)
         if problems:
             raise ConfigError(problems)
-        self._endpoint = Endpoint(
-            name=name,
-            provider=provider,
-            model=model,
-            api_key=key or None,
-            base_url=base_url,
-            prices_usd=None
-            if input_usd_per_million is None or output_usd_per_million is None
-            else (input_usd_per_million, output_usd_per_million),
-            read_timeout_s=max(timeout_s, silence_s),
-            sees_images=sees_images,
-        )
-        self._timeout_s = timeout_s
-        self._silence_s = silence_s
-        self._max_retries = max_retries
-        self._max_output_tokens = max_output_tokens
+        self.name = name
+        self._config = config
         self._backoff_s = backoff_s
-        self._wire: Wire | None = None
-        self._loading = asyncio.Lock()
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._endpoint.name
+        self._wire: HttpWire | None = None
 
     async def open(self) -> None:
         """Load the HTTP client now, so that the first answer need not wait for it."""
@@ -175,9 +130,9 @@ class WireModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """See `Model.stream`."""
         wire = await self._opened()
-        limits = [tokens for tokens in (request.max_output_tokens, self._max_output_tokens) if tokens is not None]
-        request = replace(request, max_output_tokens=min(limits, default=None))
-        patience = _Patience(self._max_retries, self._timeout_s, self._backoff_s)
+        limits = (request.max_output_tokens, self._config.max_output_tokens)
+        request = replace(request, max_output_tokens=min(filter(None, limits), default=None))
+        patience = _Patience(self._config.max_retries, self._config.timeout_s, self._backoff_s)
         while True:
             has_shown = False
             try:
@@ -194,9 +149,9 @@ class WireModel:
                 yield StreamRestarted()
             await asyncio.sleep(wait_s)
 
-    async def _attempt(self, wire: Wire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
+    async def _attempt(self, wire: HttpWire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """One call under the watchdog."""
-        allowed_s, waited_for = self._timeout_s, "gave no answer within"
+        allowed_s, waited_for = self._config.timeout_s, "gave no answer within"
         async with aclosing(wire.answer(request)) as events:
             while True:
                 try:
@@ -207,16 +162,15 @@ class WireModel:
                 except TimeoutError as error:
                     silent = ModelUnavailable(f"{self.name} ({self._endpoint.model}) {waited_for} {allowed_s:g} s")
                     raise CallFailed(silent, retry="yes") from error
-                allowed_s, waited_for = self._silence_s, "fell silent in the middle of its answer for"
+                allowed_s, waited_for = self._config.silence_s, "fell silent in the middle of its answer for"
                 if isinstance(event, ModelReply) or event.text:
                     yield event
 
-    async def _opened(self) -> Wire:
+    async def _opened(self) -> HttpWire:
         if self._wire is None:
-            async with self._loading:
-                if self._wire is None:
-                    # In a thread: the import takes a while, and other conversations go on meanwhile.
-                    self._wire = await asyncio.to_thread(_load, self._endpoint)
+            wire = await asyncio.to_thread(_load, self._endpoint)  # the import takes a while
+            if self._wire is None:  # another call may have loaded it meanwhile
+                self._wire = wire
         return self._wire
 
 
@@ -250,31 +204,19 @@ class _Patience:
         return wait_s
 
 
-def _load(endpoint: Endpoint) -> Wire:
+def _load(endpoint: Endpoint) -> HttpWire:
     from gateway.agent.providers.client import HttpWire  # noqa: PLC0415 (loads the HTTP client)
 
     return HttpWire(endpoint)
 
 
-def _problems(name: str, key: str | None, base_url: str | None, prices: tuple[float | None, float | None]) -> list[str]:
+def _problems(endpoint: Endpoint, config: ModelConfig) -> list[str]:
     """What cannot work, one line for people each; never the key itself."""
-    problems = []
+    problems, key = [], endpoint.api_key
     if find_spec(HTTP_LIBRARY) is None:
-        problems.append(
-            f"model {name}: the libraries for real models are not installed; run {how_to_install('models')}"
-        )
+        problems.append(f"the libraries for real models are not installed; run {how_to_install('models')}")
     if key and not (key.isascii() and key.isprintable()):
-        problems.append(f"model {name}: api_key holds characters that no key has; copy it again")
-    if base_url is not None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            problems.append(
-                f"model {name}: base_url is {base_url!r}, expected something like http://localhost:11434/v1"
-            )
-        elif key and "@" in parts.netloc:
-            problems.append(f"model {name}: give either an api_key or a user in base_url; both go into one header")
-    elif not key:
-        problems.append(f"model {name}: api_key is missing; only a base_url of your own may go without one")
-    if (prices[0] is None) != (prices[1] is None):
-        problems.append(f"model {name}: give both input_usd_per_million and output_usd_per_million, or neither")
-    return problems
+        problems.append("api_key holds characters that no key has; copy it again")
+    if (config.input_usd_per_million is None) != (config.output_usd_per_million is None):
+        problems.append("give both input_usd_per_million and output_usd_per_million, or neither")
+    return [f"model {endpoint.name}: {problem}" for problem in problems]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import structlog
@@ -12,8 +12,8 @@ import structlog
 from gateway.agent.model import Model, ModelEvent, ModelRequest, StreamRestarted, TextDelta
 from gateway.agent.offline.model import OfflineModel
 from gateway.agent.providers.embeddings import WireEmbedder
-from gateway.agent.providers.models import Endpoint, WireModel
-from gateway.config import Config, ModelConfig
+from gateway.agent.providers.models import WireModel, endpoint_of
+from gateway.config import OFFLINE, Config
 from gateway.config.prices import price_usd
 from gateway.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 
@@ -34,11 +34,11 @@ class ModelRegistry:
 
         A name that the configuration does not know (a personality may say anything) means the default one.
         """
-        name = name if name in self._config.models else self._config.model
-        model = self._models.get(name)
+        links = self._links(name)
+        model = self._models.get(links[0])
         if model is None:
-            chain = [self.single(link) for link in self._chain(name)]
-            model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
+            chain = [self.single(link) for link in links]
+            model = self._models[links[0]] = chain[0] if len(chain) == 1 else FallbackModel(links[0], chain)
         return model
 
     def embedder(self, name: str, dimensions: int | None) -> WireEmbedder:
@@ -52,7 +52,8 @@ class ModelRegistry:
             config = self._config.models.get(name)
             if config is None or config.provider != "openai":
                 raise ConfigError([f"memory.traces.embeddings.model: {name} is no model of the provider openai"])
-            embedder = self._embedders[name, dimensions] = WireEmbedder(_endpoint(name, config), dimensions=dimensions)
+            endpoint = endpoint_of(name, config, read_timeout_s=config.timeout_s)
+            embedder = self._embedders[name, dimensions] = WireEmbedder(endpoint, dimensions=dimensions)
         return embedder
 
     def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
@@ -82,21 +83,20 @@ class ModelRegistry:
         for embedder in self._embedders.values():
             await embedder.close()
 
-    def _chain(self, name: str) -> list[str]:
+    def _links(self, name: str | None) -> list[str]:
         """The model, its fallbacks and their fallbacks, each once."""
-        chain = [name]
+        chain = [name if name in self._config.models else self._config.model]
         for link in chain:  # grows while it is walked
             chain.extend(other for other in self._config.models[link].fallbacks if other not in chain)
         return chain
-
-    def _links(self, name: str | None) -> list[str]:
-        return self._chain(name if name in self._config.models else self._config.model)
 
     def single(self, name: str) -> OfflineModel | WireModel:
         """The model of that name in the configuration, without its fallbacks."""
         model = self._single.get(name)
         if model is None:
-            model = self._single[name] = _build(name, self._config.models[name])
+            config = self._config.models[name]
+            model = OfflineModel(name) if config.provider == OFFLINE else WireModel(name, config)
+            self._single[name] = model
         return model
 
 
@@ -105,38 +105,6 @@ class LiveModels:
     """The models in force: a reload gives others, so keep this and not what is in it."""
 
     current: ModelRegistry
-
-
-def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:
-    if config.provider == "offline":
-        return OfflineModel(name)
-    return WireModel(
-        name=name,
-        provider=config.provider,
-        model=config.model or name,
-        api_key=config.api_key.get_secret_value() if config.api_key else None,
-        base_url=config.base_url,
-        timeout_s=config.timeout_s,
-        silence_s=config.silence_s,
-        max_retries=config.max_retries,
-        input_usd_per_million=config.input_usd_per_million,
-        output_usd_per_million=config.output_usd_per_million,
-        max_output_tokens=config.max_output_tokens,
-        sees_images=config.base_url is None if config.sees_images is None else config.sees_images,
-    )
-
-
-def _endpoint(name: str, config: ModelConfig) -> Endpoint:
-    """Of embeddings, which have no stream: `timeout_s` is for the whole call."""
-    return Endpoint(
-        name=name,
-        provider="openai",
-        model=config.model or name,
-        api_key=config.api_key.get_secret_value().strip() or None if config.api_key else None,
-        base_url=config.base_url,
-        prices_usd=None,
-        read_timeout_s=config.timeout_s,
-    )
 
 
 class FallbackModel:
@@ -150,15 +118,10 @@ class FallbackModel:
         """Take at least one model, the preferred one first."""
         if not models:
             raise ValueError("a fallback needs at least one model")
-        self._name = name
+        self.name = name
         self._models = tuple(models)
         self._rest_s = rest_s
         self._rests_until = [0.0] * len(models)
-
-    @property
-    def name(self) -> str:
-        """As in the configuration."""
-        return self._name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Answer with the first model that can.
@@ -174,7 +137,7 @@ class FallbackModel:
                 yield StreamRestarted()
                 has_shown = False
             try:
-                async with _closing(self._models[index].stream(request)) as events:
+                async with aclosing(self._models[index].stream(request)) as events:
                     async for event in events:
                         has_shown = isinstance(event, TextDelta) or (
                             has_shown and not isinstance(event, StreamRestarted)
@@ -217,13 +180,3 @@ def _summary(errors: Sequence[ModelError]) -> ModelError:
         return ModelRefused(said)
     waits_s = [error.retry_after_s for error in unavailable if error.retry_after_s is not None]
     return ModelUnavailable(said, min(waits_s) if len(waits_s) == len(unavailable) else None)
-
-
-@asynccontextmanager
-async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
-    """End a stream together with its consumer; an iterator that is no generator has nothing to end."""
-    try:
-        yield events
-    finally:
-        if isinstance(events, AsyncGenerator):
-            await events.aclose()

@@ -67,7 +67,6 @@ async def model_names(base_url: str, api_key: str | None = None, *, timeout_s: f
         model="",
         api_key=api_key,
         base_url=base_url,
-        prices_usd=None,
         read_timeout_s=timeout_s,
     )
     http = ProviderHttp(endpoint, {})

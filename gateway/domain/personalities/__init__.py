@@ -26,7 +26,7 @@ from gateway.domain.personalities.files import (
     write_personality,
 )
 from gateway.errors import InvalidId, PersonalityError
-from gateway.files.atomic import Signature, check_id, sign
+from gateway.files.atomic import Signature, check_id, is_id, sign
 from gateway.files.positions.validation import did_you_mean
 
 __all__ = ["BrokenPersonality", "Personalities", "Personality"]
@@ -95,7 +95,7 @@ class Personalities:
 
     def ids(self) -> tuple[str, ...]:
         """The ids that can be chosen, broken ones among them; reads no file."""
-        return tuple(name for name in self._names() if _is_id(name))
+        return tuple(name for name in self._names() if is_id(name))
 
     def create(
         self, personality_id: str, *, name: str | None = None, description: str = "", copy_of: str | None = None
@@ -166,12 +166,3 @@ class Personalities:
         # The stamp is from before the reading, so an edit in between is seen at the next look.
         self._held[personality_id] = _Held(stamp, result, last_good)
         return self._held[personality_id]
-
-
-def _is_id(name: str) -> bool:
-    """A directory of this name can be chosen."""
-    try:
-        check_id("personality", name)
-    except InvalidId:
-        return False
-    return True

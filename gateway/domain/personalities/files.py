@@ -122,8 +122,16 @@ def read_personality(root: Path, personality_id: str, source: str) -> Personalit
         source: as the result shall have it.
     """
     problems: list[str] = []
-    prompt = _read_soul(root, personality_id, problems)
-    settings = _read_settings(root, personality_id, problems)
+    prompt, settings = "", None
+    try:
+        prompt = _soul_of(bytes_of(root, personality_id, SOUL_NAME), f"personalities/{personality_id}/", problems)
+    except FileError as error:
+        problems.append(str(error))
+    try:
+        data = bytes_of(root, personality_id, SETTINGS_NAME)
+        settings = _settings_of(data or b"", f"personalities/{personality_id}/", problems)
+    except FileError as error:
+        problems.append(str(error))
     if problems or settings is None:
         return BrokenPersonality(id=personality_id, reason="\n".join(problems), source=source)
     return Personality(
@@ -156,25 +164,13 @@ def check_texts(soul: str, settings: str) -> None:
     for name, text in ((SOUL_NAME, soul), (SETTINGS_NAME, settings)):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             problems.append(f"{name}: expected text, and there is a character in it that no file can hold")
-    _soul_of(soul.encode("utf-8", "replace"), SOUL_NAME, problems)
-    document = parse_marked_yaml(settings.encode("utf-8", "replace"), SETTINGS_NAME)
-    if document.is_readable:
-        validate(PersonalitySettings, document)
-    problems.extend(document.sorted_problems())
+    _soul_of(soul.encode("utf-8", "replace"), "", problems)
+    _settings_of(settings.encode("utf-8", "replace"), "", problems)
     if problems:
         raise PersonalityNotValid("\n".join(problems))
 
 
-def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
-    try:
-        data = bytes_of(root, personality_id, SOUL_NAME)
-    except FileError as error:
-        problems.append(str(error))
-        return ""
-    return _soul_of(data, f"personalities/{personality_id}/{SOUL_NAME}", problems)
-
-
-def _soul_of(data: bytes | None, label: str, problems: list[str]) -> str:
+def _soul_of(data: bytes | None, place: str, problems: list[str]) -> str:
     text, fault, end = "", "", 0
     try:
         text = (data or b"").decode("utf-8-sig")
@@ -189,18 +185,13 @@ def _soul_of(data: bytes | None, label: str, problems: list[str]) -> str:
     elif not fault and not text.strip():
         fault = "empty; expected the personality's prompt, in Markdown"
     if fault:
-        place = end_of((data or b"")[:end].decode("utf-8-sig"))
-        problems.append(str(Problem(label, place, "", fault)))
+        where = end_of((data or b"")[:end].decode("utf-8-sig"))
+        problems.append(str(Problem(f"{place}{SOUL_NAME}", where, "", fault)))
     return text.replace("\r\n", "\n").strip()
 
 
-def _read_settings(root: Path, personality_id: str, problems: list[str]) -> PersonalitySettings | None:
-    try:
-        data = bytes_of(root, personality_id, SETTINGS_NAME)
-    except FileError as error:
-        problems.append(str(error))
-        return None
-    document = parse_marked_yaml(data or b"", f"personalities/{personality_id}/{SETTINGS_NAME}")
+def _settings_of(data: bytes, place: str, problems: list[str]) -> PersonalitySettings | None:
+    document = parse_marked_yaml(data, f"{place}{SETTINGS_NAME}")
     settings = validate(PersonalitySettings, document) if document.is_readable else None
     problems.extend(document.sorted_problems())
     return settings
@@ -226,9 +217,10 @@ def write_personality(root: Path, personality_id: str, *, settings: str, prompt:
         PersonalityError: `settings` are not valid.
         FileError: a file of that name is there, the disk is full, or the place cannot be written. Nothing is left.
     """
-    document = parse_marked_yaml(settings.encode("utf-8", "backslashreplace"), SETTINGS_NAME)
-    if validate(PersonalitySettings, document) is None or document.problems:
-        raise PersonalityError("\n".join(document.sorted_problems()))
+    problems: list[str] = []
+    _settings_of(settings.encode("utf-8", "backslashreplace"), "", problems)
+    if problems:
+        raise PersonalityError("\n".join(problems))
     directory = inside(root, "personalities", personality_id)
     written: list[Path] = []
     try:

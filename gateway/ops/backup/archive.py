@@ -111,26 +111,16 @@ def _member(name: str, *, size_bytes: int, mtime_ns: int) -> tarfile.TarInfo:
     return member
 
 
-def check_archive(path: Path) -> Contents:
+def read_archive(path: Path, directory: Path | None = None) -> Contents:
     """Read a backup to its end, and compare every byte with the list.
 
-    Raises:
-        BackupError: it is no backup, is damaged, or was made by a newer program.
-    """
-    return _read(path, None)
-
-
-def unpack(path: Path, directory: Path) -> Contents:
-    """Put all that is in a backup into an empty directory, durably, after the same checks.
+    Args:
+        directory: an empty one, into which all is put, durably; None: it is only compared.
 
     Raises:
-        BackupError: as `check_archive`; the directory then holds a part of it.
+        BackupError: it is no backup, is damaged, or was made by a newer program; the directory then holds a part of it.
         OSError: the disk is full.
     """
-    return _read(path, directory)
-
-
-def _read(path: Path, directory: Path | None) -> Contents:
     try:
         with gzip.open(path) as packed, tarfile.open(fileobj=packed, mode="r:") as tar:
             contents = _read_list(tar, path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +101,7 @@ def _walk(home: Path, below: Path, secrets: set[Path]) -> Iterator[HomeEntry]:
             yield _link(home, path)
         elif entry.is_dir(follow_symlinks=False):
             yield from _walk(home, path, secrets)
-        elif stat.S_ISREG(_mode(entry)):
+        elif entry.is_file(follow_symlinks=False):
             yield HomeEntry(path)
 
 
@@ -113,13 +112,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _mode(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return 0
 
 
 def _link(home: Path, path: Path) -> HomeEntry:

@@ -16,7 +16,7 @@ from gateway.errors import BackupError, SchemaTooNew
 from gateway.files.atomic import make_private_directory, sync_directory
 from gateway.files.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME
 from gateway.files.locks import hold
-from gateway.ops.backup.archive import Contents, unpack
+from gateway.ops.backup.archive import Contents, read_archive
 from gateway.ops.backup.contents import PLACING_NAME, REPLACED_PREFIX, UNPACKED_PREFIX
 from gateway.ops.backup.databases import functions_of, problems_of
 from gateway.ops.backup.placing import finish_placing, place, present
@@ -59,7 +59,6 @@ def restore(backup: Path, home: Path, *, is_replacing: bool = False, clean: Sequ
     Until the last step nothing of what is there is touched; the last step cannot be left half done, see `placing`.
 
     Args:
-        backup: the file.
         home: the data directory; made where it is missing.
         is_replacing: it may hold something, which is renamed and kept in the same directory.
         clean: run in order on what was unpacked, before it is put in place.
@@ -96,7 +95,7 @@ def restore(backup: Path, home: Path, *, is_replacing: bool = False, clean: Sequ
 
 
 def _restore(backup: Path, home: Path, unpacked: Path, *, clean: Sequence[Clean]) -> Restored:
-    contents = unpack(backup, unpacked)
+    contents = read_archive(backup, unpacked)
     newest = migrations()[-1].version
     if contents.schema_version is not None and contents.schema_version > newest:
         raise SchemaTooNew(

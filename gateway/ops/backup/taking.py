@@ -22,7 +22,7 @@ from gateway.files.home import DATABASE_NAME
 from gateway.files.locks import FileLock
 from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents
-from gateway.ops.backup.archive import Contents, check_archive, list_files, write_archive
+from gateway.ops.backup.archive import Contents, list_files, read_archive, write_archive
 from gateway.ops.backup.contents import NAME, STAGING_PREFIX, HomeEntry, secrets_of, walk
 from gateway.ops.backup.databases import Snapshot, take_snapshots
 
@@ -54,7 +54,6 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
     There is a file of that name only once it is whole and was read back.
 
     Args:
-        home: the data directory.
         wanted: the file, which must not be there yet, or a directory, in which it is named by the time.
         with_secrets: take files that hold secrets in too.
         keep: with a directory, how many of its backups stay; the oldest of the others go once this one is there.
@@ -81,7 +80,7 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
         )
         unfinished = staging / "backup"
         await asyncio.to_thread(write_archive, unfinished, tree, contents)
-        if await asyncio.to_thread(check_archive, unfinished) != contents:
+        if await asyncio.to_thread(read_archive, unfinished) != contents:
             raise BackupError(f"{wanted} could not be read back as it was written; is the disk sound?")
         size_bytes = unfinished.stat().st_size
         path = _put(unfinished, wanted if directory != wanted else None, directory, now)

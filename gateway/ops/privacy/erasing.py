@@ -34,10 +34,6 @@ Run = Callable[[Work[Any]], Awaitable[Any]]
 _log = structlog.get_logger(__name__)
 
 
-def _no_step(_step: str) -> None:
-    """Ignore the step."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eraser:
     """Erases people from one data directory.
@@ -54,7 +50,7 @@ class Eraser:
     identities: IdentityMap
     kinds: Mapping[str, str]
     trace_store: TraceStore | None = None
-    on_step: Callable[[str], None] = field(default=_no_step)
+    on_step: Callable[[str], None] = field(default=lambda _step: None)
 
     async def schedule(self, user_id: str) -> Tombstone:
         """Decide that a user is to be erased, durably, with all users that were linked to them.
@@ -126,7 +122,7 @@ class Eraser:
         lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
         for document, added in lines.items():
             if added:
-                await take_lines_out(self.home, document, added, await run(partial(_pending, document=document)))
+                await take_lines_out(self.home, document, added, await self.store.journal.pending(document))
         self.on_step("users")
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_user, self.home, user_id)
@@ -168,8 +164,3 @@ def _in_transaction(work: Work[T]) -> Work[T]:
         return result
 
     return run
-
-
-def _pending(connection: sqlite3.Connection, *, document: str) -> set[tuple[str, int]]:
-    sql = "SELECT turn_id, update_index FROM memory_journal WHERE document = ? AND outcome IS NULL"
-    return {(row[0], row[1]) for row in connection.execute(sql, (document,))}

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from gateway import __version__
 from gateway.domain.sessions import Session, SessionMessage
 from gateway.errors import FileError
-from gateway.files.atomic import make_private_directory, sync_directory
+from gateway.files.atomic import sync_directory
 from gateway.ops.privacy.people import accounts_of, ids_of
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Account
@@ -27,7 +27,7 @@ from gateway.store import personal
 from gateway.store.clock import wall_ms
 from gateway.store.erasure import own_sessions, sessions_of
 from gateway.store.sqlite import SqliteStore
-from gateway.traces.erasure import documents_of, traces_of
+from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 
@@ -114,10 +114,11 @@ class Exporter:
 
     async def _add_session(self, archive: zipfile.ZipFile, session_id: str, ids: Collection[str]) -> None:
         session = await self.store.sessions.session(session_id)
-        messages = [each for each in await self.store.sessions.messages(session_id) if each.user_id in ids]
+        said = await self.store.sessions.messages(session_id)
+        messages = [each for each in said if each.user_id in ids]
         if session is None or not (messages or session.user_id in ids):
             return
-        is_shared = len(messages) < len(await self.store.sessions.messages(session_id))
+        is_shared = len(messages) < len(said)
         name = f"sessions/{session.created_at:%Y-%m-%d}-{session.id}"
         await _add(archive, f"{name}.md", "\n".join(_as_markdown(session, messages, is_shared=is_shared)))
         about = {**asdict(session), **({"title": "", "summary": ""} if is_shared else {})}
@@ -130,11 +131,6 @@ class Exporter:
             return
         async with await asyncio.to_thread(open_trace_store, path) as trace_store:
             traces = await trace_store.database.read(partial(traces_of, ids={*ids, *sessions}))
-            documents = await trace_store.database.read(partial(documents_of, user_ids=ids))
-        for key, content in documents.items():
-            _, user_id, name = key.split("/", 2)
-            text = content.decode("utf-8", "replace")
-            await _add(archive, f"{_memory_of(user_id, ids)}/traces-{name.replace('/', '-')}", text)
         waiting = await self.store.database.read(partial(personal.waiting_facts, user_ids=ids))
         await _add(archive, "traces-waiting.json", waiting)
         plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]
@@ -208,9 +204,3 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def prepare_place(path: Path) -> Path:
-    """Make the directory of an export, for its owner only."""
-    make_private_directory(path.parent)
-    return path

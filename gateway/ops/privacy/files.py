@@ -29,8 +29,7 @@ async def take_lines_out(home: Path, document: str, lines: Collection[str], pend
     """Take a person's lines out of a shared memory file, its archive and its earlier versions; how many.
 
     Args:
-        home: the data directory.
-        document: the file's path below it.
+        document: the file's path in the data directory.
         lines: without blanks around.
         pending: updates that are not settled yet, whose evidence must stay.
 
@@ -104,7 +103,6 @@ def remove_traces_of_chats(home: Path, accounts: Collection[str], conversations:
     """Remove what was typed in a terminal, and the person's conversations from lists of them.
 
     Args:
-        home: the data directory.
         accounts: of the person, as in the identity map; the terminal is the operator's.
         conversations: direct chats of the person, each with its channel.
     """

@@ -54,8 +54,6 @@ def named(
     """Whom a tombstone means.
 
     Args:
-        connection: to the database.
-        tombstone: of the erasure.
         accounts: of the identity map.
         user_ids: other ids that were seen, as names of directories and in the traces.
         kinds: of channels, by name. A channel that is not configured any more is taken for one of the kind in which the

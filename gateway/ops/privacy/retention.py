@@ -17,7 +17,8 @@ from gateway.ops.privacy.files import EXPORTS_NAME, copies_of_databases
 from gateway.sdk.models.system import Forgotten
 from gateway.store import retention
 from gateway.store.clock import wall_ms
-from gateway.store.retention import Queue
+from gateway.store.queue_rows import Queue
+from gateway.store.retention import Aging
 from gateway.store.sqlite import SqliteStore
 
 _DAY_MS = 86_400_000
@@ -55,9 +56,9 @@ class Retention:
                 "memory_history",
                 "entries of the memory's history, and proposals that were decided",
                 config.memory_history_days,
-                self._history,
+                partial(self._rows, ("memory_journal", "memory_proposals")),
             ),
-            ("usage", "calls of models", config.usage_days, self._usage),
+            ("usage", "calls of models", config.usage_days, partial(self._rows, ("usage",))),
             ("exports", "files of /export", config.exports_days, self._exports),
             ("copies", "copies of databases from before an upgrade", config.copies_days, self._copies),
             ("log", f"lines of {LOG_NAME}", config.log_days, self._lines),
@@ -96,26 +97,21 @@ class Retention:
                 while await self._database.write(forget, is_durable=False):
                     pass
 
-    async def _history(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
+    async def _rows(
+        self,
+        tables: Sequence[Aging],
+        before_ms: int,
+        is_dry: bool,  # noqa: FBT001
+    ) -> AsyncIterator[int]:
         limit = 1 << 40 if is_dry else retention.BATCH
-        for old, forget in (
-            (retention.old_history, retention.forget_history),
-            (retention.old_proposals, retention.forget_proposals),
-        ):
-            while ids := await self._database.read(partial(old, before_ms=before_ms, limit=limit)):
+        for table in tables:
+            find = partial(retention.old_rows, table=table, before_ms=before_ms, limit=limit)
+            while ids := await self._database.read(find):
                 yield len(ids)
                 if is_dry:
                     break
-                await self._database.write(partial(forget, ids=ids), is_durable=False)
-
-    async def _usage(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
-        limit = 1 << 40 if is_dry else retention.BATCH
-        while ids := await self._database.read(partial(retention.old_usage, before_ms=before_ms, limit=limit)):
-            yield len(ids)
-            if is_dry:
-                return
-            work = partial(retention.forget_usage, ids=ids, before_ms=before_ms)
-            await self._database.write(work, is_durable=False)
+                forget = partial(retention.forget_rows, table=table, ids=ids, before_ms=before_ms)
+                await self._database.write(forget, is_durable=False)
 
     # ---- files ------------------------------------------------------------------------------------------------------
 

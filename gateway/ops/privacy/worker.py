@@ -17,10 +17,11 @@ import structlog
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
 from gateway.errors import EthosError, FileError
+from gateway.files.atomic import make_private_directory
 from gateway.memory.sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
 from gateway.ops.privacy.erasing import Eraser
-from gateway.ops.privacy.export import Exporter, prepare_place
+from gateway.ops.privacy.export import Exporter
 from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
 from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
@@ -130,7 +131,8 @@ class PrivacyWorker:
         exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._channels.kinds)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
-        path = await asyncio.to_thread(prepare_place, self._home / name)
+        path = self._home / name
+        await asyncio.to_thread(make_private_directory, path.parent)
         return name, await exporter.write(user_id, path)
 
     async def schedule_erasure(self, user_id: str, farewell_id: str | None = None) -> str:
@@ -164,6 +166,11 @@ class PrivacyWorker:
     async def is_decided(self, erasure_id: str) -> bool:
         """Whether there is such an erasure, done or not."""
         return any(erasure_id == one.id for one in await asyncio.to_thread(Tombstones(self._home).read))
+
+    async def erasure_of(self, names: Collection[str]) -> str | None:
+        """The id of the newest erasure of a person with all these user ids and accounts; None where there is none."""
+        tombstones = await asyncio.to_thread(Tombstones(self._home).read)
+        return next((one.id for one in reversed(tombstones) if one.names(names) == set(names)), None)
 
     async def is_known(self, account: str) -> bool:
         """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
@@ -284,11 +291,8 @@ class PrivacyWorker:
             _log.warning("last_word_not_sent", erasure=tombstone.id, waited_s=FAREWELL_S)
 
     async def _has_ended(self, reply_id: str) -> bool:
-        def work(connection: sqlite3.Connection) -> bool:
-            sql = "SELECT 1 FROM outbox WHERE id = ? AND ended_at IS NOT NULL"
-            return connection.execute(sql, (reply_id,)).fetchone() is not None
-
-        return await self._store.database.read(work)
+        sql = "SELECT 1 FROM outbox WHERE id = ? AND ended_at IS NOT NULL"
+        return await self._store.database.row(sql, (reply_id,)) is not None
 
     async def forget_old(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
         """Forget what is older than the configuration allows, or only count it; raises as `Retention.run`."""

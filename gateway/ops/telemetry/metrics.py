@@ -6,8 +6,9 @@ other value of which there is no bound: channels and models come from the config
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
@@ -15,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from gateway.agent.budgets import BudgetUse
 from gateway.runtime.observe import Fact, Span
-from gateway.sdk.models.system import Health
+from gateway.sdk.models.system import ChannelHealth, Health, QueueHealth
 
 _TURN_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _WAIT_BUCKETS_S = (0.01, 0.1, 0.5, 1, 5, 30, 60, 300, 1_800, 3_600, 86_400)
@@ -188,73 +189,61 @@ class _Gauges:
         if health is None:
             return
         yield InfoMetricFamily("ethos", "The running version.", value={"version": health.version})
-        yield GaugeMetricFamily("ethos_ready", "1 while messages are taken.", value=health.is_ready)
-        yield GaugeMetricFamily(
-            "ethos_store_writable", "1 while the database can be written.", value=health.store_problem is None
-        )
-        if health.disk_free_bytes is not None:
-            yield GaugeMetricFamily(
-                "ethos_disk_free_bytes", "Room where the data directory is.", value=health.disk_free_bytes
-            )
-        yield GaugeMetricFamily("ethos_turns_running", "Turns that run now.", value=health.turns_running)
-        yield GaugeMetricFamily(
-            "ethos_conversations_waiting",
-            "Conversations with a message and no turn yet.",
-            value=health.conversations_waiting,
-        )
-        yield GaugeMetricFamily(
-            "ethos_conversations_parked", "Conversations that wait for a model.", value=health.conversations_parked
-        )
-        yield GaugeMetricFamily(
-            "ethos_memory_late_turns", "Turns whose memory updates could not be written yet.", value=health.memory_late
-        )
-        yield GaugeMetricFamily(
-            "ethos_memory_journal_turns", "Turns whose updates stand in the journal only.", value=health.memory_journal
-        )
-        yield from self._queues(health)
-        yield from self._channels(health)
-        model_up = GaugeMetricFamily("ethos_model_up", "1 when the model answered its last call.", labels=["model"])
-        for model in health.models:
-            model_up.add_metric([model.name], model.state == "up")
-        yield model_up
-        yield from self._of_budgets(self.budgets)
+        for name, text, value in (
+            ("ethos_ready", "1 while messages are taken.", health.is_ready),
+            ("ethos_store_writable", "1 while the database can be written.", health.store_problem is None),
+            ("ethos_disk_free_bytes", "Room where the data directory is.", health.disk_free_bytes),
+            ("ethos_turns_running", "Turns that run now.", health.turns_running),
+            (
+                "ethos_conversations_waiting",
+                "Conversations with a message and no turn yet.",
+                health.conversations_waiting,
+            ),
+            ("ethos_conversations_parked", "Conversations that wait for a model.", health.conversations_parked),
+            (
+                "ethos_memory_late_turns",
+                "Turns whose memory updates could not be written yet.",
+                health.memory_late,
+            ),
+            ("ethos_memory_journal_turns", "Turns whose updates stand in the journal only.", health.memory_journal),
+        ):
+            if value is not None:
+                yield GaugeMetricFamily(name, text, value=value)
+        yield from _of_queues(health.queues)
+        yield from _of_channels(health.channels)
+        up = [([model.name], model.state == "up") for model in health.models]
+        yield _gauge("ethos_model_up", "1 when the model answered its last call.", ["model"], up)
+        yield from _of_budgets(self.budgets)
 
-    @staticmethod
-    def _of_budgets(budgets: Sequence[BudgetUse]) -> Iterator[Metric]:
-        labels = ["scope", "what"]
-        used = GaugeMetricFamily("ethos_budget_used", "Spent today.", labels=labels)
-        reserved = GaugeMetricFamily("ethos_budget_reserved", "Reserved by calls under way.", labels=labels)
-        limit = GaugeMetricFamily("ethos_budget_limit", "What may be spent in a day.", labels=labels)
-        for budget in budgets:
-            where = [budget.scope, budget.what]
-            used.add_metric(where, budget.used)
-            reserved.add_metric(where, budget.reserved)
-            limit.add_metric(where, budget.limit)
-        yield used
-        yield reserved
-        yield limit
 
-    @staticmethod
-    def _queues(health: Health) -> Iterator[Metric]:
-        labels = ["queue", "channel", "state"]
-        messages = GaugeMetricFamily("ethos_queue_messages", "Unfinished rows and dead letters.", labels=labels)
-        oldest = GaugeMetricFamily("ethos_queue_oldest_seconds", "Age of the oldest of them.", labels=labels)
-        for queue in health.queues:
-            where = [queue.queue, queue.channel, queue.state]
-            messages.add_metric(where, queue.messages)
-            oldest.add_metric(where, queue.oldest_s)
-        yield messages
-        yield oldest
+def _of_queues(queues: Sequence[QueueHealth]) -> Iterator[Metric]:
+    labels = ["queue", "channel", "state"]
+    messages = [([queue.queue, queue.channel, queue.state], queue.messages) for queue in queues]
+    yield _gauge("ethos_queue_messages", "Unfinished rows and dead letters.", labels, messages)
+    oldest = [([queue.queue, queue.channel, queue.state], queue.oldest_s) for queue in queues]
+    yield _gauge("ethos_queue_oldest_seconds", "Age of the oldest of them.", labels, oldest)
 
-    @staticmethod
-    def _channels(health: Health) -> Iterator[Metric]:
-        up = GaugeMetricFamily("ethos_channel_up", "1 while the channel is connected.", labels=["channel", "kind"])
-        last = GaugeMetricFamily(
-            "ethos_channel_last_exchange_timestamp_seconds", "When a message came or went last.", labels=["channel"]
-        )
-        for channel in health.channels:
-            up.add_metric([channel.name, channel.kind], channel.state == "up")
-            if channel.last_exchange_at is not None:
-                last.add_metric([channel.name], channel.last_exchange_at.timestamp())
-        yield up
-        yield last
+
+def _of_channels(channels: Sequence[ChannelHealth]) -> Iterator[Metric]:
+    up = [([channel.name, channel.kind], channel.state == "up") for channel in channels]
+    yield _gauge("ethos_channel_up", "1 while the channel is connected.", ["channel", "kind"], up)
+    last = [([channel.name], channel.last_exchange_at.timestamp()) for channel in channels if channel.last_exchange_at]
+    name = "ethos_channel_last_exchange_timestamp_seconds"
+    yield _gauge(name, "When a message came or went last.", ["channel"], last)
+
+
+def _of_budgets(budgets: Sequence[BudgetUse]) -> Iterator[Metric]:
+    for name, text, amount in (
+        ("ethos_budget_used", "Spent today.", attrgetter("used")),
+        ("ethos_budget_reserved", "Reserved by calls under way.", attrgetter("reserved")),
+        ("ethos_budget_limit", "What may be spent in a day.", attrgetter("limit")),
+    ):
+        values = [([budget.scope, budget.what], amount(budget)) for budget in budgets]
+        yield _gauge(name, text, ["scope", "what"], values)
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    gauge = GaugeMetricFamily(name, text, labels=labels)
+    for where, value in values:
+        gauge.add_metric(where, value)
+    return gauge

@@ -124,7 +124,7 @@ class IdentityMap:
     async def move(self, moves: Mapping[str, Move]) -> None:
         """Give accounts another user, by key. Those that have a third user, or are not in the map, stay as they are."""
         async with self._locked(self._lock_timeout_s):
-            await self._write(lambda last: self._disk.change(lambda document: document.with_moves(moves), last))
+            await self._write(lambda document: document.with_moves(moves))
 
     async def add(self, key: str, label: str, *, user_id: str, via: str) -> bool:
         """Write down an account that is known to be a user's; False where it is in the map already.
@@ -140,7 +140,7 @@ class IdentityMap:
     async def erase(self, user_ids: Collection[str]) -> None:
         """Take users out of the map and its good copy. The other copies next to it are deleted."""
         async with self._locked(self._lock_timeout_s):
-            await self._write(lambda last: self._disk.change(lambda document: document.without_users(user_ids), last))
+            await self._write(lambda document: document.without_users(user_ids))
             await _to_the_end(self._disk.remove_copies)
 
     async def users(self) -> list[User]:
@@ -243,11 +243,18 @@ class IdentityMap:
         return reading.document.users[key]
 
     async def _add(self, additions: Callable[[IdentityDocument], Sequence[Account]]) -> Reading:
-        return await self._write(lambda last: self._disk.add(additions, last))
+        """Add accounts to the map as it is now, hand edits included; none means no write."""
 
-    async def _write(self, write: Callable[[Reading | None], Reading]) -> Reading:
+        def change(document: IdentityDocument) -> IdentityDocument | None:
+            accounts = additions(document)
+            return document.with_accounts(accounts) if accounts else None
+
+        return await self._write(change)
+
+    async def _write(self, change: Callable[[IdentityDocument], IdentityDocument | None]) -> Reading:
+        """See `IdentityDisk.change`."""
         last = self._last
-        reading = await _to_the_end(lambda: write(last))
+        reading = await _to_the_end(lambda: self._disk.change(change, last))
         self._last = reading
         self._report(reading)
         if last is not None and last.trouble is not None and reading.trouble is None:

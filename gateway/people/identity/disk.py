@@ -11,7 +11,7 @@ Next to the map, in its directory:
 
 The copy is written before the map. So no crash leaves an entry in the map alone, and a map that equals the copy was
 written whole, however young it is.
-Everything here blocks; `keep` and `add` are for those who hold the lock.
+Everything here blocks; `keep` and `change` are for those who hold the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from gateway.files.atomic import (
     write_new,
 )
 from gateway.files.positions.json import Mistake
-from gateway.people.identity.file import Account, IdentityDocument, NewerMap, empty_map, parse
+from gateway.people.identity.file import IdentityDocument, NewerMap, empty_map, parse
 from gateway.runtime.failpoints import reach
 
 MAX_BROKEN_COPIES = 10
@@ -141,24 +141,6 @@ class IdentityDisk:
             self._set_aside(reading.live.data)
         return replace(reading, is_kept=True)
 
-    def add(self, additions: Callable[[IdentityDocument], Sequence[Account]], last: Reading | None) -> Reading:
-        """Add accounts to the map as it is now, hand edits included; a broken or missing one is restored first.
-
-        Args:
-            additions: what to add to the map it is given; nothing means no write. Called again, with a newer map,
-                whenever an editor slipped in.
-            last: as for `read`.
-
-        Raises:
-            FileError: nothing was added (the disk is full, or an editor saves without pause), or as `read`.
-        """
-
-        def change(document: IdentityDocument) -> IdentityDocument | None:
-            accounts = additions(document)
-            return document.with_accounts(accounts) if accounts else None
-
-        return self.change(change, last)
-
     def change(self, change: Callable[[IdentityDocument], IdentityDocument | None], last: Reading | None) -> Reading:
         """Put another map in the place of the one that is there; a broken or missing one is restored first.
 
@@ -168,7 +150,7 @@ class IdentityDisk:
             last: as for `read`.
 
         Raises:
-            FileError: nothing was changed, as for `add`, or as `read`.
+            FileError: nothing was changed (the disk is full, or an editor saves without pause), or as `read`.
         """
         self._sweep()
         for _ in range(_TRIES):

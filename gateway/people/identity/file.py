@@ -105,28 +105,22 @@ class IdentityDocument:
         entries = dict(self.top["identities"])
         moving = {key: move for key, move in moves.items() if self.users.get(key) in move.from_users}
         for key, move in moving.items():
-            entry = entries[key]
-            known = {} if isinstance(entry, str) else entry
+            known = {} if isinstance(entries[key], str) else entries[key]
             entries[key] = {**known, "userId": move.to_user, "via": move.via}
-        if not moving:
-            return None
-        top = {**self.top, "identities": entries}
-        if "version" not in top:
-            top = {"version": VERSION, **top}
-        return IdentityDocument.of(top, is_own_form=True, source=_render(top))
+        return self._with_entries(entries) if moving else None
 
     def without_users(self, user_ids: Collection[str]) -> IdentityDocument | None:
         """The same map without the accounts of some users; None where it has no account of them."""
         entries = {key: entry for key, entry in self.top["identities"].items() if self.users[key] not in user_ids}
-        if len(entries) == len(self.users):
-            return None
-        top = {"version": VERSION, **self.top, "identities": entries}
-        return IdentityDocument.of(top, is_own_form=True, source=_render(top))
+        return None if len(entries) == len(self.users) else self._with_entries(entries)
 
     def with_accounts(self, accounts: Iterable[Account]) -> IdentityDocument:
         """The same map with more accounts at its end."""
         added = {account.key: _entry_of(account) for account in accounts}
-        top = {**self.top, "identities": {**self.top["identities"], **added}}
+        return self._with_entries({**self.top["identities"], **added})
+
+    def _with_entries(self, entries: Mapping[str, Any]) -> IdentityDocument:
+        top = {**self.top, "identities": entries}
         if "version" not in top:
             top = {"version": VERSION, **top}
         return IdentityDocument.of(top, is_own_form=True, source=_render(top))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gateway.domain.channels import Channels
 from gateway.domain.codes import code_of, hash_code, new_code, read_code
-from gateway.domain.command_text import in_form
 from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.people.identity import User
+from gateway.people.identity import IdentityMap, User
 from gateway.people.linking import texts as words
 from gateway.people.linking.job import LinkJob
-from gateway.people.linking.linked_identities import AccountMap, LinkedIdentities
+from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import (
     UNFINISHED,
     AccountBefore,
     Link,
+    LinkGuard,
     LinkRequest,
     LinkStore,
     NotLinked,
@@ -71,45 +72,28 @@ class Linking:
     def __init__(
         self,
         store: LinkStore,
-        accounts: AccountMap,
+        accounts: IdentityMap,
         notes: PersonalNotes,
         *,
-        pepper: Callable[[], Awaitable[bytes]],
-        channels: words.KnowsChannels,
+        pepper: Callable[[], bytes],
+        channels: Channels,
         outbox: SendsReplies,
+        guard: LinkGuard,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         code: Callable[[], str] = new_code,
     ) -> None:
-        """Nothing is read yet.
-
-        Args:
-            pepper: what codes are hashed with.
-            now: the wall clock.
-            code: makes a new code, as it is shown.
-        """
+        """`pepper`: what codes are hashed with; `guard` is asked at the yes; `code` makes a code, as it is shown."""
         self._store = store
         self._accounts = accounts
         self.people = LinkedIdentities(accounts, store)
-        self._job = LinkJob(store, accounts, notes, self.people, outbox=outbox, in_form=self._in_form)
-        self.when_linked = self._job.when_linked
+        self.job = LinkJob(store, accounts, notes, self.people, outbox=outbox, channels=channels)
         self._pepper = pepper
         self._channels = channels
         self._outbox = outbox
+        self._guard = guard
         self._now = now
         self._code = code
         self._deciding = asyncio.Lock()  # between reading the map and committing what follows from it
-
-    async def recover(self) -> int:
-        """For a start: finish what an earlier process left; how many links that were."""
-        return await self._job.recover()
-
-    def carry_out(self, link: Link) -> None:
-        """Begin what was decided, once the person who decided has the answer."""
-        self._job.begin(link)
-
-    async def close(self) -> None:
-        """Stop; the next start goes on."""
-        await self._job.close()
 
     async def link(self, arguments: str, speaker: Speaker) -> LinkAnswer:
         """`/link`, `/link CODE`, `/link yes`, `/link no`; the last two perhaps with the question's id."""
@@ -213,8 +197,8 @@ class Linking:
 
     def is_only_claimed(self, place: ConversationRef | None) -> bool | None:
         """Whether an account there is only what a letter says of itself; None where that is not known now."""
-        channel = None if place is None else self._channels.all.get(place.channel)
-        return None if channel is None else channel.capabilities.is_sender_only_claimed
+        capabilities = None if place is None else self._channels.capabilities(place.channel)
+        return None if capabilities is None else capabilities.is_sender_only_claimed
 
     async def user(self, wanted: str) -> User:
         """The user with this id or account.
@@ -229,8 +213,8 @@ class Linking:
 
     async def finish(self, link: Link) -> Link:
         """Wait until a link is carried out, `FINISH_S` at most; how far it is."""
-        self.carry_out(link)
-        await self._job.finished(link.id, FINISH_S)
+        self.job.begin(link)
+        await self.job.finished(link.id, FINISH_S)
         return await self._store.link(link.id) or link
 
     async def settle(self, user_ids: Collection[str]) -> None:
@@ -259,7 +243,7 @@ class Linking:
             return refusal
         code = self._code()
         request = LinkRequest(id=f"r_{secrets.token_hex(6)}", starter=speaker.me)
-        await self._store.start(request, await self._hash(code))
+        await self._store.start(request, self._hash(code))
         return LinkAnswer(text=words.code_given(code, self._channels.all.values()), codes=(code,))
 
     async def _redeem(self, code: str, me: Party, turn_id: str) -> LinkAnswer:
@@ -271,13 +255,13 @@ class Linking:
         is_claimed = self.is_only_claimed(me.conversation)
         if is_claimed is None or _is_program(me.account):
             return LinkAnswer(text=words.NOT_KNOWN_NOW if is_claimed is None else words.NOT_BY_PROGRAM)
-        second = code_of(f"link {turn_id}", await self._pepper())  # the same one, should the turn be repeated
+        second = code_of(f"link {turn_id}", self._pepper())  # the same one, should the turn be repeated
         outcome = await self._store.redeem(
-            await self._hash(code),
+            self._hash(code),
             me,
             turn_id=turn_id,
-            second_hash=await self._hash(second) if is_claimed else None,
-            question=lambda request: self._in_form(words.question(request)),
+            second_hash=self._hash(second) if is_claimed else None,
+            question=lambda request: words.in_form(words.question(request), self._channels),
         )
         match outcome:
             case Wrong(tries_left=left):
@@ -311,13 +295,21 @@ class Linking:
             return _said_yes(await self._store.link(request.link_id))
         if request.state != "asked" or request.redeemer is None:
             return LinkAnswer(text=words.NOT_TYPED_YET if request.state == "open" else words.NOTHING_ASKED)
-        sides = (request.starter, request.redeemer)
+        async with self._guard.lock:
+            return await self._link(request, request.redeemer)
+
+    async def _link(self, request: LinkRequest, redeemer: Party) -> LinkAnswer:
+        """The yes was said."""
+        sides = (request.starter, redeemer)
+        for party in sides:
+            if await self._guard.is_barred(party):
+                return LinkAnswer(text=words.barred(party.account))
         # A stranger who typed the code stands in no map before this yes.
-        await self._accounts.resolve(request.redeemer.account, request.redeemer.label)
+        await self._accounts.resolve(redeemer.account, redeemer.label)
         try:
             link = await self.decide(
-                account,
-                request.redeemer.account,
+                request.starter.account,
+                redeemer.account,
                 sides,
                 by="code",
                 request_id=request.id,
@@ -350,7 +342,7 @@ class Linking:
 
     def _refused(self, request: LinkRequest, by: str) -> OutboundMessage | None:
         word = words.refused(request, by)
-        return None if word is None else self._in_form(word)
+        return None if word is None else words.in_form(word, self._channels)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
@@ -363,13 +355,8 @@ class Linking:
             return LinkAnswer(text=words.NOT_KNOWN_NOW)
         return LinkAnswer(text=text) if is_claimed else None
 
-    def _in_form(self, message: OutboundMessage) -> OutboundMessage:
-        """With commands as they are typed where it is read."""
-        channel = self._channels.all.get(message.conversation.channel)
-        return replace(message, text=in_form(message.text, None if channel is None else channel.capabilities))
-
-    async def _hash(self, code: str) -> str:
-        return hash_code(code, await self._pepper())
+    def _hash(self, code: str) -> str:
+        return hash_code(code, self._pepper())
 
 
 def _is_program(account: str) -> bool:

@@ -12,12 +12,14 @@ from dataclasses import replace
 
 import structlog
 
+from gateway.domain.channels import Channels
 from gateway.errors import FileError, IdentityMapBroken, StoreError
 from gateway.messages import OutboundMessage
+from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Move
-from gateway.people.linking.linked_identities import AccountMap, LinkedIdentities
+from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import UNFINISHED, Link, LinkState, LinkStore, PersonalNotes, SendsReplies
-from gateway.people.linking.texts import linked, unlinked
+from gateway.people.linking.texts import in_form, linked, unlinked
 
 RETRY_S = 5.0
 
@@ -26,35 +28,30 @@ _TRY_AGAIN = (FileError, StoreError, IdentityMapBroken, OSError)
 
 
 class LinkJob:
-    """Brings links to their end, one after another or at the same time."""
+    """Brings links to their end, one after another or at the same time.
+
+    Attributes:
+        when_linked: called when the map and the notes say it, before both sides are told; perhaps again after a crash.
+    """
 
     def __init__(
         self,
         store: LinkStore,
-        accounts: AccountMap,
+        accounts: IdentityMap,
         notes: PersonalNotes,
         people: LinkedIdentities,
         *,
         outbox: SendsReplies,
-        in_form: Callable[[OutboundMessage], OutboundMessage] = lambda message: message,
+        channels: Channels,
     ) -> None:
-        """Nothing is carried out yet.
-
-        Args:
-            in_form: the message with commands as they are typed where it is read.
-        """
         self._store = store
         self._accounts = accounts
         self._notes = notes
         self._people = people
         self._outbox = outbox
-        self._in_form = in_form
+        self._channels = channels
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._listeners: list[Callable[[Link], Awaitable[None]]] = []
-
-    def when_linked(self, listener: Callable[[Link], Awaitable[None]]) -> None:
-        """Have it called when the map and the notes say it, before both sides are told; perhaps again after a crash."""
-        self._listeners.append(listener)
+        self.when_linked: list[Callable[[Link], Awaitable[None]]] = []
 
     async def recover(self) -> int:
         """For a start: learn what counts, and finish what an earlier process left; how many links that were.
@@ -64,13 +61,7 @@ class LinkJob:
         await self._people.load()
         left = [link for link in await self._store.links() if link.state in UNFINISHED]
         for link in left:
-            try:
-                await self.carry_out(link)
-            except _TRY_AGAIN as error:
-                _log.error("link_not_carried_out", link_id=link.id, error=str(error), retry_s=RETRY_S)
-                self.begin(link)
-            except Exception:  # noqa: BLE001 (one link must not keep the gateway, and with it everybody else, from starting)
-                _log.exception("link_fault", link_id=link.id, retry_s=RETRY_S)
+            if not await self._is_carried_out(link.id, link):
                 self.begin(link)
         return len(left)
 
@@ -87,16 +78,6 @@ class LinkJob:
         if task is not None:
             await asyncio.wait([task], timeout=timeout_s)
 
-    async def carry_out(self, link: Link) -> Link:
-        """Take all steps that are left.
-
-        Raises:
-            FileError, StoreError, IdentityMapBroken: not now; what was done is noted.
-        """
-        while link.state in UNFINISHED:
-            link = await self._step(link)
-        return link
-
     async def close(self) -> None:
         """Stop; the next start goes on."""
         tasks = list(self._tasks.values())
@@ -107,18 +88,23 @@ class LinkJob:
 
     async def _persist(self, link_id: str) -> None:
         while True:
-            try:
-                link = await self._store.link(link_id)
-                if link is not None:
-                    await self.carry_out(link)
-            except _TRY_AGAIN as error:
-                _log.error("link_not_carried_out", link_id=link_id, error=str(error), retry_s=RETRY_S)
-                await asyncio.sleep(RETRY_S)
-            except Exception:  # noqa: BLE001 (whatever fault it is, what was decided is not dropped for it)
-                _log.exception("link_fault", link_id=link_id, retry_s=RETRY_S)
-                await asyncio.sleep(RETRY_S)
-            else:
+            if await self._is_carried_out(link_id):
                 return
+            await asyncio.sleep(RETRY_S)
+
+    async def _is_carried_out(self, link_id: str, link: Link | None = None) -> bool:
+        """Take all steps that are left; False where one failed, and is to be tried again."""
+        try:
+            link = link or await self._store.link(link_id)
+            while link is not None and link.state in UNFINISHED:
+                link = await self._step(link)
+        except _TRY_AGAIN as error:
+            _log.error("link_not_carried_out", link_id=link_id, error=str(error), retry_s=RETRY_S)
+        except Exception:  # noqa: BLE001 (whatever fault it is, what was decided is not dropped, and others are not held up)
+            _log.exception("link_fault", link_id=link_id, retry_s=RETRY_S)
+        else:
+            return True
+        return False
 
     async def _step(self, link: Link) -> Link:
         match link.state:
@@ -132,7 +118,7 @@ class LinkJob:
             case "mapped":
                 await self._people.wait_until_absent(link.absorbed)  # a turn as that user may still write notes
                 await self._notes.unite(link)
-                for listener in self._listeners:
+                for listener in self.when_linked:
                     await listener(link)
                 return await self._advance(link, "linked", linked(link))
             case "undoing":
@@ -146,7 +132,7 @@ class LinkJob:
                 return await self._advance(link, "undone", unlinked(link, is_changed=is_changed))
 
     async def _advance(self, link: Link, state: LinkState, told: Sequence[OutboundMessage] = ()) -> Link:
-        await self._store.advance(link.id, state, [self._in_form(message) for message in told])
+        await self._store.advance(link.id, state, [in_form(message, self._channels) for message in told])
         link = replace(link, state=state)
         self._people.note(link)
         _log.info("link_step", link_id=link.id, state=state)

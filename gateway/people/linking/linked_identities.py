@@ -8,38 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import structlog
 
-from gateway.people.identity import User
-from gateway.people.identity.file import Move
+from gateway.people.identity import IdentityMap
 from gateway.people.linking.links import Link, LinkStore
 from gateway.runtime.observe import span
 
 _log = structlog.get_logger(__name__)
 
 
-class AccountMap(Protocol):
-    """What linking asks of `gateway.people.identity.IdentityMap`."""
-
-    async def resolve(self, key: str, label: str) -> str:
-        """The user behind an account; on first contact a new one is written down."""
-
-    async def users(self) -> Sequence[User]:
-        """Everybody, in the order of the map."""
-
-    async def move(self, moves: Mapping[str, Move]) -> None:
-        """Give accounts another user, by key."""
-
-
 class LinkedIdentities:
     """Knows the links that count."""
 
-    def __init__(self, accounts: AccountMap, store: LinkStore) -> None:
-        """Nothing is known before `load`."""
+    def __init__(self, accounts: IdentityMap, store: LinkStore) -> None:
         self._accounts = accounts
         self._store = store
         self._absorbed: dict[str, Link] = {}

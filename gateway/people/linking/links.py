@@ -6,6 +6,7 @@ usage is given those of all ids of that person, and taking the link back ends th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -190,6 +191,17 @@ class LinkStore(Protocol):
 
     async def direct_conversation(self, channels: Collection[str], sender: str) -> ConversationRef | None:
         """Where the platform's account has written last in a direct chat on one of the channels."""
+
+
+class LinkGuard(Protocol):
+    """What linking asks of `people.pairing.Pairing`."""
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        """Held from the question to the commit of what follows from it."""
+
+    async def is_barred(self, party: Party) -> bool:
+        """Whether an owner has refused the account where it writes, or revoked its access."""
 
 
 class SendsReplies(Protocol):

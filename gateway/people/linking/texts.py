@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
 
+from gateway.domain import command_text
+from gateway.domain.channels import Channels
 from gateway.domain.command_text import typed
 from gateway.domain.visible import as_name
-from gateway.messages import Action, Capabilities, OutboundMessage
+from gateway.messages import Action, OutboundMessage
 from gateway.people.identity.file import clean_label
 from gateway.people.linking.links import Link, LinkRequest, Party
-
-
-class Channel(Protocol):
-    """What linking asks of a `ChannelAdapter`."""
-
-    @property
-    def kind(self) -> str:
-        """The platform."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Whether its word is enough, and how a command is typed there."""
-
-
-class KnowsChannels(Protocol):
-    """What linking asks of `domain.channels.Channels`."""
-
-    @property
-    def all(self) -> Mapping[str, Channel]:
-        """Those of the configuration, and the local one, by their names."""
-
-    @property
-    def kinds(self) -> Mapping[str, str]:
-        """The kinds of all channels by name, also of those that are not connected."""
-
+from gateway.protocols import ChannelAdapter
 
 USAGE = (
     "- `/link` gives you a code, and says how to type it on your other channel.\n"
@@ -51,7 +29,7 @@ OVER = "That code is over. Ask for a new one on your other channel."
 OWN_CODE = "This is the account that asked for the code. Type it on the other one; it is still good."
 ALREADY_ONE = "Both accounts are you already: `/whoami` shows all of them."
 NOT_STARTER = "The yes must come from the account on which `/link` was typed first; the question is there."
-NOT_TYPED_YET = "Nobody has typed the code yet. It is good for 10 minutes."
+NOT_TYPED_YET = "The code has not been typed yet. It is good for 10 minutes."
 NOTHING_ASKED = "There is no question to answer. `/link` starts a new one."
 BUSY = "An earlier change of your accounts is still being carried out. Please try again in a minute."
 GONE = "The other account is not in the identity map any more. Nothing was changed; start again with `/link`."
@@ -67,7 +45,18 @@ UNLINKING = "I am taking it back, and tell you on both when it is done."
 NOT_BY_LETTER = "This channel does not prove well enough who writes. Type `/unlink` on one of your other accounts."
 
 
-def code_given(code: str, channels: Collection[Channel]) -> str:
+def in_form(message: OutboundMessage, channels: Channels) -> OutboundMessage:
+    """The message with commands as they are typed where it is read."""
+    capabilities = channels.capabilities(message.conversation.channel)
+    return replace(message, text=command_text.in_form(message.text, capabilities))
+
+
+def barred(account: str) -> str:
+    """The answer to a yes whose other side, or one's own, lost its access after the code was typed."""
+    return f"`{account}` has no access any more, so nothing was linked. An owner can let it in; then say yes again."
+
+
+def code_given(code: str, channels: Collection[ChannelAdapter]) -> str:
     """The answer to `/link`: what to type, in every form that there is on the channels."""
     kinds: dict[str, list[str]] = {f"/link {code}": []}  # also for a channel that is added meanwhile
     for channel in sorted(channels, key=lambda one: one.kind):

@@ -196,7 +196,7 @@ class Commands:
 
     def _answered(self, answer: LinkAnswer) -> CommandResult:
         link = answer.link
-        then = None if link is None else partial(self._linking.carry_out, link)
+        then = None if link is None else partial(self._linking.job.begin, link)
         return CommandResult(text=answer.text, codes=answer.codes, then=then)
 
     async def _export(self, call: CommandCall) -> CommandResult:

@@ -6,11 +6,14 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gateway.messages import Action, Attachment, ConversationRef, InboundMessage
 from gateway.ops.privacy.worker import Exported
 from gateway.services.caller import Caller
+
+if TYPE_CHECKING:
+    from gateway.services.personal import PersonalService
 
 VALID_S = 600.0
 TRIES = 5
@@ -25,18 +28,6 @@ of it first."""
 ERASED = """\
 I am erasing everything about you now; that is settled, and goes on even if I am interrupted. This is my last message. \
 If you write again, we will meet for the first time."""
-
-
-class ErasesPeople(Protocol):
-    """What `/forget-me` asks of `gateway.services.personal.PersonalService`."""
-
-    async def schedule_erasure(self, caller: Caller, user_id: str, *, farewell_id: str | None = None) -> str:
-        """Decide, durably, that a person is erased, after the reply `farewell_id`; the erasure's id.
-
-        Raises:
-            Refused: it may not be; the text says why.
-            FileError: it could not be written down; nothing will be erased.
-        """
 
 
 @dataclass(slots=True)
@@ -73,7 +64,7 @@ class ForgetMe:
         self._codes: dict[str, _Code] = {}
 
     async def run(
-        self, service: ErasesPeople, caller: Caller, message: InboundMessage, typed: str
+        self, service: PersonalService, caller: Caller, message: InboundMessage, typed: str
     ) -> tuple[str, tuple[Action, ...]]:
         """Ask for a confirmation, or take one; the caller is a person in a chat."""
         user_id, turn_id = caller.user_id or "", "" if caller.chat is None else caller.chat.turn_id

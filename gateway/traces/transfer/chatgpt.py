@@ -13,9 +13,10 @@ from typing import Any
 
 from gateway.store.payloads import from_ms, storable
 from gateway.traces.search_words import ANSWER, QUESTION
-from gateway.traces.trace import Owner, Trace
+from gateway.traces.trace import Trace
 from gateway.traces.transfer.import_records import (
-    ImportedTrace,
+    UNNAMED,
+    CarriedTrace,
     ImportItem,
     ImportProblem,
     RefusedItem,
@@ -83,7 +84,7 @@ def _conversation(given: Any, place: str, *, now_ms: int) -> Iterator[ImportItem
         metadata |= {"assistant": known["gizmo_id"], "model": known["default_model_slug"]}
         trace = Trace(
             content=storable(pair.content),
-            owner=Owner("user", ""),
+            owner=UNNAMED,
             tags=(title.strip(),) if title and title.strip() else (),
             metadata={name: value for name, value in metadata.items() if value is not None},
             created_at=from_ms(pair.asked_at_ms),
@@ -93,7 +94,7 @@ def _conversation(given: Any, place: str, *, now_ms: int) -> Iterator[ImportItem
             conversation=conversation_id and f"chatgpt:{conversation_id}",
             position=position,
         )
-        yield ImportedTrace(place=place, trace=trace, is_id_its_own=False)
+        yield CarriedTrace(place=place, trace=trace, is_id_its_own=False)
 
 
 def _active_branch(conversation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

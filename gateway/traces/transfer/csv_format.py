@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Self
 
-from gateway.traces.transfer.import_records import ImportItem, ImportProblem, RefusedItem, SkippedItem, UnreadableRest
-from gateway.traces.transfer.serialization import Unreadable, read_tags, read_trace
+from gateway.traces.transfer.import_records import ImportItem, ImportProblem, RefusedItem, UnreadableRest
+from gateway.traces.transfer.serialization import read_tags, read_trace
 from gateway.traces.transfer.source import WINDOWS, Source
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -152,13 +152,7 @@ def _row(given: Mapping[str, str], place: str, *, now_ms: int) -> Iterator[Impor
         "tags": read_tags(known.get("tags")),
         "metadata": others,
     }
-    try:
-        imported, problems = read_trace(values, place, now_ms=now_ms)
-    except Unreadable as error:
-        yield RefusedItem(place, f"{error}; it was left out")
-        return
-    yield from (ImportProblem(place, problem) for problem in problems)
-    yield SkippedItem() if imported is None else imported
+    return read_trace(values, place, now_ms=now_ms)
 
 
 def _encoding(source: Source) -> str:

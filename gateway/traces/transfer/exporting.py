@@ -41,10 +41,7 @@ async def export_traces(
     """Write what is within the bounds, as it is at this moment; how many traces.
 
     Args:
-        trace_store: may be in use.
         target: a file, for `markdown` and `obsidian` a directory; must not be there yet.
-        form: the format.
-        bounds: whose traces.
         with_embeddings: for `json`, `markdown` and `obsidian`; `sqlite` always has them.
         with_conversations: whether imported conversations and their messages are written too; `sqlite` of the whole
             trace store always has them.

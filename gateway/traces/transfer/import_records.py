@@ -1,4 +1,4 @@
-"""What a reader of any format finds, one at a time, and what became of it all."""
+"""What is on its way out of a trace store or into one, one at a time; and what became of an import."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ MOST_ERRORS = 1_000
 """More are counted, not kept."""
 
 
+UNNAMED = Owner("user", "")
+"""The owner of what does not say whose it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedTrace:
-    """A trace as it was read. The id of its owner is empty where nothing said whose it is.
+class CarriedTrace:
+    """A trace. The id of its owner is empty where nothing said whose it is.
 
     Attributes:
-        place: where it stands, for people: `traces[3]`, `line 7`, `semantic/tea.md`.
+        place: where it was read, for people: `traces[3]`, `line 7`, `semantic/tea.md`.
         names: by which the `links` of others may call it.
         verbatim, archived_at_ms: the text from before it was shortened.
         is_id_its_own: False where the id was made while reading, so that it means nothing to anybody.
     """
 
-    place: str
     trace: Trace
+    place: str = ""
     names: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     verbatim: str | None = None
@@ -38,8 +42,8 @@ class ImportedTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedEdge:
-    """An edge between two traces, or nodes, by the ids that they have in the source."""
+class CarriedEdge:
+    """An edge between two traces, or nodes, by the ids that they have in the source; an owner for those at a node."""
 
     place: str
     source: str
@@ -52,7 +56,7 @@ class ImportedEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedRecord:
+class CarriedRecord:
     """What is no trace, and is kept as it is."""
 
     place: str
@@ -83,7 +87,7 @@ class SkippedItem:
     """Something that is none to come in: a deleted trace, an empty note."""
 
 
-ImportItem = ImportedTrace | ImportedEdge | ImportedRecord | ImportProblem | SkippedItem
+ImportItem = CarriedTrace | CarriedEdge | CarriedRecord | ImportProblem | SkippedItem
 
 
 @dataclass(slots=True)

@@ -14,14 +14,15 @@ from typing import Self
 
 from gateway.store.payloads import storable, to_ms
 from gateway.traces.changes import add_tags_to_same, same_as
-from gateway.traces.rows import as_json, insert, known_number, merge_index, owner_number
+from gateway.traces.rows import as_json, insert, known_number, merge_index, node_end, owner_number
 from gateway.traces.trace import Owner, hash_of, new_trace_id
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds
 from gateway.traces.transfer.import_records import (
-    ImportedEdge,
-    ImportedRecord,
-    ImportedTrace,
+    UNNAMED,
+    CarriedEdge,
+    CarriedRecord,
+    CarriedTrace,
     ImportItem,
     ImportProblem,
     ImportResult,
@@ -29,7 +30,6 @@ from gateway.traces.transfer.import_records import (
     SkippedItem,
     UnreadableRest,
 )
-from gateway.traces.transfer.snapshot import node_end
 
 _TAKEN = "SELECT 1 FROM traces WHERE id = ?"
 _LIVE = "SELECT owner FROM traces WHERE id = ? AND deleted_at IS NULL"
@@ -116,7 +116,7 @@ class ImportSink:
         now_ms = to_ms(self._trace_store.now())
         for lot in self._scratch.resolved_links():
             edges = [
-                ImportedEdge(
+                CarriedEdge(
                     place=place_of,
                     source=source,
                     target=target,
@@ -124,7 +124,7 @@ class ImportSink:
                     weight=1.0,
                     metadata={},
                     created_at_ms=now_ms,
-                    owner=Owner("user", ""),
+                    owner=UNNAMED,
                 )
                 for source, target in lot
             ]
@@ -140,18 +140,18 @@ class ImportSink:
     def _take(self, connection: sqlite3.Connection, items: Sequence[ImportItem]) -> None:
         for item in items:
             match item:
-                case ImportedTrace():
+                case CarriedTrace():
                     self._take_trace(connection, item)
-                case ImportedRecord():
+                case CarriedRecord():
                     self._take_record(connection, item)
-                case ImportedEdge():
+                case CarriedEdge():
                     self._take_edge(connection, item)
                 case ImportProblem():
                     self.note(item)
                 case SkippedItem():
                     self.result.skipped += 1
 
-    def _take_trace(self, connection: sqlite3.Connection, imported: ImportedTrace) -> None:
+    def _take_trace(self, connection: sqlite3.Connection, imported: CarriedTrace) -> None:
         owner = self._bounds.owner(imported.trace.owner)
         if owner is None:
             self._note_ownerless(imported.place)
@@ -179,7 +179,7 @@ class ImportSink:
         self._scratch.add_names(kept_id, imported.names)
         self._scratch.add_links(kept_id, imported.links)
 
-    def _same(self, connection: sqlite3.Connection, imported: ImportedTrace, owner: Owner) -> str | None:
+    def _same(self, connection: sqlite3.Connection, imported: CarriedTrace, owner: Owner) -> str | None:
         """The id of the trace that says the same, which has all tags then."""
         number = known_number(connection, owner)
         trace = imported.trace
@@ -188,7 +188,7 @@ class ImportSink:
             return seen or (None if number is None else same_as(connection, number, trace))
         return None if number is None else add_tags_to_same(connection, number, trace)
 
-    def _take_record(self, connection: sqlite3.Connection, imported: ImportedRecord) -> None:
+    def _take_record(self, connection: sqlite3.Connection, imported: CarriedRecord) -> None:
         owner = self._bounds.owner(imported.owner)
         if owner is None:
             self._note_ownerless(imported.place)
@@ -199,7 +199,7 @@ class ImportSink:
             number = owner_number(connection, owner)
             connection.execute(_RECORD, (imported.kind, imported.id, number, as_json(dict(imported.body))))
 
-    def _take_edge(self, connection: sqlite3.Connection, imported: ImportedEdge) -> None:
+    def _take_edge(self, connection: sqlite3.Connection, imported: CarriedEdge) -> None:
         owner = self._bounds.owner(imported.owner)
         ends = [self._end(connection, end, owner) for end in (imported.source, imported.target)]
         missing = [end for end, found in zip((imported.source, imported.target), ends, strict=True) if found is None]

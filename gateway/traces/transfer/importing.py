@@ -30,7 +30,7 @@ from gateway.traces.transfer.detection import (
     is_records,
 )
 from gateway.traces.transfer.exporting import ignore_progress
-from gateway.traces.transfer.import_records import ImportedTrace, ImportItem, ImportResult, Progress, UnreadableRest
+from gateway.traces.transfer.import_records import CarriedTrace, ImportItem, ImportResult, Progress, UnreadableRest
 from gateway.traces.transfer.import_sink import ImportSink
 from gateway.traces.transfer.json_format import read_json
 from gateway.traces.transfer.markdown_format import notes_in, read_notes
@@ -72,10 +72,7 @@ async def import_traces(
     that is there. So the same file may be imported again, after a crash too.
 
     Args:
-        trace_store: may be in use.
         path: what is imported; notes may be in a zip.
-        bounds: whose the traces become.
-        form: the format; `auto` looks.
         dedup: False brings in what is there already once more.
         is_dry_run: say what would happen, and change nothing.
         progress: called from any thread, in bytes, traces or notes.
@@ -122,7 +119,7 @@ def _lot(items: Iterator[ImportItem], pace: Pace) -> Sequence[ImportItem]:
         with pace:
             for item in islice(items, LOT):
                 lot.append(item)
-                content_chars = len(item.trace.content) if isinstance(item, ImportedTrace) else 0
+                content_chars = len(item.trace.content) if isinstance(item, CarriedTrace) else 0
                 pace.count(RECORD_BYTES + content_chars)
                 chars += content_chars
                 if chars > _LOT_CHARS:
@@ -160,7 +157,7 @@ def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress, p
     def counted() -> Iterator[ImportItem]:
         nonlocal done
         for item in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms, pace=pace):
-            done += isinstance(item, ImportedTrace)
+            done += isinstance(item, CarriedTrace)
             yield item
 
     return _Reading(path.name, counted(), lambda: progress(done, total))
@@ -172,11 +169,7 @@ def _nothing() -> None:
 
 @asynccontextmanager
 async def unpacked(path: Path, *, beside: Path | None = None) -> AsyncIterator[Path]:
-    """The directory of a zip of notes; of anything else the path itself.
-
-    Args:
-        path: what is imported.
-        beside: where to unpack; None: where the system keeps such things.
+    """The directory of a zip of notes, unpacked `beside` or where the system keeps such things; else the path itself.
 
     Raises:
         TraceError: it is damaged, or a trap.

@@ -1,7 +1,7 @@
 """The JSON form: `{meta, traces, nodes, edges, documents, conversations, messages}`, a record a line.
 
 Read as a stream, so that a file may be larger than memory; once for each of its lists. A bare list of traces
-and JSON lines are read too. What other programs write is as `wire` has it.
+and JSON lines are read too. What other programs write is read as `serialization` says.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from gateway.traces.transfer.import_records import (
+    UNNAMED,
+    CarriedEdge,
+    CarriedRecord,
     ImportItem,
-    ImportProblem,
     Progress,
     RecordKind,
     RefusedItem,
-    SkippedItem,
     UnreadableRest,
 )
 from gateway.traces.transfer.json_stream import TOO_LARGE, BrokenJson, TooLarge, values_at
-from gateway.traces.transfer.serialization import Unreadable, read_edge, read_record, read_trace, trace_values
-from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, KeptRecord, Snapshot
+from gateway.traces.transfer.serialization import read_edge, read_record, read_trace, trace_values
+from gateway.traces.transfer.snapshot import SECTIONS, Snapshot
 from gateway.traces.transfer.source import Source
 
 VERSION = 1
@@ -73,7 +74,7 @@ def _write_section(file: IO[str], name: str, records: Iterator[Mapping[str, Any]
     file.write("]")
 
 
-def edge_values(edge: KeptEdge) -> dict[str, Any]:
+def edge_values(edge: CarriedEdge) -> dict[str, Any]:
     """All fields of an edge."""
     values = {
         "source": edge.source,
@@ -83,10 +84,10 @@ def edge_values(edge: KeptEdge) -> dict[str, Any]:
         "metadata": dict(edge.metadata),
         "createdAt": edge.created_at_ms,
     }
-    return values if edge.owner is None else values | {"ownerScope": edge.owner.kind, "ownerId": edge.owner.id}
+    return values if edge.owner == UNNAMED else values | {"ownerScope": edge.owner.kind, "ownerId": edge.owner.id}
 
 
-def record_values(record: KeptRecord) -> dict[str, Any]:
+def record_values(record: CarriedRecord) -> dict[str, Any]:
     """A record as it came in, and whose it is."""
     return {**record.body, "ownerScope": record.owner.kind, "ownerId": record.owner.id}
 
@@ -153,16 +154,11 @@ def _items(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[Import
         yield RefusedItem(place, f"{why}; it was left out")
         return
     kinds: Mapping[str, RecordKind] = {section: kind for kind, section in SECTIONS.items()}
-    try:
-        if name == "edges":
-            yield read_edge(given, place, now_ms=now_ms)
-        elif name in kinds:
-            yield read_record(kinds[name], given, place)
-        elif name in ("chunks", "images"):
-            yield RefusedItem(place, "pieces of documents have no place here; it was left out")
-        else:
-            imported, problems = read_trace(given, place, now_ms=now_ms)
-            yield from (ImportProblem(place, problem) for problem in problems)
-            yield SkippedItem() if imported is None else imported
-    except Unreadable as error:
-        yield RefusedItem(place, f"{error}; it was left out")
+    if name == "edges":
+        yield read_edge(given, place, now_ms=now_ms)
+    elif name in kinds:
+        yield read_record(kinds[name], given, place)
+    elif name in ("chunks", "images"):
+        yield RefusedItem(place, "pieces of documents have no place here; it was left out")
+    else:
+        yield from read_trace(given, place, now_ms=now_ms)

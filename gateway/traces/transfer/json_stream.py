@@ -43,8 +43,6 @@ def values_at(file: IO[bytes], prefix: str, *, lists: dict[str, bool] | None = N
     """The values at a prefix: `item` for those of a list, `traces.item`, or nothing for whole values on end.
 
     Args:
-        file: is read from where it is.
-        prefix: one of the three forms.
         lists: gets the names of the lists in the document, and whether they have something in them.
 
     Raises:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -20,7 +20,9 @@ import yaml
 from gateway.traces.trace import SCOPES, TYPES, hash_of, merge_tags
 from gateway.traces.transfer import obsidian
 from gateway.traces.transfer.import_records import (
-    ImportedTrace,
+    UNNAMED,
+    CarriedEdge,
+    CarriedTrace,
     ImportItem,
     ImportProblem,
     Progress,
@@ -29,8 +31,6 @@ from gateway.traces.transfer.import_records import (
 )
 from gateway.traces.transfer.json_format import edge_values, record_values
 from gateway.traces.transfer.serialization import (
-    ExportedTrace,
-    Unreadable,
     as_time_ms,
     is_safe_id,
     iso,
@@ -41,7 +41,7 @@ from gateway.traces.transfer.serialization import (
     read_trace,
     trace_values,
 )
-from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot
+from gateway.traces.transfer.snapshot import SECTIONS, Snapshot
 from gateway.traces.transfer.source import RECORD_BYTES, Pace, decode_text
 
 RECORDS_NAME = ".ethos/records.jsonl"
@@ -76,8 +76,8 @@ def write_notes(
         directory.mkdir(mode=0o700, exist_ok=True)
         trace_id = exported.trace.id
         name = trace_id if is_safe_id(trace_id) else hash_of(trace_id)
-        text = _note(snapshot, exported, is_obsidian=is_obsidian, with_embedding=with_embeddings)
-        _write(directory / f"{name}.md", text)
+        with _created(directory / f"{name}.md") as file:
+            file.write(_note(snapshot, exported, is_obsidian=is_obsidian, with_embedding=with_embeddings))
         written += 1
         if written % _REPORTED_EVERY == 0:
             progress(written, total)
@@ -86,7 +86,7 @@ def write_notes(
     return written
 
 
-def _note(snapshot: Snapshot, exported: ExportedTrace, *, is_obsidian: bool, with_embedding: bool) -> str:
+def _note(snapshot: Snapshot, exported: CarriedTrace, *, is_obsidian: bool, with_embedding: bool) -> str:
     values = trace_values(exported, with_embedding=with_embedding)
     for name in _TIMES:
         if name in values:
@@ -96,12 +96,12 @@ def _note(snapshot: Snapshot, exported: ExportedTrace, *, is_obsidian: bool, wit
     if edges:
         values["edges"] = [_edge_of_note(edge) for edge in edges]
     if is_obsidian:
-        related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner is None]
+        related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner == UNNAMED]
         content = obsidian.decorated(content, exported.trace.tags, related)
     return join_note(values, content)
 
 
-def _edge_of_note(edge: KeptEdge) -> dict[str, Any]:
+def _edge_of_note(edge: CarriedEdge) -> dict[str, Any]:
     values = edge_values(edge)
     del values["source"]
     return values | {"createdAt": iso(edge.created_at_ms)}
@@ -121,11 +121,6 @@ def _write_records(
                     file.write(json.dumps({name: record_values(record)}, ensure_ascii=False) + "\n")
         for edge in snapshot.edges_of_nodes():
             file.write(json.dumps({"edges": edge_values(edge)}, ensure_ascii=False) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    with _created(path) as file:
-        file.write(text)
 
 
 def _created(path: Path) -> IO[str]:
@@ -164,19 +159,26 @@ def read_notes(root: Path, *, is_obsidian: bool, now_ms: int, pace: Pace) -> Ite
             yield from _read_edges(path, path.relative_to(root).as_posix(), now_ms=now_ms)
 
 
-def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Iterator[ImportItem]:
+def _read_file(path: Path, place: str) -> tuple[bytes, int] | RefusedItem:
+    """What a note holds, and when it was changed, in milliseconds since 1970."""
     try:
         if path.is_symlink():
-            yield RefusedItem(place, "it is a link to a file elsewhere; it was left out")
-            return
+            return RefusedItem(place, "it is a link to a file elsewhere; it was left out")
         status = path.stat()
         if status.st_size > _LARGEST_NOTE_BYTES:
-            yield RefusedItem(place, "it is larger than 16 MB; it was left out")
-            return
-        text, encoding = decode_text(path.read_bytes())
+            return RefusedItem(place, "it is larger than 16 MB; it was left out")
+        return path.read_bytes(), int(status.st_mtime * 1000)
     except OSError as error:
-        yield RefusedItem(place, f"it cannot be read ({error.strerror}); it was left out")
+        return RefusedItem(place, f"it cannot be read ({error.strerror}); it was left out")
+
+
+def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Iterator[ImportItem]:
+    read = _read_file(path, place)
+    if isinstance(read, RefusedItem):
+        yield read
         return
+    data, changed_at_ms = read
+    text, encoding = decode_text(data)
     if encoding is not None:
         yield ImportProblem(place, f"it is not UTF-8; it was read as {encoding}")
     note = split_note(text)
@@ -187,32 +189,18 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
     links: Sequence[str] = ()
     if values is None:
         content = _stripped(note, is_obsidian=is_obsidian)
-        values = _foreign_values(note, place, int(status.st_mtime * 1000)) | {"content": content}
+        values = _foreign_values(note, place, changed_at_ms) | {"content": content}
         names, links = _names(note, place), obsidian.links_in(note.body) if is_obsidian else ()
         if is_obsidian:
             values["tags"] = merge_tags(read_tags(values.get("tags")), obsidian.tags_in(content))
     if not values["content"].strip():
         yield SkippedItem()
         return
-    try:
-        imported, problems = read_trace(values, place, now_ms=now_ms)
-    except Unreadable as error:
-        yield RefusedItem(place, f"{error}; it was left out")
-        return
-    yield from (ImportProblem(place, problem) for problem in problems)
-    yield SkippedItem() if imported is None else _called(imported, names, links)
-
-
-def _called(imported: ImportedTrace, names: Sequence[str], links: Sequence[str]) -> ImportedTrace:
-    return ImportedTrace(
-        place=imported.place,
-        trace=imported.trace,
-        verbatim=imported.verbatim,
-        archived_at_ms=imported.archived_at_ms,
-        is_id_its_own=imported.is_id_its_own,
-        names=(*names, imported.trace.id),
-        links=tuple(links),
-    )
+    for item in read_trace(values, place, now_ms=now_ms):
+        if isinstance(item, CarriedTrace):
+            yield replace(item, names=(*names, item.trace.id), links=tuple(links))
+        else:
+            yield item
 
 
 def _own_values(note: Note, *, is_obsidian: bool) -> dict[str, Any] | None:
@@ -276,12 +264,8 @@ def _names(note: Note, place: str) -> Sequence[str]:
 
 def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[ImportItem]:
     """The edges in the front matter of a note of ours; a file that cannot be read was told of before."""
-    try:
-        text = (
-            "" if path.is_symlink() or path.stat().st_size > _LARGEST_NOTE_BYTES else decode_text(path.read_bytes())[0]
-        )
-    except OSError:
-        return
+    read = _read_file(path, place)
+    text = "" if isinstance(read, RefusedItem) else decode_text(read[0])[0]
     if "\nedges:" not in text:
         return
     values = split_note(text).values
@@ -289,17 +273,13 @@ def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[ImportItem]:
     if not isinstance(trace_id, str) or not isinstance(edges, list) or "contentHash" not in values:
         return
     for index, given in enumerate(edges):
-        yield from _edge(given, f"{place}, edges[{index}]", now_ms=now_ms, source=trace_id)
+        yield _edge(given, f"{place}, edges[{index}]", now_ms=now_ms, source=trace_id)
 
 
-def _edge(given: object, place: str, *, now_ms: int, source: str | None = None) -> Iterator[ImportItem]:
+def _edge(given: object, place: str, *, now_ms: int, source: str | None = None) -> ImportItem:
     if not isinstance(given, Mapping):
-        yield RefusedItem(place, "it is no object; it was left out")
-        return
-    try:
-        yield read_edge(given, place, now_ms=now_ms, source=source)
-    except Unreadable as error:
-        yield RefusedItem(place, f"{error}; it was left out")
+        return RefusedItem(place, "it is no object; it was left out")
+    return read_edge(given, place, now_ms=now_ms, source=source)
 
 
 def _read_records(path: Path, *, now_ms: int) -> Iterator[ImportItem]:
@@ -312,13 +292,11 @@ def _read_records(path: Path, *, now_ms: int) -> Iterator[ImportItem]:
             try:
                 ((name, given),) = json.loads(line).items()
                 if name == "edges":
-                    yield from _edge(given, place, now_ms=now_ms)
+                    yield _edge(given, place, now_ms=now_ms)
                 elif name in kinds:
                     yield read_record(kinds[name], given, place)
             except (ValueError, AttributeError, TypeError, RecursionError):
                 yield RefusedItem(place, "it is no JSON of ours; it was left out")
-            except Unreadable as error:
-                yield RefusedItem(place, f"{error}; it was left out")
 
 
 # ---- the front matter ------------------------------------------------------------------------------------------------

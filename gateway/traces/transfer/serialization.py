@@ -12,7 +12,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -31,17 +31,22 @@ from gateway.traces.trace import (
     TraceType,
     new_trace_id,
 )
-from gateway.traces.transfer.import_records import ImportedEdge, ImportedRecord, ImportedTrace, RecordKind
+from gateway.traces.transfer.import_records import (
+    CarriedEdge,
+    CarriedRecord,
+    CarriedTrace,
+    ImportItem,
+    ImportProblem,
+    RecordKind,
+    RefusedItem,
+    SkippedItem,
+)
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
 _LONGEST_MS = 1e18
 _LENGTH_OFF = 0.1  # of the square; float16 rounds
 _LARGEST = 2**63  # and less, of SQLite's integers
 _EARLIEST_MS, _LATEST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
-
-
-class Unreadable(Exception):
-    """These values make no trace; the text says why, for people."""
 
 
 def is_safe_id(trace_id: str) -> bool:
@@ -52,16 +57,7 @@ def is_safe_id(trace_id: str) -> bool:
 # ---- out ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedTrace:
-    """A trace that leaves, with the text from before it was shortened."""
-
-    trace: Trace
-    verbatim: str | None = None
-    archived_at_ms: int | None = None
-
-
-def trace_values(exported: ExportedTrace, *, with_embedding: bool) -> dict[str, Any]:
+def trace_values(exported: CarriedTrace, *, with_embedding: bool) -> dict[str, Any]:
     """All fields of a trace; what is not known is left out."""
     trace = exported.trace
     values: dict[str, Any] = {
@@ -157,18 +153,16 @@ class Values:
         return {}
 
 
-def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> tuple[ImportedTrace | None, Sequence[str]]:
-    """The trace that the values make, and what was not right about them; None for one that was deleted.
-
-    Raises:
-        Unreadable: there is no content.
-    """
+def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> Iterator[ImportItem]:
+    """What was not right about the values, and the trace that they make; one that was deleted is skipped."""
     values = Values(given)
     if values.get("deleted") in (True, 1) or values.get("deletedAt", "deleted_at") is not None:
-        return None, ()
+        yield SkippedItem()
+        return
     content = values.get("content")
     if not isinstance(content, str) or not content.strip():
-        raise Unreadable("it has no content")
+        yield RefusedItem(place, "it has no content; it was left out")
+        return
     metadata = values.mapping("metadata")
     created_at_ms = values.time_ms(now_ms, "createdAt", "created_at")
     embedding, embedding_model = _embedding(values)
@@ -199,37 +193,26 @@ def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> tuple[Im
         embedding_model=embedding_model,
     )
     verbatim = values.text("verbatimContent", "verbatim_content")
-    imported = ImportedTrace(
-        place=place,
-        trace=trace,
-        verbatim=verbatim,
-        archived_at_ms=None if verbatim is None else values.time_ms(now_ms, "archivedAt", "archived_at"),
-        is_id_its_own=is_id_its_own,
+    archived_at_ms = None if verbatim is None else values.time_ms(now_ms, "archivedAt", "archived_at")
+    yield from (ImportProblem(place, problem) for problem in values.problems)
+    yield CarriedTrace(
+        place=place, trace=trace, verbatim=verbatim, archived_at_ms=archived_at_ms, is_id_its_own=is_id_its_own
     )
-    return imported, values.problems
 
 
-def read_edge(given: Mapping[str, Any], place: str, *, now_ms: int, source: str | None = None) -> ImportedEdge:
-    """The edge that the values make.
-
-    Args:
-        given: the values.
-        place: where they stand.
-        now_ms: for an edge without a time.
-        source: where it begins, if the values need not say so.
-
-    Raises:
-        Unreadable: it does not lead from one thing to another.
-    """
+def read_edge(
+    given: Mapping[str, Any], place: str, *, now_ms: int, source: str | None = None
+) -> CarriedEdge | RefusedItem:
+    """The edge that the values make; `source` is where it begins, if they need not say so."""
     values = Values(given)
     start = source or values.text("source", "sourceId", "source_id")
     end = values.text("target", "targetId", "target_id")
     if start is None or end is None or start == end:
-        raise Unreadable("it does not lead from one trace or node to another")
+        return RefusedItem(place, "it does not lead from one trace or node to another; it was left out")
     metadata = values.mapping("metadata")
     if values.get("bidirectional") in (True, 1):
         metadata["bidirectional"] = True
-    return ImportedEdge(
+    return CarriedEdge(
         place=place,
         source=start,
         target=end,
@@ -241,18 +224,14 @@ def read_edge(given: Mapping[str, Any], place: str, *, now_ms: int, source: str 
     )
 
 
-def read_record(kind: RecordKind, given: Mapping[str, Any], place: str) -> ImportedRecord:
-    """A node, document, conversation or message, kept as it is.
-
-    Raises:
-        Unreadable: it has no id.
-    """
+def read_record(kind: RecordKind, given: Mapping[str, Any], place: str) -> CarriedRecord | RefusedItem:
+    """A node, document, conversation or message, kept as it is."""
     values = Values(given)
     record_id = values.text("id")
     if record_id is None:
-        raise Unreadable("it has no id")
+        return RefusedItem(place, "it has no id; it was left out")
     body = {name: value for name, value in plain(given).items() if name not in ("ownerScope", "ownerId")}
-    return ImportedRecord(place=place, kind=kind, id=record_id, owner=_record_owner(values), body=body)
+    return CarriedRecord(place=place, kind=kind, id=record_id, owner=_record_owner(values), body=body)
 
 
 def read_tags(given: object) -> tuple[str, ...]:

@@ -6,17 +6,14 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gateway.store.database import connect
-from gateway.traces.rows import SELECT, from_row
+from gateway.traces.rows import NODE, SELECT, from_row, node_of
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import Owner
 from gateway.traces.transfer.bounds import Bounds, owner_clause
-from gateway.traces.transfer.import_records import RecordKind
-from gateway.traces.transfer.serialization import ExportedTrace
+from gateway.traces.transfer.import_records import UNNAMED, CarriedEdge, CarriedRecord, CarriedTrace, RecordKind
 
 SECTIONS: Mapping[RecordKind, str] = {
     "node": "nodes",
@@ -25,7 +22,6 @@ SECTIONS: Mapping[RecordKind, str] = {
     "message": "messages",
 }
 """What the kinds of records are called in a file."""
-_NODE = "node:"
 
 _TRACES = f"""
     SELECT of.*, archive.verbatim, archive.archived_at FROM ({SELECT} WHERE {{owners}} AND deleted_at IS NULL) AS of
@@ -42,41 +38,6 @@ _OWNER = "SELECT kind, id FROM owners WHERE number = ?"
 _OPENING = "SELECT substr(content, 1, 200) FROM traces WHERE id = ?"
 
 
-def node_end(owner: int, node_id: str) -> str:
-    """The end of an edge at a node. The file's author chose the node's name, so the owner is part of it."""
-    return f"{_NODE}{owner}:{node_id}"
-
-
-def node_of(end: str) -> tuple[int, str] | None:
-    """The owner's number and the id of the node at which an edge ends; None where it ends at a trace."""
-    if not end.startswith(_NODE):
-        return None
-    number, _, node_id = end.removeprefix(_NODE).partition(":")
-    return int(number), node_id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptEdge:
-    """An edge between two things that may both be seen; an owner for those at a node."""
-
-    source: str
-    target: str
-    kind: str
-    weight: float
-    metadata: Mapping[str, Any]
-    created_at_ms: int
-    owner: Owner | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRecord:
-    """What is no trace, with whose it is."""
-
-    id: str
-    body: Mapping[str, Any]
-    owner: Owner
-
-
 class Snapshot:
     """One moment of a trace store, within bounds."""
 
@@ -91,52 +52,55 @@ class Snapshot:
         sql = _COUNT.format(owners=owner_clause(self._numbers))
         return int(self._connection.execute(sql).fetchone()[0])
 
-    def traces(self) -> Iterator[ExportedTrace]:
+    def traces(self) -> Iterator[CarriedTrace]:
         """All traces, in the order in which they were made."""
         # The plus keeps SQLite from the index of the owner: it would have to sort all rows again, in memory.
         sql = _TRACES.format(owners=owner_clause(self._numbers, "+owner"))
         for row in self._connection.execute(sql):
-            yield ExportedTrace(trace=from_row(row), verbatim=row["verbatim"], archived_at_ms=row["archived_at"])
+            yield CarriedTrace(trace=from_row(row), verbatim=row["verbatim"], archived_at_ms=row["archived_at"])
 
-    def edges(self) -> Iterator[KeptEdge]:
-        """All edges, at whatever they begin."""
+    def edges(self) -> Iterator[CarriedEdge]:
+        """All edges between things that may be seen, at whatever they begin."""
         return self._edges("SELECT * FROM edges ORDER BY source, target, kind")
 
-    def edges_of(self, trace_id: str) -> Iterator[KeptEdge]:
+    def edges_of(self, trace_id: str) -> Iterator[CarriedEdge]:
         """The edges that begin at a trace."""
         return self._edges("SELECT * FROM edges WHERE source = ? ORDER BY target, kind", trace_id)
 
-    def edges_of_nodes(self) -> Iterator[KeptEdge]:
+    def edges_of_nodes(self) -> Iterator[CarriedEdge]:
         """The edges that begin at no trace."""
-        sql = f"SELECT * FROM edges WHERE source >= '{_NODE}' AND source < 'node;' ORDER BY source, target, kind"  # noqa: S608 (constants)
+        sql = f"SELECT * FROM edges WHERE source >= '{NODE}' AND source < 'node;' ORDER BY source, target, kind"  # noqa: S608 (constants)
         return self._edges(sql)
 
-    def records(self, kind: RecordKind) -> Iterator[KeptRecord]:
+    def records(self, kind: RecordKind) -> Iterator[CarriedRecord]:
         """All records of a kind."""
         sql = _RECORDS.format(owners=owner_clause(self._numbers, "records.owner"))
         for row in self._connection.execute(sql, (kind,)):
             owner = Owner(row["owner_kind"], row["owner_id"])
-            yield KeptRecord(id=row["id"], body=json.loads(row["body"]), owner=owner)
+            place = f"{SECTIONS[kind]} {row['id']}"
+            yield CarriedRecord(place=place, kind=kind, id=row["id"], body=json.loads(row["body"]), owner=owner)
 
     def opening(self, trace_id: str) -> str:
         """How a trace begins; for people."""
         row = self._connection.execute(_OPENING, (trace_id,)).fetchone()
         return "" if row is None else " ".join(str(row[0]).split())
 
-    def _edges(self, sql: str, *values: str) -> Iterator[KeptEdge]:
+    def _edges(self, sql: str, *values: str) -> Iterator[CarriedEdge]:
         for row in self._connection.execute(sql, values):
             nodes = [node_of(row["source"]), node_of(row["target"])]
             if not (self._sees(row["source"], nodes[0]) and self._sees(row["target"], nodes[1])):
                 continue
             owners = {node[0] for node in nodes if node is not None}
-            yield KeptEdge(
-                source=row["source"] if nodes[0] is None else nodes[0][1],
+            source = row["source"] if nodes[0] is None else nodes[0][1]
+            yield CarriedEdge(
+                place=f"edge {source}",
+                source=source,
                 target=row["target"] if nodes[1] is None else nodes[1][1],
                 kind=row["kind"],
                 weight=row["weight"],
                 metadata=json.loads(row["metadata"]),
                 created_at_ms=row["created_at"],
-                owner=self._owner(min(owners)) if owners else None,
+                owner=self._owner(min(owners)) if owners else UNNAMED,
             )
 
     def _sees(self, end: str, node: tuple[int, str] | None) -> bool:

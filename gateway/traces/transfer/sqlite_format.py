@@ -15,23 +15,21 @@ from typing import Any
 from gateway.errors import TraceError
 from gateway.store.database import connect
 from gateway.store.schema import migrate, migrations
-from gateway.traces.rows import as_json, insert, owner_number
+from gateway.traces.rows import as_json, insert, node_end, owner_number
 from gateway.traces.search_words import register_functions
-from gateway.traces.trace import SCOPES, Owner, hash_of
+from gateway.traces.trace import SCOPES, hash_of
 from gateway.traces.transfer.bounds import Everything
 from gateway.traces.transfer.import_records import (
-    ImportedEdge,
-    ImportedRecord,
+    UNNAMED,
+    CarriedEdge,
     ImportItem,
-    ImportProblem,
     Progress,
     RecordKind,
     RefusedItem,
-    SkippedItem,
     UnreadableRest,
 )
-from gateway.traces.transfer.serialization import Unreadable, plain, read_edge, read_record, read_trace
-from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot, node_end
+from gateway.traces.transfer.serialization import plain, read_edge, read_record, read_trace
+from gateway.traces.transfer.snapshot import SECTIONS, Snapshot
 from gateway.traces.transfer.source import Pace, TooSlow
 
 LARGEST_ROW_BYTES = 64 * 1024 * 1024
@@ -107,10 +105,10 @@ def write_sqlite(snapshot: Snapshot, target: Path, *, progress: Progress) -> int
         return _finish(copy, progress)
 
 
-def _write_edge(copy: sqlite3.Connection, edge: KeptEdge) -> None:
+def _write_edge(copy: sqlite3.Connection, edge: CarriedEdge) -> None:
     """An end that is no trace is a node of the edge's owner."""
     ends = [edge.source, edge.target]
-    if edge.owner is not None:
+    if edge.owner != UNNAMED:
         number = owner_number(copy, edge.owner)
         is_trace = "SELECT 1 FROM traces WHERE id = ?"
         ends = [end if copy.execute(is_trace, (end,)).fetchone() else node_end(number, end) for end in ends]
@@ -179,14 +177,7 @@ def _traces(
     total = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 (a constant)
     for index, row in enumerate(connection.execute(sql), 1):
         values = dict(row)
-        place = f"{table} {values.get('id')}"
-        try:
-            imported, problems = read_trace(values, place, now_ms=now_ms)
-        except Unreadable as error:
-            yield RefusedItem(place, f"{error}; it was left out")
-            continue
-        yield from (ImportProblem(place, problem) for problem in problems)
-        yield SkippedItem() if imported is None else imported
+        yield from read_trace(values, f"{table} {values.get('id')}", now_ms=now_ms)
         if index % _REPORTED_EVERY == 0:
             progress(index, total)
     progress(total, total)
@@ -194,40 +185,23 @@ def _traces(
 
 def _own_rest(connection: sqlite3.Connection) -> Iterator[ImportItem]:
     snapshot = Snapshot(connection, Everything())
-    for kind, name in SECTIONS.items():
+    for kind in SECTIONS:
         for record in snapshot.records(kind):
-            place = f"{name} {record.id}"
-            if record.owner.kind not in SCOPES:  # other programs may write other kinds
-                yield RefusedItem(place, f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out")
-            else:
-                yield ImportedRecord(place=place, kind=kind, id=record.id, owner=record.owner, body=record.body)
-    for edge in snapshot.edges():
-        yield ImportedEdge(
-            place=f"edge {edge.source}",
-            source=edge.source,
-            target=edge.target,
-            kind=edge.kind,
-            weight=edge.weight,
-            metadata=edge.metadata,
-            created_at_ms=edge.created_at_ms,
-            owner=edge.owner or Owner("user", ""),
-        )
+            if record.owner.kind in SCOPES:
+                yield record
+            else:  # other programs may write other kinds
+                why = f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out"
+                yield RefusedItem(record.place, why)
+    yield from snapshot.edges()
 
 
 def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKind) -> Iterator[ImportItem]:
     for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 (one of ours)
         values: dict[str, Any] = plain(dict(row))
-        try:
-            yield read_record(kind, values, f"{table} {values.get('id')}")
-        except Unreadable as error:
-            yield RefusedItem(table, f"{error}; it was left out")
+        yield read_record(kind, values, f"{table} {values.get('id') or ''}".rstrip())
 
 
 def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[ImportItem]:
     for row in connection.execute("SELECT * FROM knowledge_edges"):
         values: dict[str, Any] = plain(dict(row))
-        place = f"knowledge_edges {values.get('id')}"
-        try:
-            yield read_edge(values, place, now_ms=now_ms)
-        except Unreadable as error:
-            yield RefusedItem(place, f"{error}; it was left out")
+        yield read_edge(values, f"knowledge_edges {values.get('id')}", now_ms=now_ms)

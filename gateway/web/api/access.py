@@ -1,4 +1,4 @@
-"""Who may call what. Every route names its scope with `requires`, and a test fails on one that does not.
+"""Who may call what. Every route names its scope with `Requires`, and a test fails on one that does not.
 
 Who calls is known by then: the `Gate` before the whole web server has put the caller into the request's scope.
 """
@@ -27,7 +27,7 @@ Rule = Permission | Literal["anybody known", "operator"]
 
 
 class Requires:
-    """Lets callers with the permission through; gives the caller.
+    """A dependency of a route: lets callers with the permission through; gives the caller.
 
     Raises:
         HTTPException: 401 there is no known caller, 403 the caller may not.
@@ -41,8 +41,9 @@ class Requires:
         caller = request.scope.get(CALLER)
         if not isinstance(caller, Caller):
             raise HTTPException(401, UNAUTHENTICATED, CHALLENGE)
-        if request.scope.get(PROOF) == "cookie" and request.method not in SAFE_METHODS:
-            self._check_own_page(request)
+        is_cookie_write = request.scope.get(PROOF) == "cookie" and request.method not in SAFE_METHODS
+        if is_cookie_write and CSRF_HEADER not in request.headers:
+            raise HTTPException(403, f"With a cookie, a write needs the header `{CSRF_HEADER}: 1`, too.")
         if self.rule == "operator":
             if not caller.is_operator:
                 raise HTTPException(403, "This is the operator's only.")
@@ -50,15 +51,9 @@ class Requires:
             raise HTTPException(403, f"This key has no scope `{self.rule}`; make one that has: `ethos keys create`.")
         return caller
 
-    @staticmethod
-    def _check_own_page(request: Request) -> None:
-        if CSRF_HEADER not in request.headers:
-            raise HTTPException(403, f"With a cookie, a write needs the header `{CSRF_HEADER}: 1`, too.")
 
-
-def requires(rule: Rule) -> Requires:
-    """The dependency for a route; see `Requires`."""
-    return Requires(rule)
+Operator = Annotated[Caller, Depends(Requires("operator"))]
+"""The operator, for a route that no key opens."""
 
 
 async def refuse_unknown_parameters(request: Request) -> None:

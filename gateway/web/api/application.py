@@ -31,10 +31,10 @@ from gateway.web.api import (
     system,
     traces,
 )
-from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters, requires
-from gateway.web.api.problems import invalid, on_error, on_fault, on_http_error
+from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters
+from gateway.web.api.answers import described
+from gateway.web.api.problems import on_error, on_fault, on_http_error, problem_of_status
 from gateway.web.auth import SAFE_METHODS
-from gateway.web.pages import PROBLEM_MEDIA_TYPE
 
 _ABOUT = """
 The same memory and the same conversations as on every channel. Errors are problem documents (RFC 9457). A list comes in
@@ -107,7 +107,10 @@ class _Application(FastAPI):
 
 
 async def _on_invalid(_request: Request, error: Exception) -> Response:
-    return invalid(error.errors() if isinstance(error, RequestValidationError) else [])
+    """A request that the types do not allow: every mistake with its place, as pydantic lists them."""
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    errors = [{"where": ".".join(map(str, one["loc"])), "problem": str(one["msg"])} for one in found]
+    return problem_of_status(422, "; ".join(f"{one['where']}: {one['problem']}" for one in errors[:5]), errors=errors)
 
 
 def make_fastapi(services: OperatorServices) -> FastAPI:
@@ -126,7 +129,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses={status: _described(text) for status, text in _ALWAYS.items()},
+        responses={status: described(text) for status, text in _ALWAYS.items()},
         generate_unique_id_function=_operation_id,
         exception_handlers={
             EthosError: on_error,
@@ -158,7 +161,7 @@ def _about_itself(app: FastAPI) -> APIRouter:
     router = APIRouter(tags=["system"])
 
     @router.get("/openapi.json", summary="Get the OpenAPI document")
-    async def openapi(_caller: Annotated[Caller, Depends(requires("anybody known"))]) -> dict[str, Any]:
+    async def openapi(_caller: Annotated[Caller, Depends(Requires("anybody known"))]) -> dict[str, Any]:
         """This document."""
         return app.openapi()
 
@@ -191,10 +194,6 @@ def _schemas_of(*models: type[BaseModel]) -> dict[str, Any]:
         found |= schema.pop("$defs", {})
         found[model.__name__] = schema
     return found
-
-
-def _described(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 def _operation_id(route: APIRoute) -> str:

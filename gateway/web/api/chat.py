@@ -9,15 +9,15 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 
 from gateway.sdk.models.chat import AcceptedMessage, CommandList, ConversationName, SendMessage, StopAnswer
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.direct_chat import Last, SessionId, place_of
 from gateway.web.api.events import PLACE, EventStreamResponse, framed
 
 router = APIRouter(prefix="/chat", tags=["chat"])
 
-Reader = Annotated[Caller, Depends(requires("chat:read"))]
-Writer = Annotated[Caller, Depends(requires("chat:write"))]
+Reader = Annotated[Caller, Depends(Requires("chat:read"))]
+Writer = Annotated[Caller, Depends(Requires("chat:write"))]
 Seed = Annotated[str | None, Header(alias="idempotency-key", include_in_schema=False)]
 LastEventId = Annotated[
     str | None,

@@ -9,15 +9,15 @@ from fastapi import APIRouter, Depends, Path, Query
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import RowId
-from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.api.paging import Cursor, Limit, number_of, page_of
 
 router = APIRouter(prefix="/deliveries", tags=["deliveries"])
 
-Reader = Annotated[Caller, Depends(requires("deliveries:read"))]
-Writer = Annotated[Caller, Depends(requires("deliveries:write"))]
+Reader = Annotated[Caller, Depends(Requires("deliveries:read"))]
+Writer = Annotated[Caller, Depends(Requires("deliveries:write"))]
 QueuePath = Annotated[Queue, Path(description="`inbox` for messages that came in, `outbox` for replies.")]
 _NO_DELIVERY = problems(not_found="The queue has no such message.")
 _NOT_NOW = problems(not_found="The queue has no such message.", not_possible="Its state does not allow that.")
@@ -35,11 +35,10 @@ async def list_(
     cursor: Cursor = None,
 ) -> Page[Delivery]:
     """Dead letters and what is not finished, the newest first."""
-    place = place_of(f"deliveries {queue}", cursor, int)
-    before = place[0] if place is not None and isinstance(place[0], int) else None
+    kind = f"deliveries {queue}"
+    before = number_of(kind, cursor)
     rows = await services.deliveries.list(caller, queue, state=state, channel=channel, limit=limit + 1, before=before)
-    rest = cursor_of(f"deliveries {queue}", (rows[limit - 1].seq,)) if len(rows) > limit else None
-    return Page(items=tuple(rows[:limit]), next_cursor=rest)
+    return page_of(kind, rows, limit, lambda row: (row.seq,))
 
 
 @router.get("/{queue}/{seq}", responses=_NO_DELIVERY, summary="Get a delivery")

@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from typing import Protocol
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,22 +58,14 @@ class IdempotentWrites:
             await unauthenticated()(scope, receive, send)
             return
         if scope["path"].endswith(STREAMED):
-            await self._streamed(scope, receive, send)
+            # The file is never held: its route bounds it, and the key stands for its address and its size.
+            await self._answer(Headers(scope=scope).get("content-length", "").encode(), scope, receive, send)
             return
-        try:
-            body = await _read(receive)
-        except ClientDisconnect:  # what came of it may mean something else than the whole
-            await problem_of_status(400, "The request broke off.")(scope, receive, send)
-            return
-        if body is None:
-            too_large = f"A request may have {MAX_BODY_BYTES // 1024 // 1024} MiB at most."
-            await problem_of_status(413, too_large)(scope, receive, send)
-            return
-        await self._answer(body, scope, replayed(body, receive), send)
-
-    async def _streamed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A file, which is never held: its route bounds it, and the key stands for its address and its size."""
-        await self._answer(Headers(scope=scope).get("content-length", "").encode(), scope, receive, send)
+        body = await _read(receive)
+        if isinstance(body, Response):
+            await body(scope, receive, send)
+        else:
+            await self._answer(body, scope, replayed(body, receive), send)
 
     async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what `receive` gives, or answer; `body` tells one request from another."""
@@ -155,20 +145,17 @@ class _Recorder:
         await self._send(message)
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """The whole body; None where it is too large.
-
-    Raises:
-        ClientDisconnect: the client went away before it was whole.
-    """
+async def _read(receive: Receive) -> bytes | Response:
+    """The whole body, or why it is refused."""
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise ClientDisconnect
+            # What came of it may mean something else than the whole.
+            return problem_of_status(400, "The request broke off.")
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
-            return None
+            return problem_of_status(413, f"A request may have {MAX_BODY_BYTES // 1024 // 1024} MiB at most.")
         if not message.get("more_body", False):
             return bytes(body)
 
@@ -184,9 +171,8 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _hash(scope: Scope, body: bytes) -> bytes:
-    parts: Iterable[bytes] = (scope["method"].encode(), scope["path"].encode(), scope["query_string"], body)
     whole = hashlib.sha256()
-    for part in parts:
+    for part in (scope["method"].encode(), scope["path"].encode(), scope["query_string"], body):
         whole.update(len(part).to_bytes(8))
         whole.update(part)
     return whole.digest()

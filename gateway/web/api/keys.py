@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Path, Response
 
 from gateway.sdk.models.keys import CreateKey, Key, NewKey
 from gateway.sdk.models.schema import Page
-from gateway.services.caller import Caller
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Operator, WithServices
 from gateway.web.api.answers import NOT_KEPT, problems
 
 router = APIRouter(prefix="/keys", tags=["keys"])
-
-Operator = Annotated[Caller, Depends(requires("operator"))]
 
 
 @router.get("", summary="List keys")

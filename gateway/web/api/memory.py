@@ -23,17 +23,17 @@ from gateway.sdk.models.memory import (
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
 from gateway.services.naming import Wanted
-from gateway.web.api.access import WithServices, requires
-from gateway.web.api.answers import NOT_MODIFIED, conflict, precondition_failed, problems
+from gateway.web.api.access import Requires, WithServices
+from gateway.web.api.answers import CONFLICT, NOT_MODIFIED, PRECONDITION_FAILED, problems
 from gateway.web.api.etags import IfMatch, IfNoneMatch, etag, expected_version, is_known
 from gateway.web.api.naming import PersonalityParam, RowId, UserParam
-from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.api.paging import Cursor, Limit, cursor_of, number_of, page_of, place_of
 from gateway.web.api.problems import changed_meanwhile
 
 router = APIRouter(prefix="/memory", tags=["memory"])
 
-Reader = Annotated[Caller, Depends(requires("memory:read"))]
-Writer = Annotated[Caller, Depends(requires("memory:write"))]
+Reader = Annotated[Caller, Depends(Requires("memory:read"))]
+Writer = Annotated[Caller, Depends(Requires("memory:write"))]
 StoreParam = Annotated[StoreName, Query(description="`user` is USER.md, `memory` is MEMORY.md.")]
 Line = Annotated[str, Query(min_length=1, max_length=10_000, description="A line of the memory, or a part of one.")]
 _NO_USER = problems(not_found="There is no such user or personality.")
@@ -63,8 +63,8 @@ async def get(
     "",
     response_model=Document,
     responses={
-        **conflict(),
-        **precondition_failed(),
+        **CONFLICT,
+        **PRECONDITION_FAILED,
         **_NO_USER,
         **problems(
             too_large="The text is too large.", version_required="Neither `expectedVersion` nor `If-Match` is given."
@@ -93,7 +93,7 @@ async def write(
 async def list_(caller: Reader, services: WithServices, limit: Limit = 50, cursor: Cursor = None) -> Page[DocumentInfo]:
     """Every document that exists, without its text."""
     place = place_of("documents", cursor, str)
-    after = str(place[0]) if place is not None and place[0] else None
+    after = None if place is None else str(place[0])
     found, rest = await services.memory.documents(caller, limit=limit, after=after)
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of("documents", (rest,)))
 
@@ -115,11 +115,8 @@ async def history(
     """Who changed the memory, when, where and how; the newest first."""
     is_all = store is None and personality is None and user is None
     wanted = None if is_all else Wanted(personality=personality, user=user, store=store)
-    place = place_of("changes", cursor, int)
-    before = int(place[0] or 0) if place is not None else None
-    found = await services.memory.history(caller, wanted, limit=limit + 1, before=before)
-    next_cursor = cursor_of("changes", (found[limit - 1].id,)) if len(found) > limit else None
-    return Page(items=tuple(found[:limit]), next_cursor=next_cursor)
+    found = await services.memory.history(caller, wanted, limit=limit + 1, before=number_of("changes", cursor))
+    return page_of("changes", found, limit, lambda change: (change.id,))
 
 
 @router.get(
@@ -132,13 +129,13 @@ async def diff(caller: Reader, services: WithServices, change: RowId) -> ChangeT
     return await services.memory.diff(caller, change)
 
 
-@router.post("/changes/{change}/restore", responses={**_NO_CHANGE, **conflict()}, summary="Restore a text")
+@router.post("/changes/{change}/restore", responses={**_NO_CHANGE, **CONFLICT}, summary="Restore a text")
 async def restore(caller: Writer, services: WithServices, change: RowId, body: RestoreDocument) -> Document:
     """Restore the text that this change left."""
     return await services.memory.restore(caller, change, body.expected_version)
 
 
-@router.post("/changes/{change}/undo", responses={**_NO_CHANGE, **conflict()}, summary="Undo a change")
+@router.post("/changes/{change}/undo", responses={**_NO_CHANGE, **CONFLICT}, summary="Undo a change")
 async def undo(caller: Writer, services: WithServices, change: RowId) -> Document:
     """Restore the text from before this change, if nothing has changed since."""
     return await services.memory.undo(caller, change)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
 from fastapi import Query
 
+from gateway.sdk.models.schema import Page
 from gateway.web.api.problems import WrongCursor
 
 Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
@@ -18,7 +20,8 @@ Cursor = Annotated[
 ]
 
 
-Place = tuple[int | str | None, ...]
+Item = TypeVar("Item")
+Place = tuple[int | str, ...]
 
 
 def cursor_of(kind: str, place: Place) -> str:
@@ -31,7 +34,7 @@ def place_of(kind: str, cursor: str | None, *types: type) -> Place | None:
     """What the last item of the page before is known by; None for the first page.
 
     Args:
-        types: of the values; None is always one.
+        types: of the values.
 
     Raises:
         WrongCursor: it is no cursor of this list.
@@ -45,11 +48,23 @@ def place_of(kind: str, cursor: str | None, *types: type) -> Place | None:
     if not isinstance(found, list) or found[:1] != [kind] or len(found) != len(types) + 1:
         raise no_page()
     for value, wanted in zip(found[1:], types, strict=True):
-        if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
+        if not isinstance(value, wanted) or isinstance(value, bool):
             raise no_page()
         if isinstance(value, int) and abs(value) >= 2**63:
             raise no_page()
     return tuple(found[1:])
+
+
+def number_of(kind: str, cursor: str | None) -> int | None:
+    """As `place_of`, where an item is known by a number."""
+    place = place_of(kind, cursor, int)
+    return None if place is None else int(place[0])
+
+
+def page_of(kind: str, found: Sequence[Item], limit: int, place: Callable[[Item], Place]) -> Page[Item]:
+    """The first `limit` of what was found, and a cursor where there are more."""
+    rest = cursor_of(kind, place(found[limit - 1])) if len(found) > limit else None
+    return Page(items=tuple(found[:limit]), next_cursor=rest)
 
 
 def no_page() -> WrongCursor:

@@ -27,16 +27,15 @@ from gateway.sdk.models.people import (
 from gateway.sdk.models.schema import USER_PATTERN, Page
 from gateway.services.caller import Caller
 from gateway.services.people import Place, place_of_person
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Operator, Requires, WithServices
 from gateway.web.api.answers import NOT_KEPT, problems
-from gateway.web.api.paging import Cursor, Limit, cursor_of, no_page, place_of
+from gateway.web.api.paging import Cursor, Limit, no_page, page_of, place_of
 from gateway.web.downloads import ZIP, download
 
 router = APIRouter(prefix="/people", tags=["people"])
 
-Reader = Annotated[Caller, Depends(requires("people:read"))]
-Writer = Annotated[Caller, Depends(requires("people:write"))]
-Operator = Annotated[Caller, Depends(requires("operator"))]
+Reader = Annotated[Caller, Depends(Requires("people:read"))]
+Writer = Annotated[Caller, Depends(Requires("people:write"))]
 Who = Annotated[
     str,
     Path(pattern=USER_PATTERN, max_length=512, description="A user id, or an account, `kind:id`, in URL encoding."),
@@ -56,11 +55,7 @@ async def list_(
 ) -> Page[Person]:
     """Everybody, the newest first."""
     found = await services.people.list(caller, query=q, limit=limit + 1, after=_after(cursor))
-    rest = None
-    if len(found) > limit:
-        known_at, user_id = place_of_person(found[limit - 1])
-        rest = cursor_of("people", (known_at.isoformat(), user_id))
-    return Page(items=tuple(found[:limit]), next_cursor=rest)
+    return page_of("people", found, limit, _place_of)
 
 
 # ---- who asks to be let in ------------------------------------------------------------------------------------------
@@ -84,7 +79,7 @@ async def refuse(caller: Writer, services: WithServices, body: RefusePairing) ->
     return await services.pairing.refuse(caller, body.who)
 
 
-@router.post("/owner-code", summary="Make a code for an owner", name="owner_code")
+@router.post("/owner-code", summary="Make a code for an owner")
 async def owner_code(caller: Operator, services: WithServices, response: Response) -> OwnerCode:
     """Make a code: the account that sends it to the agent becomes an owner. A new code ends an earlier one."""
     response.headers.update(NOT_KEPT)
@@ -124,12 +119,7 @@ async def unlink(
 # ---- what is erased -------------------------------------------------------------------------------------------------
 
 
-@router.get(
-    "/erasures/{erasure}",
-    responses=problems(not_found="There is no such erasure."),
-    summary="Get an erasure",
-    name="erasure",
-)
+@router.get("/erasures/{erasure}", responses=problems(not_found="There is no such erasure."), summary="Get an erasure")
 async def erasure(
     caller: Writer, services: WithServices, erasure: Annotated[str, Path(max_length=64, description="Its id.")]
 ) -> ErasureState:
@@ -137,7 +127,7 @@ async def erasure(
     return await services.personal.erasure(caller, erasure)
 
 
-@router.get("/{user}/erasure", responses=_NOT_NOW, summary="Preview an erasure", name="erasure_plan")
+@router.get("/{user}/erasure", responses=_NOT_NOW, summary="Preview an erasure")
 async def erasure_plan(caller: Operator, services: WithServices, user: Who) -> ErasurePlan:
     """What an erasure would delete, and what it would leave to the operator. The account may belong to no user."""
     return await services.personal.erasure_plan(caller, user)
@@ -167,10 +157,7 @@ async def revoke(caller: Writer, services: WithServices, user: Who) -> Person:
 @router.get(
     "/{user}/export",
     response_class=StreamingResponse,
-    responses={
-        200: {"content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}},
-        **_NO_USER,
-    },
+    responses={200: {"content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}}, **_NO_USER},
     summary="Export a person's data",
 )
 async def export(caller: Reader, services: WithServices, user: Who) -> StreamingResponse:
@@ -183,6 +170,11 @@ async def erase(caller: Writer, services: WithServices, response: Response, user
     """Erase everything that is kept about a person, for good. The account may belong to no user."""
     response.headers.update(NOT_KEPT)  # it names the person
     return await services.personal.erase(caller, user, confirmed=body.confirm)
+
+
+def _place_of(person: Person) -> tuple[str, str]:
+    known_at, user_id = place_of_person(person)
+    return known_at.isoformat(), user_id
 
 
 def _after(cursor: str | None) -> Place | None:

@@ -9,14 +9,14 @@ from fastapi import APIRouter, Depends, Path, Response
 from gateway.sdk.models.personalities import CreatePersonality, Personality, PersonalityFiles, UpdatePersonality
 from gateway.sdk.models.schema import ID_PATTERN, Page
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.etags import etag
 
 router = APIRouter(prefix="/personalities", tags=["personalities"])
 
-Reader = Annotated[Caller, Depends(requires("personalities:read"))]
-Writer = Annotated[Caller, Depends(requires("personalities:write"))]
+Reader = Annotated[Caller, Depends(Requires("personalities:read"))]
+Writer = Annotated[Caller, Depends(Requires("personalities:write"))]
 PersonalityPath = Annotated[str, Path(pattern=ID_PATTERN, description="Id of the personality.")]
 _NO_PERSONALITY = problems(not_found="There is no such personality.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,9 +121,9 @@ def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None
     return response
 
 
-def problem_of_status(status: int, detail: str, *, headers: Mapping[str, str] | None = None) -> Response:
-    """A problem that the way to us met, rather than we."""
-    return problem(_BY_STATUS.get(status, Kind("failed", status, "Error")), detail, headers=headers)
+def problem_of_status(status: int, detail: str, **more: Any) -> Response:
+    """A problem that the way to us met, rather than we; see `problem`."""
+    return problem(_BY_STATUS.get(status, Kind("failed", status, "Error")), detail, **more)
 
 
 def unauthenticated() -> Response:
@@ -150,13 +150,6 @@ def changed_meanwhile(error: MemoryConflict, status: int) -> Response:
         current_version=error.current_version,
         proposed=error.proposed,
     )
-
-
-def invalid(found: Sequence[Mapping[str, Any]]) -> Response:
-    """A request that the types do not allow: every mistake with its place, as pydantic lists them."""
-    errors = [{"where": ".".join(map(str, one["loc"])), "problem": str(one["msg"])} for one in found]
-    problems = "; ".join(f"{one['where']}: {one['problem']}" for one in errors[:5])
-    return problem(_BY_STATUS[422], problems, errors=errors)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

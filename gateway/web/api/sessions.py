@@ -10,15 +10,16 @@ from gateway.sdk.models.schema import Page
 from gateway.sdk.models.sessions import ForkSession, FoundMessage, Session, Transcript, UpdateSession
 from gateway.services.caller import Caller
 from gateway.services.sessions import SessionQuery
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.naming import PersonalityParam, UserParam
-from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.api.paging import Cursor, Limit, cursor_of, number_of, place_of
+from gateway.web.downloads import session_file
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
 
-Reader = Annotated[Caller, Depends(requires("sessions:read"))]
-Writer = Annotated[Caller, Depends(requires("sessions:write"))]
+Reader = Annotated[Caller, Depends(Requires("sessions:read"))]
+Writer = Annotated[Caller, Depends(Requires("sessions:write"))]
 SessionId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="Id of the session.")]
 Words = Annotated[
     str | None,
@@ -50,7 +51,7 @@ async def list_(
     asked = SessionQuery(user=user, personality=personality, channel=channel, is_pinned=pinned)
     kind = "sessions" if words is None else "found sessions"
     place = place_of(kind, cursor, int, int)
-    after = None if place is None else (int(place[0] or 0), int(place[1] or 0))
+    after = None if place is None else (int(place[0]), int(place[1]))
     if words is None:
         found, rest = await services.sessions.find(caller, asked, limit=limit, after=after)
     else:
@@ -58,7 +59,7 @@ async def list_(
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of(kind, rest))
 
 
-@router.get("/messages", responses=_NO_USER, summary="Search messages", name="search")
+@router.get("/messages", responses=_NO_USER, summary="Search messages")
 async def search(
     *,
     caller: Reader,
@@ -76,8 +77,7 @@ async def get(
     caller: Reader, services: WithServices, session: SessionId, limit: Limit = 200, cursor: Cursor = None
 ) -> Transcript:
     """A session with its messages, oldest first."""
-    place = place_of("messages", cursor, int)
-    after = 0 if place is None else int(place[0] or 0)
+    after = number_of("messages", cursor) or 0
     transcript, rest = await services.sessions.transcript(caller, session, limit=limit, after=after)
     return transcript.model_copy(update={"next_cursor": None if rest is None else cursor_of("messages", (rest,))})
 
@@ -92,13 +92,7 @@ async def export(
     form: Annotated[Literal["markdown", "json"], Query(alias="format", description="Form of the file.")] = "markdown",
 ) -> Response:
     """The whole session, as Markdown for people or JSON for programs."""
-    if form == "markdown":
-        text, media_type, ending = await services.sessions.markdown(caller, session), "text/markdown", "md"
-    else:
-        transcript = await services.sessions.export(caller, session)
-        text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
-    headers = {"content-disposition": f'attachment; filename="{session}.{ending}"'}
-    return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
+    return await session_file(services.sessions, caller, session, is_json=form == "json")
 
 
 @router.post(

@@ -9,14 +9,13 @@ from fastapi import APIRouter, Depends, Query, Response
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import ChannelHealth, ForgetOld, Forgotten, Health, Reloaded, Settings, Usage
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Operator, Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import UserParam
 
 router = APIRouter(prefix="/system", tags=["system"])
 
-Reader = Annotated[Caller, Depends(requires("system:read"))]
-Operator = Annotated[Caller, Depends(requires("operator"))]
+Reader = Annotated[Caller, Depends(Requires("system:read"))]
 
 
 @router.get("/health", summary="Get the health")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -34,16 +33,16 @@ from gateway.services.caller import Caller
 from gateway.services.trace_transfer import KINDS, TraceTransferService
 from gateway.services.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, Filters
 from gateway.services.uploads import Transfer
-from gateway.web.api.access import WithServices, requires
+from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import PersonalityParam, UserParam
-from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of
-from gateway.web.downloads import Download
+from gateway.web.api.paging import Cursor, Limit, cursor_of, number_of, page_of
+from gateway.web.downloads import traces_file
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
-Reader = Annotated[Caller, Depends(requires("traces:read"))]
-Writer = Annotated[Caller, Depends(requires("traces:write"))]
+Reader = Annotated[Caller, Depends(Requires("traces:read"))]
+Writer = Annotated[Caller, Depends(Requires("traces:write"))]
 TraceParam = Annotated[str, Path(pattern=TRACE_ID_PATTERN, description="Id of the trace.")]
 OfUser = Annotated[
     str | None,
@@ -92,11 +91,10 @@ async def search(
 ) -> Page[FoundTrace]:
     """With `q` the best matches, a hundred at most; without it all, the newest first."""
     if wanted.query and not wanted.is_deleted:
-        start = max(0, _number(place_of("traces found", cursor, int)) or 0)
+        start = max(0, number_of("traces found", cursor) or 0)
         found = await services.traces.search(caller, wanted, limit=min(start + limit + 1, MOST_RANKED), explain=explain)
-        items, is_last = found[start : start + limit], len(found) <= start + limit
-        return Page(items=tuple(items), next_cursor=None if is_last else cursor_of("traces found", (start + limit,)))
-    before = _number(place_of("traces", cursor, int))
+        return page_of("traces found", found[start:], limit, lambda _last: (start + limit,))
+    before = number_of("traces", cursor)
     items, rest = await services.traces.browse(caller, wanted, limit=limit, before=before)
     return Page(items=tuple(items), next_cursor=None if rest is None else cursor_of("traces", (rest,)))
 
@@ -147,10 +145,8 @@ async def consolidations(
     caller: Reader, services: WithServices, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[Consolidation]:
     """Earlier consolidations, the newest first."""
-    before = _number(place_of("consolidations", cursor, int))
-    found = await services.traces.log(caller, limit=limit + 1, before=before)
-    rest = cursor_of("consolidations", (found[limit - 1].id,)) if len(found) > limit else None
-    return Page(items=tuple(found[:limit]), next_cursor=rest)
+    found = await services.traces.log(caller, limit=limit + 1, before=number_of("consolidations", cursor))
+    return page_of("consolidations", found, limit, lambda entry: (entry.id,))
 
 
 @router.post(
@@ -205,15 +201,13 @@ async def export(
     user: OfUser = None,
     embeddings: Annotated[bool, Query(description="With the vectors; `sqlite` always has them.")] = False,
     conversations: Annotated[bool, Query(description="With the conversations that imports brought.")] = True,
-) -> FileResponse:
+) -> Response:
     """All traces that the caller may see, or one person's, as they are at this moment."""
-    async with AsyncExitStack() as stack:
-        taken = await stack.enter_async_context(
-            services.trace_transfer.export_file(
-                caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
-            )
+    return await traces_file(
+        services.trace_transfer.export_file(
+            caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
         )
-        return Download(taken, stack.pop_all())
+    )
 
 
 @router.get("/{trace}", responses=_NO_TRACE, summary="Get a trace")
@@ -260,10 +254,6 @@ async def graph(
 ) -> TraceGraph:
     """Its neighbours, those of the highest weight first, and the links among them."""
     return await services.traces.around(caller, trace, limit=limit)
-
-
-def _number(place: Place | None) -> int | None:
-    return place[0] if place is not None and isinstance(place[0], int) else None
 
 
 async def _received(transfer: TraceTransferService, caller: Caller, name: str, request: Request) -> Transfer:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError
 from gateway.web.api.events import EventStreamResponse
-from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https
+from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https, login_again
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
@@ -81,14 +81,7 @@ class Dashboard:
             return self.context.offer_again(request, held, action)
         result = self._auth.try_token(form.get("token").strip(), client_address(request.scope))
         if not result.is_accepted:
-            wait_s = int(result.retry_after_s) + 1
-            error = (
-                f"Too many wrong tokens. Try again in {wait_s} seconds; what you typed stays here."
-                if result.retry_after_s
-                else "That is not the token of this gateway."
-            )
-            status = 429 if result.retry_after_s else 401
-            return login_page(next_path=action, held=held.fields, error=error, status=status)
+            return login_again(result, action, held=held.fields)
         session = await self._auth.sign_in(request)
         response = self.context.offer_again(request, held, action, session=session)
         self._auth.put_session(response, session, is_https=is_https(request.scope))

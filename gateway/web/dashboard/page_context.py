@@ -4,40 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
+from gateway.errors import EthosError
 from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
-from gateway.services.uploads import Incoming, Transfer
 from gateway.web.auth import PROOF, OperatorAuth, is_https
-from gateway.web.dashboard.filters import FILTERS
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
-from gateway.web.dashboard.page import BASE, Show, Take, all_pages
-from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form, read_upload
+from gateway.web.dashboard.page import BASE, all_pages
+from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
+from gateway.web.pages import templates
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
 """In the scope of a request: when it came, as `Live.mark` says it."""
 THEMES = ("light", "dark")
-TEMPLATES = Path(__file__).parents[1] / "templates"
 
-Receive = Callable[[str], Awaitable[Incoming]]
-"""Opens a place for an uploaded file of that name."""
-TakeFile = Callable[[Request, Form, Transfer | None], Awaitable[Response]]
 Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
 
@@ -80,18 +73,6 @@ class PageContext:
         self.live = Live()
         self.sign_ins = auth.sign_ins
 
-    @cached_property
-    def _templates(self) -> Environment:
-        environment = Environment(
-            loader=FileSystemLoader(TEMPLATES),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters |= FILTERS
-        return environment
-
     # ---- pages -----------------------------------------------------------------------------------------------------
 
     def render(
@@ -119,7 +100,7 @@ class PageContext:
 
     def piece(self, template: str, **values: Any) -> str:
         """A piece of a page, for its event stream; from any thread."""
-        return self._templates.get_template(f"dashboard/{template}").render(**values)
+        return templates().get_template(f"dashboard/{template}").render(**values)
 
     def ask(self, request: Request, form: Form, *, title: str, text: str, yes: str, back: str) -> Response:
         """The question before something that cannot be undone, as a page; its yes sends the form again, confirmed.
@@ -176,45 +157,30 @@ class PageContext:
             "moment": request.scope.get(MOMENT, ""),
             "version": __version__,
         }
-        html = self._templates.get_template(f"dashboard/{template}").render(**values, layout=layout)
+        html = templates().get_template(f"dashboard/{template}").render(**values, layout=layout)
         return HTMLResponse(html, status_code=status)
 
     # ---- forms -----------------------------------------------------------------------------------------------------
 
-    def form_handler(self, take: Take) -> Show:
-        """A handler of a form: `take` is called with it, once its token is known to be of this session."""
+    def form_handler(
+        self, take: Callable[[Request, Form], Awaitable[Response]], *, back: str | None = None
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A handler of a form: `take` is called with it, once its token is known to be of this session.
+
+        Args:
+            back: the page that says what cannot be done, unless the form names another; None: a page of its own.
+        """
 
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
             if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
                 return self.offer_again(request, form, request.url.path)
-            return await take(request, form)
-
-        return endpoint
-
-    def taking_file(self, receive: Receive, take: TakeFile) -> Show:
-        """A handler of a form with a file, which is received only when the token before it is known to be right.
-
-        Without a file `take` is given None.
-        """
-
-        async def endpoint(request: Request) -> Response:
-            found: list[Incoming] = []
-
-            async def begin(form: Form, name: str) -> Incoming:
-                if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
-                    raise HTTPException(403, "This page is too old. Reload it, then choose the file again.")
-                found.append(await receive(name))
-                return found[0]
-
             try:
-                form = await read_upload(request, begin)
-                if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
-                    return self.offer_again(request, form, request.url.path)
-                return await take(request, form, await found[0].finish() if found else None)
-            finally:
-                for incoming in found:
-                    await incoming.close()
+                return await take(request, form)
+            except EthosError as error:
+                if back is None:
+                    raise
+                return self.go(request, own_path(form.get("back"), back), str(error), is_problem=True)
 
         return endpoint
 

@@ -14,7 +14,7 @@ const commands = JSON.parse(page.commands);
 
 const RETRY_MS = [500, 1000, 2000, 5000, 10000, 30000];
 const SILENCE_MS = 40000; // the gateway gives a sign of life every 15 s
-const HIDDEN_MS = 5 * 60000; // a browser opens six streams at most; tabs that nobody looks at give theirs back
+const HIDDEN_MS = 5 * 60000; // a browser opens six streams at most; a hidden tab closes its own
 const TYPING_MS = 8000;
 const LONG_CHARS = 5000;
 
@@ -56,6 +56,7 @@ const kept = {
 };
 const draftKeyOf = (name) => `ethos:draft:${name}`;
 const outboxPrefixOf = (name) => `ethos:outbox:${name}:`;
+const filesKeyOf = (name) => `ethos:files:${name}`; // only on the way to the conversation that begins
 const draftKey = draftKeyOf(conversation);
 const outboxPrefix = outboxPrefixOf(conversation);
 
@@ -193,6 +194,7 @@ function reset() {
   shown.clear();
   for (const id of [...previews.keys()]) dropPreview(id);
   $("log").replaceChildren();
+  $("earlier").hidden = false; // the stream begins with the newest messages
   lastDay = "";
   cursor = null;
 }
@@ -414,7 +416,7 @@ async function flush() {
   try {
     for (;;) {
       const item = [...pending.values()].find((one) => !one.refused && !one.isSent); // in the order they were written
-      if (!item) return;
+      if (!item) { goOn(); return; }
       if (!(await postOne(item))) return;
     }
   } finally {
@@ -432,9 +434,9 @@ async function postOne(item) {
       headers: { "content-type": "application/json", accept: "application/json" },
       body: JSON.stringify({
         ...JSON.parse(page.fields),
+        ...(begun ? { session: begun } : { personality: item.personality }),
         id: item.id,
         text: item.text,
-        personality: item.personality,
         attachments: item.attachments?.length ? item.attachments : undefined,
       }),
     });
@@ -442,8 +444,9 @@ async function postOne(item) {
     if (response.ok) names.set(answer.id, item.id);
     else problem = answer.error;
     if (response.ok && !page.events) {
-      goTo(answer.session, item);
-      return false;
+      begun ??= answer.session;
+      forget(item.id);
+      return !goOn();
     }
   } catch { /* the network, or an answer that is not ours: both are worth another try */ }
   if (!pending.has(item.id)) return true; // the log had it before we heard of it
@@ -473,16 +476,25 @@ async function postOne(item) {
   return false;
 }
 
-// On to the conversation that a message began, with what else was typed here.
-function goTo(session, item) {
-  forget(item.id);
-  for (const key of kept.keys().filter((one) => one.startsWith(outboxPrefix))) {
-    kept.set(outboxPrefixOf(session) + key.slice(outboxPrefix.length), kept.get(key));
-    kept.remove(key);
+let begun = null; // the session that a message began here, until the page goes on to it
+
+// On to it with what else was typed and chosen here; what this browser cannot keep that long is sent or removed first.
+function goOn() {
+  if (!begun || isReading || [...pending.values()].some((item) => kept.get(keyOf(item)) === null)) return false;
+  if (files.length && !kept.set(filesKeyOf(begun), JSON.stringify(files))) {
+    $("complaint").hidden = false;
+    $("complaint").textContent = "Your message is sent. Send or remove these files, and this page goes on to the answer.";
+    return false;
   }
-  if (text.value) kept.set(draftKeyOf(session), text.value);
+  for (const key of kept.keys().filter((one) => one.startsWith(outboxPrefix))) {
+    const item = kept.get(key);
+    kept.remove(key); // first: there may be no room for it twice
+    kept.set(outboxPrefixOf(begun) + key.slice(outboxPrefix.length), item);
+  }
+  if (text.value) kept.set(draftKeyOf(begun), text.value);
   kept.remove(draftKey);
-  location.assign(page.begun + session);
+  location.assign(page.begun + begun);
+  return true;
 }
 
 function restoreOutbox() {
@@ -619,6 +631,7 @@ for (const idea of document.querySelectorAll(".ideas button")) {
 // ---- files --------------------------------------------------------------------------------
 
 let files = [];
+let isReading = false;
 
 function takeFiles() {
   const taken = files;
@@ -629,7 +642,7 @@ function takeFiles() {
 
 function showFiles() {
   $("files").replaceChildren(...files.map((file) => {
-    const drop = button("Remove", () => { files = files.filter((one) => one !== file); showFiles(); text.focus(); });
+    const drop = button("Remove", () => { files = files.filter((one) => one !== file); showFiles(); text.focus(); goOn(); });
     drop.setAttribute("aria-label", `Remove ${file.filename}`);
     return element("li", "", element("span", "", file.filename), " ", drop);
   }));
@@ -643,6 +656,7 @@ async function addFiles(chosen) {
     $("complaint").textContent = `All files of a message together may have ${Math.round(maxBytes / 1048576)} MiB. Send fewer at once.`;
     return;
   }
+  isReading = true;
   for (const file of chosen) {
     const address = await new Promise((resolve) => {
       const reader = new FileReader();
@@ -652,8 +666,10 @@ async function addFiles(chosen) {
     const mediaType = /^[\w.+-]+\/[\w.+-]+$/.test(file.type) ? file.type : "application/octet-stream";
     files.push({ filename: file.name, mediaType, data: address.slice(address.indexOf(",") + 1) });
   }
+  isReading = false;
   showFiles();
   text.focus();
+  goOn();
 }
 
 // Files that are pasted or dropped are taken like those that are chosen.
@@ -678,6 +694,9 @@ showUnseen(0);
 
 for (const article of document.querySelectorAll("[data-key]")) adopt(article);
 text.value = kept.get(draftKey) ?? text.value;
+files = JSON.parse(kept.get(filesKeyOf(conversation)) ?? "[]");
+kept.remove(filesKeyOf(conversation));
+showFiles();
 onInput();
 restoreOutbox();
 if (page.events) listen();

@@ -3,7 +3,7 @@
 
 htmx.config.historyCacheSize = 0; // no page of ours is kept in the browser's storage
 
-/* ---- live parts: the server says what changed, and each part that is about it is fetched anew ---- */
+/* ---- live parts: the server says what changed, and each part that shows it is fetched again ---- */
 
 const body = document.body;
 const state = document.getElementById("live");
@@ -39,7 +39,7 @@ async function lookForLogin() {
   if (start?.status === 401) document.getElementById("expired").hidden = false;
 }
 
-// A browser has six connections for one host, so a page that nobody looks at gives its own back.
+// A browser has six connections for one host, so a hidden page closes its own.
 function listenIfSeen() {
   if (document.visibilityState === "visible" && document.querySelector("[data-live]")) return listen();
   source?.close();

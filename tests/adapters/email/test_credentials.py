@@ -7,8 +7,9 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from pydantic import SecretStr
 
-from adapters.email.credentials import AccessTokens, OAuthClient, Password
+from adapters.email.credentials import AccessTokens, OAuth, Password
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from tests.adapters.email.mail_server import GOOD_TOKEN, OAuthProvider
 from tests.conformance.adapters import soon
@@ -23,8 +24,12 @@ async def provider() -> AsyncIterator[OAuthProvider]:
 
 
 def tokens(provider: OAuthProvider, notes: FakeNotes | None = None, refresh_token: str = "r-1") -> AccessTokens:  # noqa: S107 (made up)
-    client = OAuthClient(
-        token_url=provider.token_url, client_id="bot", client_secret="s3cret", refresh_token=refresh_token, scope="mail"
+    client = OAuth(
+        token_url=provider.token_url,
+        client_id="bot",
+        client_secret=SecretStr("s3cret"),
+        refresh_token=SecretStr(refresh_token),
+        scope="mail",
     )
     return AccessTokens(client, notes or FakeNotes())
 
@@ -115,5 +120,5 @@ async def test_a_provider_that_is_away_is_asked_again_later(provider: OAuthProvi
 def test_secrets_show_in_no_representation(provider: OAuthProvider) -> None:
     source = tokens(provider)
     assert "hunter2" not in repr(Password("hunter2"))
-    assert "r-1" not in repr(source._client)
-    assert "s3cret" not in repr(source._client)
+    assert "r-1" not in repr(source._login)
+    assert "s3cret" not in repr(source._login)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from pydantic import SecretStr
 
-from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
+from adapters.email.credentials import AccessTokens, Credentials, OAuth, Password
 from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from tests.adapters.email.mail_server import OAuthProvider
@@ -222,8 +223,8 @@ async def test_a_token_that_is_refused_is_replaced_once_and_then_an_operator_is_
 ) -> None:
     mailbox.answers["AUTHENTICATE"] = refusal
     provider = OAuthProvider()
-    client = OAuthClient(
-        token_url=provider.token_url, client_id="bot", client_secret=None, refresh_token="r-1", scope=None
+    client = OAuth(
+        token_url=provider.token_url, client_id="bot", client_secret=None, refresh_token=SecretStr("r-1"), scope=None
     )
     try:
         with pytest.raises(AdapterAuthFailed):

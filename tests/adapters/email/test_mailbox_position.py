@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from adapters.email.mailbox_position import MailboxPosition
+from adapters.email.mailbox_position import POSITION_JSON, MailboxPosition
 
 
 def test_a_mail_from_the_future_does_not_make_those_behind_it_old() -> None:
@@ -13,4 +13,4 @@ def test_a_mail_from_the_future_does_not_make_those_behind_it_old() -> None:
     position = MailboxPosition.initial(uid_validity=1, last_uid=0).with_done(1, now + timedelta(days=300))
     assert not position.is_old(2, now)
     assert position.is_old(2, now - timedelta(hours=2))
-    assert MailboxPosition.from_json(position.to_json()) == position
+    assert POSITION_JSON.validate_json(POSITION_JSON.dump_json(position)) == position

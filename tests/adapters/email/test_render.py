@@ -113,6 +113,9 @@ def test_every_line_is_short_and_in_7_bits_and_long_ids_are_not_encoded() -> Non
         ("<style>*{}</style><iframe src=z>", "<iframe"),
         ("```html\n<b>\n```", "<b>"),
         ("&lt;b&gt;", "<b>"),
+        ("[]()", "href="),
+        ("[x](<>)", "href="),
+        ("![]()", "href="),
     ],
 )
 def test_nothing_of_the_model_becomes_markup_of_its_own_or_is_loaded(markdown: str, forbidden: str) -> None:

@@ -45,7 +45,7 @@ async def accept(message: InboundMessage) -> None:
 def fail_to_keep(monkeypatch: pytest.MonkeyPatch, gateway: Gateway) -> Callable[[], None]:
     """The disk is full; gives what mends it."""
     is_full = True
-    keep = gateway.inbox.keep
+    keep = gateway.inbox.accept
 
     async def refuse(*asked: object) -> object:
         if is_full:
@@ -56,7 +56,7 @@ def fail_to_keep(monkeypatch: pytest.MonkeyPatch, gateway: Gateway) -> Callable[
         nonlocal is_full
         is_full = False
 
-    monkeypatch.setattr(gateway.inbox, "keep", refuse)
+    monkeypatch.setattr(gateway.inbox, "accept", refuse)
     return mend
 
 
@@ -177,6 +177,40 @@ async def test_a_conversation_whose_first_answer_is_lost_on_the_line_begins_once
     await expect(page.locator("#log article.agent")).to_have_count(2)
     assert await said(page, "person") == ["once", "and then"]
     assert len(await desk.gateway.store.sessions.list_sessions()) == len(lost) == 1
+
+
+@pytest.mark.parametrize("size", [20, 4_000_000])
+async def test_files_that_are_chosen_while_a_conversation_begins_are_not_lost(
+    open_desk: Open, tmp_path: Path, size: int
+) -> None:
+    """Small ones come along to the conversation; what no browser keeps holds the page until it is sent."""
+    model = ScriptedModel("One.", "Two.")
+    desk = await open_desk(model)
+    page = await desk.open("/chat")
+    is_chosen = asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        await is_chosen.wait()
+        await route.continue_()
+
+    await page.route("**/chat/messages", wait)
+    await say(page, "first")
+    (tmp_path / "plan.txt").write_text("x" * size)
+    await page.set_input_files("#file", [tmp_path / "plan.txt"])
+    await expect(page.locator("#files li")).to_contain_text("plan.txt")
+    is_chosen.set()
+    if size > 100:
+        await expect(page.locator("#complaint")).to_contain_text("Send or remove these files")
+        await expect(page.locator("#files li")).to_contain_text("plan.txt")
+    else:
+        await expect(page.locator("#log article.agent")).to_have_count(1)
+        await expect(page.locator("#files li")).to_contain_text("plan.txt")
+    await say(page, "read this")
+    await expect(page.locator("#log article.agent")).to_have_count(2)
+    assert await said(page, "person") == ["first", "read this"]
+    await expect(page.locator("#files li")).to_have_count(0)
+    assert ["plan.txt" in str(request) for request in model.requests] == [False, True]
+    assert await page.evaluate("Object.keys(localStorage)") == []
 
 
 async def test_a_refused_message_can_be_discarded(open_desk: Open) -> None:

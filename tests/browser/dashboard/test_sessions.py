@@ -13,7 +13,7 @@ from playwright.async_api import Locator, Page, expect
 from gateway.app.gateway import Gateway
 from gateway.domain.sessions import Role, Session, SessionMessage, conversation_key
 from gateway.messages import ConversationRef
-from gateway.store.turns import _save_message, _save_session
+from gateway.store.sessions import save_message, save_session
 from tests.browser.dashboard.conftest import Desk, Open, look_over
 from tests.scripted_model import ScriptedModel, call
 
@@ -34,33 +34,29 @@ async def keep(gateway: Gateway, numbers: range, messages: int = 0) -> None:
         for number in numbers:
             place = ConversationRef(channel="web", conversation=f"c{number}")
             at = START + timedelta(seconds=number)
-            _save_session(
-                connection,
-                Session(
-                    id=f"s_{number}",
-                    key=conversation_key(place),
-                    user_id="u_ada",
-                    personality_id="assistant",
-                    conversation=place,
-                    title=f"Session {number}",
-                    created_at=at,
-                    updated_at=at,
-                ),
+            session = Session(
+                id=f"s_{number}",
+                key=conversation_key(place),
+                user_id="u_ada",
+                personality_id="assistant",
+                conversation=place,
+                title=f"Session {number}",
+                created_at=at,
+                updated_at=at,
             )
+            save_session(connection, session)
             for index in range(messages):
                 role: Role = "assistant" if index % 2 else "user"
-                _save_message(
-                    connection,
-                    SessionMessage(
-                        session_id=f"s_{number}",
-                        turn_id=f"t_{number}_{index // 2}",
-                        role=role,
-                        personality_id="assistant",
-                        user_id="u_ada",
-                        text=f"message number {index}",
-                        created_at=at + timedelta(seconds=index),
-                    ),
+                message = SessionMessage(
+                    session_id=f"s_{number}",
+                    turn_id=f"t_{number}_{index // 2}",
+                    role=role,
+                    personality_id="assistant",
+                    user_id="u_ada",
+                    text=f"message number {index}",
+                    created_at=at + timedelta(seconds=index),
                 )
+                save_message(connection, message)
 
     await gateway.store.database.write(work)
 
@@ -78,7 +74,7 @@ async def opened(desk: Desk, title: str) -> Page:
 async def test_what_is_said_on_a_channel_shows_without_reload_and_is_found_by_its_words(open_desk: Open) -> None:
     desk = await open_desk(ScriptedModel("It is on Friday.", "Rome, then.", "What is it about?"))
     page = await desk.open("/sessions")
-    await expect(page.locator(".empty")).to_contain_text("Nobody has said anything yet")
+    await expect(page.locator(".empty")).to_contain_text("No messages yet")
     await look_over(page)
     await expect(page.locator("#live")).to_have_text("Live")
 

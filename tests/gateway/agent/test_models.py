@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from benchmarks.instant_model import ANSWER, STREAM
 from gateway.agent.model import (
@@ -24,6 +25,7 @@ from gateway.agent.model import (
     ToolSpec,
 )
 from gateway.agent.providers.models import WireModel
+from gateway.config import ModelConfig
 from gateway.errors import ConfigError
 from tests.model_bench import KEY, Bench, open_bench
 from tests.model_server import Answer, Call
@@ -78,7 +80,7 @@ async def test_what_arrives_together_is_shown_together() -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        model = WireModel(name="m", provider="openai", model="m", api_key="k", base_url=url)
+        model = WireModel("m", ModelConfig(provider="openai", model="m", base_url=url))
         *deltas, last = await events(model, ask("hello there"))
         await model.close()
     assert isinstance(last, ModelReply)
@@ -240,7 +242,8 @@ async def test_nothing_is_taken_from_the_environment(bench: Bench, monkeypatch: 
     for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.setenv(name, "from-the-environment")
 
-    assert (await reply(bench.make(api_key=None), ask("hello"))).message.text == "You said: hello"
+    key = {"api_key": None} if bench.provider == "openai" else {}
+    assert (await reply(bench.make(**key), ask("hello"))).message.text == "You said: hello"
     assert "from-the-environment" not in str(bench.server.requests[0].headers)
 
 
@@ -282,24 +285,21 @@ async def test_opening_first_makes_no_call_and_closing_leaves_no_thread(bench: B
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"api_key": None, "base_url": None}, "api_key is missing"),
         ({"api_key": "sk-\N{BULLET}\N{BULLET}"}, "characters that no key has"),
-        ({"base_url": "localhost:11434/v1"}, "expected something like http://localhost:11434/v1"),
-        ({"base_url": "http://ada:secret@localhost:1/v1"}, "either an api_key or a user in base_url"),
         ({"input_usd_per_million": 1.0}, "give both"),
     ],
 )
 def test_settings_that_cannot_work_are_told_before_the_first_call(settings: dict[str, Any], says: str) -> None:
-    given: dict[str, Any] = {"api_key": KEY, "base_url": "http://localhost:1/v1", **settings}
+    given: dict[str, Any] = {"provider": "openai", "model": "m", "api_key": KEY, **settings}
     with pytest.raises(ConfigError, match=says) as caught:
-        WireModel(name="main", provider="openai", model="m", **given)
+        WireModel("main", ModelConfig(**given))
     assert "sk-" not in str(caught.value)
 
 
 def test_without_the_libraries_the_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.agent.providers.models.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"-m pip install '"):
-        WireModel(name="main", provider="openai", model="m", api_key=KEY, base_url=None)
+        WireModel("main", ModelConfig(provider="openai", model="m", api_key=SecretStr(KEY)))
 
 
 def test_importing_and_making_a_model_loads_no_model_library() -> None:
@@ -307,7 +307,8 @@ def test_importing_and_making_a_model_loads_no_model_library() -> None:
 import sys
 from gateway.agent.providers.models import WireModel
 from gateway.agent.providers.registry import FallbackModel
-FallbackModel("all", [WireModel(name="a", provider="openai", model="m", api_key="k", base_url=None)])
+from gateway.config import ModelConfig
+FallbackModel("all", [WireModel("a", ModelConfig(provider="openai", model="m", api_key="k"))])
 print(sorted({"pydantic_ai", "openai", "anthropic", "httpx", "httpx2"} & {name.split(".")[0] for name in sys.modules}))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 import structlog
+from pydantic import SecretStr
 
 from gateway.agent.model import ChatMessage, Model, ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
 from gateway.agent.providers import registry
 from gateway.agent.providers.models import WireModel
 from gateway.agent.providers.registry import FallbackModel
+from gateway.config import ModelConfig
 from gateway.errors import ModelRefused, ModelUnavailable
 from tests.model_server import Answer, Failure, ModelServer
 from tests.scripted_model import Hang, ScriptedModel
@@ -151,13 +153,10 @@ async def test_a_consumer_that_stops_reading_ends_the_model_before_it_goes_on() 
 async def test_one_vendor_takes_over_from_another_in_the_middle_of_an_answer() -> None:
     async with ModelServer() as server:
         server.script([Answer(text="one two three", fault="cut", fault_after=2), Failure(status=500)])
-        first = WireModel(
-            name="first", provider="openai", model="a", api_key="k", base_url=server.openai_url, max_retries=1,
-            backoff_s=0.001,
-        )  # fmt: skip
-        second = WireModel(
-            name="second", provider="anthropic", model="b", api_key="k", base_url=server.anthropic_url
-        )  # fmt: skip
+        key = SecretStr("k")
+        one = ModelConfig(provider="openai", model="a", api_key=key, base_url=server.openai_url, max_retries=1)
+        other = ModelConfig(provider="anthropic", model="b", api_key=key, base_url=server.anthropic_url)
+        first, second = WireModel("first", one, backoff_s=0.001), WireModel("second", other)
         seen = await events(FallbackModel("all", [first, second]))
         await first.close()
         await second.close()

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.agent.model import ChatMessage, ModelImage, ModelRequest
 from gateway.agent.providers.models import WireModel
+from gateway.config import ModelConfig
 from tests.model_formats import Answer
 from tests.model_server import ModelServer
 
@@ -20,14 +21,9 @@ PNG = b"\x89PNG\r\n\x1a\nnot a real one"
 async def test_a_picture_is_sent_only_to_a_model_that_sees(provider: str, *, sees_images: bool) -> None:
     async with ModelServer() as server:
         server.script([Answer(text="a cat")])
-        model = WireModel(
-            name="m",
-            provider=provider,  # type: ignore[arg-type]
-            model="m-1",
-            api_key="k",
-            base_url=server.openai_url if provider == "openai" else server.anthropic_url,
-            sees_images=sees_images,
-        )
+        url = server.openai_url if provider == "openai" else server.anthropic_url
+        config = {"provider": provider, "model": "m-1", "api_key": "k", "base_url": url, "sees_images": sees_images}
+        model = WireModel("m", ModelConfig.model_validate(config))
         picture = ModelImage(media_type="image/png", data=PNG)
         request = ModelRequest(system="s", messages=(ChatMessage(role="user", text="what is it?", images=(picture,)),))
         events = [event async for event in model.stream(request)]

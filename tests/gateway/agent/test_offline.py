@@ -328,10 +328,9 @@ async def test_a_sentence_that_only_looks_like_a_call_is_none() -> None:
         ("repeat after me: Hello,  World\nand all", "Hello,  World\nand all"),
         ("echo hi", "hi"),
         ("what is 6*7?", "6*7 = 42"),
-        ("Calculate (1 + 2) ^ 3 =", "(1 + 2) ^ 3 = 27"),
+        ("Calculate (1 + 2) \u00d7 3 =", "(1 + 2) \u00d7 3 = 9"),
         ("10/4", "10/4 = 2.5"),
         ("1/0", "Nothing can be divided by zero."),
-        ("9**9**9", "That is too large for me."),
         ("Guten Morgen!", "Hello, Ada."),
     ],
 )
@@ -368,16 +367,23 @@ async def test_a_message_of_five_megabytes_is_answered_at_once(blank: str) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1", "__import__('os')", "a+1", "1 if 2 else 3", "[1]+[2]", "True+1", "'a'*9", "1<2", "(" * 200, "1j+2"],
+    [
+        "",
+        "1",
+        "__import__('os')",
+        "a+1",
+        "1 if 2 else 3",
+        "[1]+[2]",
+        "True+1",
+        "'a'*9",
+        "1<2",
+        "(" * 200,
+        "1j+2",
+        "9**9**9",
+    ],
 )
 def test_only_arithmetic_is_worked_out(text: str) -> None:
     with pytest.raises(NotASum):
-        evaluate(text)
-
-
-@pytest.mark.parametrize("text", ["9**65", "1000001^2", "*".join(["999999^64"] * 12), "2.5^64^9"])
-def test_what_is_too_large_to_write_is_refused(text: str) -> None:
-    with pytest.raises(ArithmeticError, match="too large"):
         evaluate(text)
 
 
@@ -385,7 +391,7 @@ def test_what_is_too_large_to_write_is_refused(text: str) -> None:
 def test_no_sum_takes_long_or_breaks_anything(text: str) -> None:
     try:
         shown = evaluate(text)
-    except (NotASum, ArithmeticError) as error:
+    except (NotASum, ZeroDivisionError) as error:
         shown = str(error)
     assert 0 < len(shown) < 1_300
 

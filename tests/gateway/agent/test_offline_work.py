@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Purpose
 from gateway.agent.offline.model import OfflineModel
-from gateway.traces.ingest import Exchange, Fact, extract
+from gateway.memory.ingest import Said
+from gateway.traces.ingest import Fact, extract
 from gateway.traces.llm_prompts import gist_by, insight_by
 from gateway.traces.personality_traits import IngestRules, apply_traits
 from gateway.traces.trace import Owner, Trace
@@ -21,8 +22,8 @@ ALL = apply_traits(RULES, {"openness": 0.9, "conscientiousness": 0.9})
 
 
 async def facts_in(asked: str, rules: IngestRules = RULES) -> list[Fact]:
-    exchange = Exchange(asked=asked, answered="I like answers.", at=datetime(2026, 11, 20, tzinfo=UTC))
-    found = await extract(OfflineModel(), exchange, rules)
+    said = Said(asked=asked, answered="I like answers.", at=datetime(2026, 11, 20, tzinfo=UTC))
+    found = await extract(OfflineModel(), said, rules)
     return list(found)
 
 

@@ -6,11 +6,9 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.agent.model import ChatMessage, ToolCall
-from gateway.agent.prompt import IN_GROUP, Setting, as_chat, estimated_tokens, fit, system_prompt
+from gateway.agent.prompt import IN_GROUP, Setting, as_chat, estimated_tokens, system_prompt
 from gateway.domain.sessions import Role, SessionMessage
 from gateway.messages import Capabilities
 
@@ -114,29 +112,6 @@ def test_tokens_are_estimated_at_four_characters_of_ascii_and_one_of_any_other_s
     assert estimated_tokens("four" * 100) == 101
     assert estimated_tokens("日本語" * 100) == 301
     assert estimated_tokens("four" * 100 + "日" * 100) == 201
-
-
-turns = st.lists(st.lists(st.integers(0, 200), min_size=1, max_size=4), max_size=8)
-
-
-@given(turns, st.integers(0, 400))
-def test_whole_turns_are_kept_and_as_many_as_fit(lengths: list[list[int]], budget: int) -> None:
-    messages = [
-        message("user", "x" * length, turn=f"t_{number}") for number, turn in enumerate(lengths) for length in turn
-    ]
-    kept = fit(messages, budget)
-    costs = [sum(estimated_tokens("x" * length) for length in turn) for turn in lengths]
-    whole = max((n for n in range(len(costs) + 1) if sum(costs[len(costs) - n :]) <= budget), default=0)
-    whole = max(whole, min(1, len(costs)))
-    assert [said.turn_id for said in kept] == [
-        f"t_{n}" for n in range(len(costs) - whole, len(costs)) for _ in lengths[n]
-    ]
-
-
-def test_the_last_turn_is_kept_whole_even_when_it_is_over_the_budget() -> None:
-    messages = [message("user", "old"), message("user", "x" * 1_000, turn="t_2"), message("assistant", "y", turn="t_2")]
-    assert fit(messages, 10) == messages[1:]
-    assert list(fit([], 10)) == []
 
 
 # ---- the form that a model takes -------------------------------------------------------------------------------------

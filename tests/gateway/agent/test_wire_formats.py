@@ -19,6 +19,7 @@ from gateway.agent.providers.format import Json
 from gateway.agent.providers.http import EVENT_BYTES, EventStream, _proxy
 from gateway.agent.providers.models import WireModel
 from gateway.agent.providers.openai import OpenAIFormat, ThinkTags
+from gateway.config import ModelConfig
 from gateway.errors import ModelRefused
 from tests.model_bench import Bench, open_bench
 from tests.model_server import Answer, Call, Garbage
@@ -270,9 +271,8 @@ def test_a_request_names_its_own_tools_whatever_is_written_down_beside_it(make: 
     def no_reply(_: ChatMessage) -> None:
         return None
 
-    wire = make(
-        WireModel(name="m", provider="openai", model="m", api_key="k", base_url="http://m.example/v1")._endpoint
-    )
+    config = ModelConfig(provider="openai", model="m", base_url="http://m.example/v1")
+    wire = make(WireModel("m", config)._endpoint)
     body = b""
     for _ in range(2):
         body = wire.body(request(ASKED, tools=(ToolSpec(name="own", description="", parameters=Schema()),)), no_reply)

@@ -112,8 +112,8 @@ async def test_a_fault_of_ours_tells_the_caller_nothing(
     assert "secret" not in response.text
 
 
-@pytest.mark.parametrize("place", [(1,), (2**62,), (None,)])
-def test_a_cursor_brings_back_its_place(place: tuple[int | None]) -> None:
+@pytest.mark.parametrize("place", [(1,), (2**62,)])
+def test_a_cursor_brings_back_its_place(place: tuple[int]) -> None:
     assert place_of("list", cursor_of("list", place), int) == place
 
 
@@ -122,7 +122,15 @@ def test_a_cursor_brings_back_its_place(place: tuple[int | None]) -> None:
     ["x", "é", "====", base64.urlsafe_b64encode(b"[]").decode(), base64.urlsafe_b64encode(b"{}").decode()]
     + [
         base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
-        for value in (["other", 1], ["list", "a"], ["list", 1, 2], ["list", True], ["list", 2**70], "[" * 400)
+        for value in (
+            ["other", 1],
+            ["list", "a"],
+            ["list", None],
+            ["list", 1, 2],
+            ["list", True],
+            ["list", 2**70],
+            "[" * 400,
+        )
     ],
 )
 def test_what_is_no_cursor_of_this_list_is_refused(cursor: str) -> None:

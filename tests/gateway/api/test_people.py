@@ -376,6 +376,21 @@ async def test_a_stranger_who_only_asked_can_be_erased_too(door: Door) -> None:
     assert (await door.client.post("/people/fake:6/erase", json={"confirm": "fake:6"})).status_code == 404
 
 
+@pytest.mark.parametrize("by_account", [False, True])
+async def test_a_repeated_erasure_is_told_of_the_first(door: Door, *, by_account: bool) -> None:
+    """As by a client that lost the answer; who was erased is not kept, so another name is unknown as before."""
+    person, other = await door.let_in("1"), await door.let_in("2")
+    who = "fake:1" if by_account else person["id"]
+    body, headers = {"confirm": person["id"]}, {"idempotency-key": "k"}
+    first = await door.client.post(f"/people/{who}/erase", json=body, headers=headers)
+    await forgets_all(door.gateway)
+    again = await door.client.post(f"/people/{who}/erase", json=body, headers=headers)
+    assert (again.status_code, again.json()) == (200, first.json())
+    for wrong in (other["id"], "u_none"):
+        assert (await door.client.post(f"/people/{who}/erase", json={"confirm": wrong})).status_code == 404
+    assert (await door.person("fake:2"))["id"] == other["id"]
+
+
 async def test_the_last_owner_is_not_erased(tmp_path: Path) -> None:
     """On a gateway without a channel that knows its operator."""
     async with opened(tmp_path / "home") as door:

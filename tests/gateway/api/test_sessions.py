@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.domain.sessions import Role, Session, SessionMessage, conversation_key
 from gateway.messages import ConversationRef
-from gateway.store.turns import _save_message, _save_session
+from gateway.store.sessions import save_message, save_session
 from tests.gateway.way.conftest import settled
 
 from .conftest import OPERATOR, WAIT_S
@@ -58,10 +59,10 @@ async def said(
         for one in texts
     ]
 
-    def work(connection: object) -> None:
-        _save_session(connection, session)  # type: ignore[arg-type]
+    def work(connection: sqlite3.Connection) -> None:
+        save_session(connection, session)
         for message in messages:
-            _save_message(connection, message)  # type: ignore[arg-type]
+            save_message(connection, message)
 
     await gateway.store.database.write(work)
     if summary_until:

@@ -26,7 +26,7 @@ from gateway.files.last_backup import LAST_BACKUP_NAME
 from gateway.files.locks import FileLock
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.ops.backup import taking
-from gateway.ops.backup.archive import check_archive
+from gateway.ops.backup.archive import read_archive
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import copy_at_one_moment, take_backup
 from gateway.store.database import Database
@@ -123,7 +123,7 @@ async def test_backups_that_begin_in_the_same_second_all_succeed_each_with_a_nam
     names = ["ethos-20261122T093000Z"] + [f"ethos-20261122T093000Z-{number}" for number in (2, 3, 4)]
     assert sorted(one.path.name for one in taken) == sorted(f"{name}.tar.gz" for name in names)
     for one in taken:
-        assert check_archive(one.path) == one.contents
+        assert read_archive(one.path) == one.contents
     last = await take_backup(home, tmp_path, keep=2)
     assert last.path.name == "ethos-20261122T093000Z-5.tar.gz"
     assert [path.name for path in last.removed] == [f"{name}.tar.gz" for name in names[:3]], "the oldest go"
@@ -415,7 +415,7 @@ def test_a_backup_that_is_killed_at_any_step_leaves_no_file_or_a_good_one(tmp_pa
         path = target / f"{number}.tar.gz"
         assert ethos_killed_at(number, home, "backup", path).returncode == -signal.SIGKILL
         if path.exists():
-            check_archive(path)
+            read_archive(path)
             good += 1
     assert good < 7
     noted = files_of(home)

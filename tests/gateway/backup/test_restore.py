@@ -22,7 +22,7 @@ from gateway.config.file import load_config
 from gateway.errors import BackupError, DataDirectoryLocked, SchemaTooNew
 from gateway.files.locks import hold
 from gateway.ops.backup import placing
-from gateway.ops.backup.archive import check_archive
+from gateway.ops.backup.archive import read_archive
 from gateway.ops.backup.placing import finish_broken_off, finish_placing
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import take_backup
@@ -146,7 +146,7 @@ async def test_what_must_not_come_back_is_taken_out_before_anything_is_put_in_pl
     seen = []
 
     def clean(unpacked: Path, replaced: Path) -> Sequence[str]:
-        seen.append((files_of(unpacked).keys() == check_archive(backup).files.keys() - {"ethos.sqlite"}, replaced))
+        seen.append((files_of(unpacked).keys() == read_archive(backup).files.keys() - {"ethos.sqlite"}, replaced))
         [profile] = (unpacked / "users").glob("*/USER.md")
         profile.unlink()
         return ["erased somebody"]
@@ -189,7 +189,7 @@ async def test_a_backup_that_was_cut_or_changed_anywhere_is_refused(backup: Path
         for broken in (data[:at], data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]):
             bad.write_bytes(broken)
             try:
-                check_archive(bad)
+                read_archive(bad)
             except BackupError:
                 pass
             else:  # a bit that means nothing: of gzip's own header, or from where of many zeros some are copied
@@ -255,7 +255,7 @@ def test_a_forged_backup_puts_nothing_anywhere(
     extra: Sequence[tarfile.TarInfo],
     expected: str,
 ) -> None:
-    assert check_archive(forged(tmp_path / "good", nothing)).files.keys() == {"a"}
+    assert read_archive(forged(tmp_path / "good", nothing)).files.keys() == {"a"}
     (tmp_path / "in").mkdir()
     home = tmp_path / "in" / "home"
     with pytest.raises(BackupError, match=expected):

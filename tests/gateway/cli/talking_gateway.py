@@ -74,7 +74,7 @@ class TalkingGateway:
         self._gateway = Gateway(self.home, config, only=(), is_served=False, model=lambda _name: self.model)
         await self._gateway.__aenter__()
         self._gateway.commands._add("offer", "/offer", "offers something", _offer)
-        keep = self._gateway.inbox.keep
+        keep = self._gateway.inbox.accept
 
         async def watched(message: InboundMessage) -> Any:
             self.offered.put_nowait(message.id)
@@ -88,7 +88,7 @@ class TalkingGateway:
             await self.after_keeping(message)
             return added
 
-        self._gateway.inbox.keep = watched  # type: ignore[method-assign]
+        self._gateway.inbox.accept = watched  # type: ignore[method-assign]
         self._running = asyncio.create_task(self._gateway.run(self._stop))
 
     async def before_keeping(self, message: InboundMessage) -> None:

@@ -20,13 +20,14 @@ import pytest
 from ethos import AsyncEthos
 from gateway.app.gateway import Gateway
 from gateway.cli.client import connected
-from gateway.cli.errors import explained
+from gateway.cli.errors import GatewaySilent, explained
 from gateway.config.file import load_config
 from gateway.errors import ConfigError, DataDirectoryLocked, EthosError, LockTimeout, SchemaTooNew, StoreUnavailable
 from gateway.files import running_gateway as module
 from gateway.files.home import DATABASE_NAME, LOCK_NAME, prepare_home
 from gateway.files.locks import hold
 from gateway.files.unix_socket import SOCKET_NAME, listen
+from gateway.sdk.client import Client
 from gateway.sdk.errors import APIConnectionError, APITimeoutError, error_from
 from gateway.sdk.in_process import InProcessTransport
 from gateway.sdk.transport import PIECE_BYTES, HttpRequest
@@ -97,7 +98,7 @@ async def test_a_command_that_writes_makes_the_directory_and_the_next_one_reads(
 _ONE_OF_MANY = """
 import asyncio, sys
 from gateway.cli.client import connected
-from gateway.cli.errors import explained
+from gateway.cli.errors import GatewaySilent, explained
 
 async def main():
     async with connected(makes=True) as client:
@@ -176,6 +177,24 @@ async def test_a_second_gateway_is_refused_at_once(home: Path) -> None:
         assert clock() - began_at < module.PATIENCE_S / 2
 
 
+async def test_a_gateway_that_does_not_answer_is_named_soon_and_asked_once(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await note("Tea.\n")
+    monkeypatch.setattr("gateway.cli.waiting.TELL_S", 0.1)
+    defaults = {**Client.__init__.__kwdefaults__, "timeout": 1.0}
+    monkeypatch.setattr(Client.__init__, "__kwdefaults__", defaults)
+    held = hold(home / LOCK_NAME)
+    with listen(home / SOCKET_NAME):
+        began_at = asyncio.get_running_loop().time()
+        with pytest.raises(GatewaySilent, match="has not answered for 1 s"):
+            await noted()
+        assert asyncio.get_running_loop().time() - began_at < 2
+    held.release()
+    told = f"ethos: waiting for the gateway (process {os.getpid()}, {home / SOCKET_NAME})\n"
+    assert capsys.readouterr().err == told
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +229,7 @@ async def test_a_database_of_a_newer_program_is_left_alone(home: Path) -> None:
 _AS_ANOTHER_USER = """
 import asyncio, os, sys
 from gateway.cli.client import connected
-from gateway.cli.errors import explained
+from gateway.cli.errors import GatewaySilent, explained
 
 async def main():
     async with connected() as client:
@@ -225,11 +244,14 @@ with explained():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root becomes a user to whom the modes of files mean something")
-def test_a_directory_that_cannot_be_written_is_one_line(home: Path) -> None:
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_directory_that_cannot_be_written_is_one_line(home: Path, *, is_whole: bool) -> None:
+    """All of it, or only the directory itself, in which SQLite makes files beside the database."""
     asyncio.run(note("Tea.\n"))
     for path in [*home.rglob("*"), home]:
         os.chown(path, 65_534, 65_534)
-        path.chmod(0o500 if path.is_dir() else 0o400)
+        if is_whole or path == home:
+            path.chmod(0o500 if path.is_dir() else 0o400)
     for above in [*home.parents][:-2]:
         above.chmod(above.stat().st_mode | 0o055)
     done = subprocess.run(
@@ -245,6 +267,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(home: Path) -> None:
     assert done.stderr.startswith("ethos: ")
     assert done.stderr.count("\n") == 1, done.stderr
     assert str(home) in done.stderr
+    assert is_whole or done.stderr.startswith(f"ethos: this user may not write into {home}, "), done.stderr
 
 
 async def test_a_memory_file_of_fifty_megabytes_is_read(home: Path) -> None:

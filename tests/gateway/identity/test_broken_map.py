@@ -288,7 +288,7 @@ def in_place(path: Path, text: str) -> None:
 async def test_a_broken_map_is_never_replaced_before_it_is_kept_beside(path: Path, no_grace: None) -> None:
     await two_people(path)
     path.write_text("{ oops")
-    IdentityDisk(path).add(lambda _: [cleo()], None)
+    IdentityDisk(path).change(lambda document: document.with_accounts([cleo()]), None)
     assert broken_copies(path) == [b"{ oops"]
     assert CLEO in path.read_text()
 
@@ -300,13 +300,13 @@ async def test_an_edit_between_our_reading_and_our_writing_survives(path: Path, 
     disk = IdentityDisk(path)
     documents: list[IdentityDocument] = []
 
-    def additions(document: IdentityDocument) -> list[Account]:
+    def change(document: IdentityDocument) -> IdentityDocument:
         if not documents:
             save(path, edited)
         documents.append(document)
-        return [cleo()]
+        return document.with_accounts([cleo()])
 
-    reading = disk.add(additions, None)
+    reading = disk.change(change, None)
     assert len(documents) == 2
     assert [account.label for account in reading.document.accounts()] == ["The Countess", "Bob", "Cleo"]
     assert path.read_bytes() == reading.document.source == disk.copy_path.read_bytes()
@@ -327,7 +327,7 @@ async def test_an_edit_in_the_last_moment_before_our_rename_survives(
         return is_linked
 
     monkeypatch.setattr(identity_disk, "_link", link_and_edit)
-    reading = IdentityDisk(path).add(lambda _: [cleo()], None)
+    reading = IdentityDisk(path).change(lambda document: document.with_accounts([cleo()]), None)
     assert len(calls) == 2
     assert [account.label for account in reading.document.accounts()] == ["The Countess", "Bob", "Cleo"]
     assert path.read_bytes() == reading.document.source
@@ -338,12 +338,12 @@ async def test_an_editor_that_never_stops_saving_gets_its_way_and_we_an_error(pa
     disk = IdentityDisk(path)
     saves = iter(range(1000))
 
-    def additions(_: IdentityDocument) -> list[Account]:
+    def change(document: IdentityDocument) -> IdentityDocument:
         in_place(path, f'{{"telegram:1": "u_{next(saves)}"}}')
-        return [cleo()]
+        return document.with_accounts([cleo()])
 
     with pytest.raises(FileError, match="changes faster"):
-        disk.add(additions, None)
+        disk.change(change, None)
     assert "telegram:1" in path.read_text()
     assert CLEO not in path.read_text()
 

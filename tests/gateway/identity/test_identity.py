@@ -109,8 +109,8 @@ async def test_nobody_loses_their_entry_when_many_arrive_at_once(people: Identit
 async def test_strangers_who_wait_for_the_lock_are_written_down_together(
     people: IdentityMap, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, writes = people._disk.add, []
-    monkeypatch.setattr(people._disk, "add", lambda *args: writes.append(1) or add(*args))
+    change, writes = people._disk.change, []
+    monkeypatch.setattr(people._disk, "change", lambda *args: writes.append(1) or change(*args))
     make_private_directory(path.parent)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group, FileLock(people._lock_path, 10):
         for number in range(100):
@@ -375,14 +375,14 @@ async def test_a_cancelled_first_contact_holds_the_lock_until_its_write_is_over(
     people: IdentityMap, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await people.resolve(ADA, "Ada")
-    add, is_writing, go_on = people._disk.add, threading.Event(), threading.Event()
+    change, is_writing, go_on = people._disk.change, threading.Event(), threading.Event()
 
-    def add_slowly(*args):
+    def change_slowly(*args):
         is_writing.set()
         assert go_on.wait(10)
-        return add(*args)
+        return change(*args)
 
-    monkeypatch.setattr(people._disk, "add", add_slowly)
+    monkeypatch.setattr(people._disk, "change", change_slowly)
     task = asyncio.create_task(people.resolve("slack:T1/U1", "Bob"))
     await asyncio.to_thread(is_writing.wait, 10)
     task.cancel()

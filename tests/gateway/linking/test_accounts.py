@@ -9,14 +9,13 @@ import pytest
 
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Move
-from gateway.people.linking.linked_identities import AccountMap
 from tests.gateway.linking.twins import TwinAccounts
 
 USERS = {"fake:1": "u_a", "fake:2": "u_b", "fake:3": "u_b"}
 
 
 @pytest.fixture(params=["disk", "memory"])
-def accounts(request: pytest.FixtureRequest, tmp_path: Path) -> AccountMap:
+def accounts(request: pytest.FixtureRequest, tmp_path: Path) -> IdentityMap | TwinAccounts:
     if request.param == "memory":
         return TwinAccounts(USERS)
     path = tmp_path / "users" / "identity-map.json"
@@ -26,11 +25,13 @@ def accounts(request: pytest.FixtureRequest, tmp_path: Path) -> AccountMap:
     return IdentityMap(path)
 
 
-async def found(accounts: AccountMap) -> dict[str, tuple[str, str]]:
+async def found(accounts: IdentityMap | TwinAccounts) -> dict[str, tuple[str, str]]:
     return {one.key: (user.id, one.via) for user in await accounts.users() for one in user.accounts}
 
 
-async def test_accounts_move_from_the_users_that_were_named_and_from_no_other(accounts: AccountMap) -> None:
+async def test_accounts_move_from_the_users_that_were_named_and_from_no_other(
+    accounts: IdentityMap | TwinAccounts,
+) -> None:
     moves = {
         "fake:1": Move(from_users=("u_c",), to_user="u_d", via="link-code"),
         "fake:2": Move(from_users=("u_c", "u_b"), to_user="u_a", via="link-code"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.domain.channels import Channels
 from gateway.people.linking import job as job_module
 from gateway.people.linking.job import LinkJob
 from gateway.people.linking.linked_identities import LinkedIdentities
@@ -40,8 +41,8 @@ async def test_a_link_with_an_odd_fault_does_not_keep_the_gateway_from_starting_
         links = SqliteLinks(database)
         accounts = TwinAccounts({"fake:a": "u_a", "fake:b": "u_b"})
         await links.decide(link("u_a", "u_b"), request_id=None)
-        people = LinkedIdentities(accounts, links)
-        job = LinkJob(links, accounts, notes, people, outbox=NoSender())
+        people = LinkedIdentities(accounts, links)  # type: ignore[arg-type]
+        job = LinkJob(links, accounts, notes, people, outbox=NoSender(), channels=Channels())  # type: ignore[arg-type]
         assert await job.recover() == 1
         await job.finished("l_1", 60)
         found = await links.link("l_1")

@@ -29,7 +29,7 @@ from gateway.people.linking.links import CODE_VALID_S, LinkRequest, Party
 from gateway.store.database import connect
 from gateway.store.links import SqliteLinks
 from gateway.store.payloads import outbound
-from tests.gateway.linking.twins import Configured, NoSender, TwinAccounts, TwinNotes
+from tests.gateway.linking.twins import Configured, NoSender, OpenDoor, TwinAccounts, TwinNotes
 from tests.stores import empty_database
 
 USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e", "fake:m": "u_m"}
@@ -150,23 +150,21 @@ class World:
     # ---- the process -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        async def pepper() -> bytes:
-            return b"pepper"
-
         self.linking = Linking(
             Gated(self, self.links),  # type: ignore[arg-type]
             Gated(self, self.accounts),  # type: ignore[arg-type]
             Gated(self, self.notes),  # type: ignore[arg-type]
-            pepper=pepper,
-            channels=Configured(CHANNELS),
+            pepper=lambda: b"pepper",
+            channels=Configured(CHANNELS),  # type: ignore[arg-type]
             outbox=NoSender(),
+            guard=OpenDoor(),
             code=lambda: next(self.codes),
         )
         self.is_recovering = True
         self.run("recovery", self.recover())
 
     async def recover(self) -> None:
-        await self.linking.recover()
+        await self.linking.job.recover()
         self.is_recovering = False
 
     def run(self, name: str, work: Any) -> None:
@@ -207,7 +205,7 @@ class World:
         person.at += 1
         del self.begun[person.name]
         if answer.link is not None:
-            self.linking.carry_out(answer.link)
+            self.linking.job.begin(answer.link)
 
     async def answer(self, name: str, arguments: str, me: Party, turn_id: str) -> LinkAnswer:
         """As the commands and the entrance do it."""

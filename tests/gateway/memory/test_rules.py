@@ -101,7 +101,7 @@ def test_the_section_has_the_user_first_and_no_heading_without_text():
     assert render_memory(context(None, "Tea.")) == "## Memory\n\nTea."
     assert render_memory(context("Ada", " \n")) == "## About You\n\nAda"
     assert render_memory(context(" ", None)) is None
-    assert render_memory(None) is None
+    assert render_memory(context(None, None)) is None
 
 
 def test_the_tail_of_the_memory_is_kept_from_the_start_of_a_line():

@@ -408,10 +408,10 @@ async def test_every_table_of_the_traces_is_known_to_the_erasure(tmp_path: Path)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     erased = {
-        "owners", "traces", "edges", "uses", "archive", "archive_reads", "records", "uncompared", "documents",
-        "document_archive", "signatures", "unembeddable",
+        "owners", "traces", "edges", "uses", "archive", "archive_reads", "records", "uncompared",
+        "signatures", "unembeddable",
     }  # fmt: skip
-    of_nobody = {"consolidation_log", "document_updates"}  # counts; turns and numbers, without a word
+    of_nobody = {"consolidation_log", "approved_changes"}  # counts; numbers of proposals
     index = {name for name in tables if name == "search" or name.startswith("search_")}
     assert tables - index <= erased | of_nobody, "say in gateway/traces/erasure.py what becomes of its rows"
 

@@ -26,7 +26,7 @@ from gateway.files.home import DATABASE_NAME
 from gateway.memory.ingest import IngestJob
 from gateway.memory.tokenizer import words_of
 from gateway.messages import Attachment, QuotedText
-from gateway.ops.backup.archive import unpack
+from gateway.ops.backup.archive import read_archive
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import take_backup
 from gateway.ops.privacy.home import clean_restored
@@ -140,11 +140,6 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
         connection.execute("INSERT INTO records VALUES ('node', ?, ?, '{}')", (f"{word}node", owner))
         edge = (f"node:{owner}:{word}node", f"node:{owner}:{word}other")
         connection.execute("INSERT INTO edges VALUES (?, ?, 'link', 1.0, '{}', 1)", edge)
-        connection.execute(
-            "INSERT INTO documents VALUES (?, ?, 1)", (f"users/{user_id}/USER.md", f"{word}doc".encode())
-        )
-        archived = (f"users/{user_id}/USER.md", f"{word}cut".encode())
-        connection.execute("INSERT INTO document_archive (key, content, archived_at) VALUES (?, ?, 1)", archived)
 
     await trace_store.database.write(more)
     scope = MemoryScope(personality_id="assistant", user_id=user_id, session_id="s_none", turn_id=f"t_{person}")
@@ -232,7 +227,7 @@ async def test_a_person_known_in_every_way_gets_everything_and_then_nothing_tell
         (attachment,) = phone.sent[-1].attachments
         _check_export(Path(attachment.ref), ids)
         await take_backup(house.home, backup)
-        unpack(backup, old)
+        read_archive(backup, old)
         for name in (DATABASE_NAME, TRACES_NAME):
             (house.home / f"{name}.before-3").write_bytes((old / name).read_bytes())
         old.rename(house.home / "replaced-20261121T000000Z")
@@ -292,7 +287,7 @@ def _check_that_it_is_everywhere(home: Path, needles: Sequence[str]) -> None:
             rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table
     with contextlib.closing(sqlite3.connect(home / TRACES_NAME)) as connection:
-        for table in ("owners", "traces", "archive", "records", "edges", "documents", "document_archive"):
+        for table in ("owners", "traces", "archive", "records", "edges"):
             rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table
     files = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
@@ -305,7 +300,7 @@ def _check_export(path: Path, ids: Sequence[str]) -> None:
         assert archive.testzip() is None
         files = {name: archive.read(name).decode() for name in archive.namelist()}
     everything = "\n".join(files.values())
-    words = ("held", "desk", "sister", "note0", "note5", "room0", "cat", "group", "last", "told", "own", "doc", "cut")
+    words = ("held", "desk", "sister", "note0", "note5", "room0", "cat", "group", "last", "told", "own")
     for word in words:
         assert f"kanarieada{word}" in everything, word
     assert "kanarieben" not in everything

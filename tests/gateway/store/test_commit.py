@@ -67,9 +67,11 @@ class FailingDatabase:
         self.statements = 0
 
     async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True, **options: bool) -> Any:
-        return await self._database.write(
-            lambda connection: work(_Failing(connection, self)), is_durable=is_durable, **options
-        )
+        def run(connection: sqlite3.Connection) -> Any:
+            self.statements = 0  # beside the work of another task it is run twice
+            return work(_Failing(connection, self))
+
+        return await self._database.write(run, is_durable=is_durable, **options)
 
     def run(self, do: Callable[[], Any]) -> Any:
         self.statements += 1

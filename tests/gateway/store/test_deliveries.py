@@ -29,10 +29,15 @@ async def test_rows_are_counted_by_channel_and_state(store: SqliteStore) -> None
     await claimed(store, MAIL)
     sent = await claimed_reply(store)
     await store.outbox.record_sent(sent.seq, Receipt(message_ids=("p",)))
-    counts = store.deliveries.counts
-    unfinished = {("web", "ready"): 1, ("web", "dead"): 1, ("mail", "running"): 1}
-    assert await counts("inbox") == unfinished
-    assert await counts("outbox") == {("mail", "ready"): 2}
+    assert await store.deliveries.counts("inbox") == (2, 1)
+    assert await store.deliveries.counts("outbox") == (2, 0)
+    places = [(each.queue, each.channel, each.state, each.messages) for each in await store.facts.backlog()]
+    assert sorted(places) == [
+        ("inbox", "mail", "running", 1),
+        ("inbox", "web", "dead", 1),
+        ("inbox", "web", "ready", 1),
+        ("outbox", "mail", "ready", 2),
+    ]
 
 
 async def test_rows_are_listed_newest_first_with_their_reason_in_pages(store: SqliteStore) -> None:

@@ -15,7 +15,7 @@ from gateway.agent.model import Model
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.pipeline import parking, supervisor
-from gateway.store.deliveries import Queue
+from gateway.sdk.models.deliveries import Queue
 from tests.fake_channel import FakeChannel
 
 QUEUES: tuple[Queue, ...] = ("inbox", "outbox")

@@ -49,7 +49,7 @@ async def test_no_owner_revokes_the_operator_in_a_chat(house: House) -> None:
         for account in gateway.operators.accounts():
             answer = await owner_says(channel, f"/pair revoke {account}")
             assert "this is the operator of this gateway, who is always an owner" in answer
-        assert not any(rank == "revoked" for rank in (await gateway.store.people.book()).ranks.values())
+        assert not any(rank == "revoked" for rank in (await gateway.store.people.snapshot()).ranks.values())
 
 
 async def test_an_account_that_never_wrote_is_revoked_as_well(house: House) -> None:
@@ -70,7 +70,7 @@ async def test_a_yes_to_a_stranger_is_committed_with_its_turn_and_not_before(
 
         async def failing(turn):
             if failures:
-                assert not (await gateway.store.people.book()).admitted
+                assert not (await gateway.store.people.snapshot()).admitted
                 raise failures.pop()
             await commit(turn)
 

@@ -8,6 +8,12 @@ import contextlib
 from gateway.pipeline.crash_isolation import CrashIsolation
 
 
+async def settled() -> None:
+    """Let all go as far as they come."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 class Guests:
     """Tasks that enter, say so, and stay until they are let go."""
 
@@ -20,12 +26,12 @@ class Guests:
     async def comes(self, name: str, *, is_alone: bool = False) -> None:
         self._ends[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._visit(name, is_alone=is_alone))
-        await asyncio.sleep(0)
+        await settled()
 
     async def goes(self, name: str) -> None:
         self._ends[name].set()
         await self.tasks[name]
-        await asyncio.sleep(0)
+        await settled()
 
     async def _visit(self, name: str, *, is_alone: bool) -> None:
         async with self.isolation.alone() if is_alone else self.isolation.shared():
@@ -79,7 +85,7 @@ async def test_one_that_is_cancelled_holds_nobody_up() -> None:
     guests.tasks["alone"].cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await guests.tasks["alone"]
-    await asyncio.sleep(0)
+    await settled()
     assert guests.inside == ["a", "b"]
     await guests.comes("late", is_alone=True)
     guests._ends["a"].set()

@@ -234,4 +234,4 @@ async def test_a_chat_that_is_interrupted_ends_the_gateway_beside_it_before_its_
         assert talking.cancelled()
         assert adapter.is_closed
         [row] = await gateway.store.deliveries.rows("inbox")
-        assert (row.state, row.attempts) == ("ready", 0)
+        assert (row.state, row.attempts) == ("waiting", 0)

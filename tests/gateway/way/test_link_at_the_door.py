@@ -112,6 +112,20 @@ async def test_whom_an_owner_refused_is_not_heard_with_a_code_either(house: Hous
         assert await gateway.store.links.requests_of("fake:3") == []
 
 
+@pytest.mark.parametrize("word", ["refuse {code}", "revoke fake:3"])
+async def test_who_is_barred_after_typing_the_code_is_not_linked_by_the_yes(house: House, word: str) -> None:
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        await become_owner(gateway, channel)
+        asked = code_in(await channel.ask("let me in", **EVE))
+        await channel.ask(f"/link {await code_of(channel, PHONE)}", **EVE)
+        await told(channel, PHONE, "Your code was typed")
+        await owner_says(channel, f"/pair {word.format(code=asked)}")
+        assert await channel.ask("/link yes", **PHONE) == words.barred("fake:3")
+        assert await gateway.store.links.links() == []
+        assert "fake:3" not in users(house.home)
+        assert await channel.ask("still here", **PHONE) == "An answer."
+
+
 async def test_a_guest_of_an_open_channel_lets_nobody_in_elsewhere(house: House) -> None:
     """Anybody can come to an open door and be given a code there."""
     channels = {
@@ -148,7 +162,7 @@ async def test_what_was_held_is_answered_though_the_process_died_after_the_yes(h
         await channel.answers_to(first)
         await channel.ask(f"/link {await code_of(channel, PHONE)}", **DESK)
         await told(channel, PHONE, "Your code was typed")
-        gateway.linking._job.begin = lambda _link: None  # type: ignore[method-assign]
+        gateway.linking.job.begin = lambda _link: None  # type: ignore[method-assign]
         assert await channel.ask("/link yes", **PHONE) == words.LINKING
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         place = ConversationRef(channel="fake", conversation="desk")

@@ -412,14 +412,14 @@ async def test_a_full_disk_delays_a_link_and_does_not_lose_it(house: House, monk
     async with house.gateway() as (gateway, channel):
         await channel.ask("remember that my boat is Argo", **DESK)
         await channel.ask("remember that my cat is Mia", **PHONE)
-        unite, failures = gateway.linking._job._notes.unite, [FileError("full"), OSError("full")]
+        unite, failures = gateway.linking.job._notes.unite, [FileError("full"), OSError("full")]
 
         async def failing(one: object) -> None:
             if failures:
                 raise failures.pop()
             await unite(one)
 
-        monkeypatch.setattr(gateway.linking._job._notes, "unite", failing)
+        monkeypatch.setattr(gateway.linking.job._notes, "unite", failing)
         await link(channel)
         assert failures == []
         assert "Argo" in await channel.ask("what is my boat?", **PHONE)
@@ -469,16 +469,16 @@ async def test_an_unlink_that_was_decided_before_a_crash_is_carried_out_at_the_n
 
 def dying(gateway: Gateway, before: str) -> None:
     """Stop at a step for good, as a dead process does."""
-    job = gateway.linking._job
+    job = gateway.linking.job
     never = asyncio.Event()
 
     async def stop(*_: object) -> None:
         await never.wait()
 
     if before == "move":
-        gateway.linking._job._accounts = type("Dead", (), {"move": stop})()
+        gateway.linking.job._accounts = type("Dead", (), {"move": stop})()
     elif before in {"unite", "part"}:
-        gateway.linking._job._notes = type("Dead", (), {before: stop})()
+        gateway.linking.job._notes = type("Dead", (), {before: stop})()
     else:
         advance = job._advance
 

@@ -30,7 +30,7 @@ async def answer(gateway: Gateway, text: str, caller: Caller) -> str:
     """What the agent answers there."""
     sent = await gateway.chat.send(caller, SendMessage(conversation="main", text=text))
     await settled(gateway)
-    (event,) = await gateway.chat.recent(caller, sent.session, limit=1)
+    (event,), _ = await gateway.chat.recent(caller, sent.session, limit=1)
     assert isinstance(event.data, ChatMessage)
     return event.data.text
 

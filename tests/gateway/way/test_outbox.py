@@ -366,7 +366,7 @@ async def test_a_channel_of_a_log_that_is_down_hears_of_its_replies_when_it_is_u
         message = await channel.say("hi")
         await settled(gateway)
         [row] = await gateway.store.deliveries.rows("outbox", chosen="all")
-        assert (row.state, channel.attempts) == ("ready", 0)
+        assert (row.state, channel.attempts) == ("waiting", 0)
         status.is_leaving = False
         gateway.outbox.channel_is_up(channel.name)
         assert await channel.answers_to(message) == ["hello"]

@@ -15,11 +15,11 @@ from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 async def running(
     serve: Callable[[str], Awaitable[float | None]], *, workers: int, workers_per_party: int | None = None
 ):
-    lanes: FairQueue[str] = FairQueue(
-        serve,
+    lanes = FairQueue(
+        serve,  # type: ignore[arg-type]
         workers=workers,
         after_fault_s=0.001,
-        workers_of=None if workers_per_party is None else lambda _party: workers_per_party,
+        workers_of=lambda _party: workers_per_party or workers,
     )
     task = asyncio.create_task(lanes.run())
     try:
@@ -191,7 +191,7 @@ async def test_they_end_though_what_is_served_keeps_its_cancellation_to_itself()
         except asyncio.CancelledError as error:
             raise TimeoutError from error
 
-    lanes: FairQueue[str] = FairQueue(serve, workers=2, after_fault_s=0.001)
+    lanes = FairQueue(serve, workers=2, after_fault_s=0.001, workers_of=lambda _party: 2)  # type: ignore[arg-type]
     running = asyncio.create_task(lanes.run())
     lanes.wake("a")
     await serving.wait()

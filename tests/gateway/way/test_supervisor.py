@@ -25,10 +25,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Accepted(list[InboundMessage]):
-    async def accept(self, message: InboundMessage) -> bool:
+    async def accept(self, message: InboundMessage) -> int | None:
         is_new = all(message.event_id != one.event_id for one in self)
         self.append(message)
-        return is_new
+        return len(self) if is_new else None
 
 
 class Ups:

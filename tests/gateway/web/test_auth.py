@@ -116,11 +116,11 @@ def test_wrong_tokens_are_answered_with_a_wait_after_five_and_the_right_one_alwa
     clock = FakeClock()
     auth = auth_of(pause=FailurePause(pause_s=60, clock=clock))
     for _ in range(4):
-        assert auth.try_token("wrong", "10.0.0.1").retry_after_s == 0
-    assert auth.try_token("wrong", "10.0.0.1").retry_after_s == 60
-    assert auth.try_token("wrong", "10.0.0.2").retry_after_s == 0, "another address does not wait"
+        assert auth.try_token("wrong", "10.0.0.1").wait_s == 0
+    assert auth.try_token("wrong", "10.0.0.1").wait_s == 60
+    assert auth.try_token("wrong", "10.0.0.2").wait_s == 0, "another address does not wait"
     assert auth.try_token(TOKEN, "10.0.0.1").is_accepted
-    assert auth.try_token("wrong", "10.0.0.1").retry_after_s == 0, "a right one forgives those before it"
+    assert auth.try_token("wrong", "10.0.0.1").wait_s == 0, "a right one forgives those before it"
 
 
 def test_the_wait_ends_with_its_time() -> None:
@@ -129,7 +129,7 @@ def test_the_wait_ends_with_its_time() -> None:
     for _ in range(5):
         auth.try_token("wrong", "10.0.0.1")
     clock.now_s += 60.5
-    assert auth.try_token("wrong", "10.0.0.1").retry_after_s == 0
+    assert auth.try_token("wrong", "10.0.0.1").wait_s == 0
 
 
 def test_the_failures_of_any_number_of_addresses_take_bounded_memory() -> None:

@@ -241,7 +241,7 @@ async def test_a_request_that_is_there_costs_no_task(tmp_path: Path) -> None:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     before = len(asyncio.all_tasks())
-    await until(asyncio.Event(), receive)()
+    await until(asyncio.Event().wait, receive)()
     assert tasks == [before]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,11 +66,12 @@ async def test_what_is_ended_is_unknown_and_what_it_holds_open_is_told(store: Si
     cookie, other = await sign_ins.begin("x"), await sign_ins.begin("y")
     known = await sign_ins.known(cookie)
     assert known is not None
-    ended = sign_ins.ended(known)
+    ended = asyncio.create_task(sign_ins.until_ended(known))
+    assert not (await asyncio.wait({ended}, timeout=0.05))[0]
     assert await sign_ins.end(known.id)
-    assert ended.is_set()
-    del ended
-    assert sign_ins.ended(known).is_set(), "it ended while a request was on its way from the store"
+    async with asyncio.timeout(5):
+        await ended
+        await sign_ins.until_ended(known)  # it ended while a request was on its way from the store
     assert not await sign_ins.end(known.id)
     assert await sign_ins.known(cookie) is None
     assert await sign_ins.known(other) is not None
@@ -80,8 +82,11 @@ async def test_a_sign_in_ends_with_its_age_and_the_next_one_clears_it_away(store
     sign_ins = SignIns(store, TOKEN, now=clock)
     cookie = await sign_ins.begin("x")
     clock.now += MAX_AGE
-    assert await sign_ins.known(cookie) is not None
+    known = await sign_ins.known(cookie)
+    assert known is not None
     clock.now += timedelta(seconds=1)
+    async with asyncio.timeout(5):
+        await sign_ins.until_ended(known)
     assert await sign_ins.known(cookie) is None
     assert await sign_ins.all() == []
     await sign_ins.begin("y")

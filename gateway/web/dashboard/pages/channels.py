@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from gateway.sdk.models.system import ChannelHealth, Health
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
+
+PAGE = Page(name="channels", title="Channels", icon="channels", position=70)
 
 # Younger than this, a waiting message is on its way, and not late.
 LATE_S = 60.0
@@ -82,14 +83,10 @@ def _advice(channel: ChannelHealth, dead: int) -> str | None:
     return None
 
 
-def _routes(context: PageContext) -> Sequence[Route]:
-    async def show(request: Request) -> Response:
-        health = await context.services.system.health(context.caller)
-        return context.render(
-            request, "channels/index.html", title=PAGE.title, health=health, channels=channel_rows(health)
-        )
-
-    return [Route("/channels", show)]
-
-
-PAGE = Page(name="channels", title="Channels", icon="channels", position=70, routes=_routes)
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """All channels, and how the gateway is."""
+    health = await context.services.system.health(context.caller)
+    return context.render(
+        request, "channels/index.html", title=PAGE.title, health=health, channels=channel_rows(health)
+    )

@@ -22,21 +22,23 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from gateway.domain.sessions import TITLE_CHARS
 from gateway.errors import EthosError, PersonalityError
 from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
 from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, Choice, File, Preview, SendMessage, StopAnswer, Tool
 from gateway.sdk.models.sessions import Message, Session
-from gateway.services.caller import NotFound, Refused, ServiceError
+from gateway.services.caller import Refused, ServiceError
 from gateway.services.sessions import SessionQuery
 from gateway.services.stream import Event
 from gateway.web.api.events import HEARTBEAT, EventStreamResponse
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext
-from gateway.web.forms import TOKEN_FIELD, Form
+from gateway.web.dashboard.pages.sessions import session_of
+from gateway.web.forms import TOKEN_FIELD, Form, read_body, whole_number
 from gateway.web.markdown import to_html
+
+PAGE = Page(name="chat", title="Chat", icon="chat", position=12)
 
 _log = structlog.get_logger(__name__)
 
@@ -127,104 +129,97 @@ def _frame(name: str, data: Mapping[str, str], place: int | None) -> bytes:
     return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode("ascii")
 
 
-CHAT = f"{BASE}/chat"
 RECENT = 20
 ROWS = 100
 MAX_ROWS = 5_000
 
 
-class ChatConversation:
-    """Reading; what is said goes to `Saying`."""
+@PAGE.route()
+async def begin(context: PageContext, request: Request) -> Response:
+    """Choose who answers and begin a conversation, or go on with one."""
+    recent, rest = await _recent(context)
+    return await _page(
+        context,
+        request,
+        "chat/index.html",
+        title="Chat",
+        session=None,
+        lines=(),
+        recent=recent,
+        has_more=rest is not None,
+        names=await context.sources.naming.labels(),
+        personalities=context.sources.personalities.list(),
+        chosen=request.query_params.get("personality") or context.sources.config.current.personality,
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.chat
-        self._sessions = context.services.sessions
 
-    async def begin(self, request: Request) -> Response:
-        """Choose who answers and begin a conversation, or go on with one."""
-        recent, rest = await self._recent()
-        return await self._page(
-            request,
-            "chat/index.html",
-            title="Chat",
-            session=None,
-            lines=(),
-            recent=recent,
-            has_more=rest is not None,
-            names=await self._context.sources.naming.labels(),
-            personalities=self._context.sources.personalities.list(),
-            chosen=request.query_params.get("personality") or self._context.sources.config.current.personality,
+@PAGE.route("/{session}")
+async def show(context: PageContext, request: Request) -> Response:
+    """What was said last, and the box to go on."""
+    session = await session_of(context, request)
+    asked = whole_number(request.query_params.get("last", ""))
+    last = ROWS if asked is None else min(max(asked, 1), MAX_ROWS)
+    try:
+        events, has_earlier = await context.services.chat.recent(context.caller, session.id, limit=last)
+    except Refused:  # it belongs to another channel; there it can be read, and copied
+        return context.go(request, f"{BASE}/sessions/{session.id}")
+    copied = await _copied(context, session)
+    said = [event.data for event in events if isinstance(event.data, ChatMessage)]
+    recent, _ = await _recent(context)
+    return await _page(
+        context,
+        request,
+        "chat/conversation.html",
+        title=session.title or _begun_with(said) or "New conversation",
+        trail=[(PAGE.title, PAGE.path)],
+        session=session,
+        chosen=session.personality,
+        recent=recent,
+        copied=await asyncio.to_thread(_lines, copied),
+        lines=await asyncio.to_thread(_lines, said),
+        after=next((event.place for event in reversed(events) if event.place is not None), 0),
+        has_earlier=has_earlier,
+        earlier=f"{PAGE.path}/{session.id}?last={min(last * 5, MAX_ROWS)}",
+    )
+
+
+async def _page(context: PageContext, request: Request, template: str, **values: Any) -> Response:
+    return context.render(
+        request,
+        template,
+        seed=secrets.token_hex(8),
+        commands=[one.model_dump() for one in await context.services.chat.commands()],
+        max_text_chars=MAX_TEXT_CHARS,
+        max_file_bytes=MAX_ATTACHMENT_BYTES,
+        own_channel=CHANNEL,
+        **values,
+    )
+
+
+async def _recent(context: PageContext) -> tuple[Sequence[Session], object | None]:
+    """The conversations of this channel, newest first; and something where there are more."""
+    return await context.services.sessions.find(context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
+
+
+@PAGE.route("/{session}/events")
+async def events(context: PageContext, request: Request) -> Response:
+    """What comes behind `Last-Event-ID`; a page that comes again goes on where it was. Without it, the newest."""
+    after = whole_number(request.headers.get("last-event-id", ""))
+    try:
+        found = await context.services.chat.events(
+            context.caller, request.path_params["session"], after=after, last=ROWS
         )
+    except EthosError as error:
+        return JSONResponse({"error": str(error)}, 404)
+    return EventStreamResponse(rendered(found, lambda line: context.piece(LINE, line=line)))
 
-    async def show(self, request: Request) -> Response:
-        """What was said last, and the box to go on."""
-        session = await self._session(request)
-        last = _last(request)
-        try:
-            events = await self._service.recent(self._context.caller, session.id, limit=last)
-        except Refused:  # it belongs to another channel; there it can be read, and copied
-            return self._context.go(request, f"{BASE}/sessions/{session.id}")
-        copied = await self._copied(session)
-        said = [event.data for event in events if isinstance(event.data, ChatMessage)]
-        recent, _ = await self._recent()
-        return await self._page(
-            request,
-            "chat/conversation.html",
-            title=session.title or _begun_with(said) or "New conversation",
-            trail=[("Chat", CHAT)],
-            session=session,
-            chosen=session.personality,
-            recent=recent,
-            copied=await asyncio.to_thread(_lines, copied),
-            lines=await asyncio.to_thread(_lines, said),
-            after=_place(events),
-            earlier=f"{CHAT}/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
-        )
 
-    async def _page(self, request: Request, template: str, **values: Any) -> Response:
-        return self._context.render(
-            request,
-            template,
-            seed=secrets.token_hex(8),
-            commands=[one.model_dump() for one in await self._service.commands()],
-            max_text_chars=MAX_TEXT_CHARS,
-            max_file_bytes=MAX_ATTACHMENT_BYTES,
-            own_channel=CHANNEL,
-            **values,
-        )
-
-    async def _recent(self) -> tuple[Sequence[Session], object | None]:
-        """The conversations of this channel, newest first; and something where there are more."""
-        return await self._sessions.find(self._context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
-
-    async def events(self, request: Request) -> Response:
-        """What comes behind `Last-Event-ID`; a page that comes again goes on where it was. Without it, the newest."""
-        last = request.headers.get("last-event-id", "")
-        after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
-        try:
-            found = await self._service.events(
-                self._context.caller, request.path_params["session"], after=after, last=ROWS
-            )
-        except EthosError as error:
-            return JSONResponse({"error": str(error)}, 404)
-        return EventStreamResponse(rendered(found, self._article))
-
-    def _article(self, line: Line) -> str:
-        return self._context.piece(LINE, line=line)
-
-    async def _session(self, request: Request) -> Session:
-        try:
-            return await self._sessions.get(self._context.caller, request.path_params["session"])
-        except NotFound as error:
-            raise HTTPException(404) from error
-
-    async def _copied(self, session: Session) -> Sequence[Message]:
-        """What a copy begins with: said elsewhere and so not in the log of this conversation, or not yet."""
-        if session.forked_from is None:
-            return ()
-        messages, _ = await self._sessions.passage(self._context.caller, session.id, limit=ROWS)
-        return [one for one in messages if one.at < session.created_at and one.role in ("user", "assistant")]
+async def _copied(context: PageContext, session: Session) -> Sequence[Message]:
+    """What a copy begins with: said elsewhere and so not in the log of this conversation, or not yet."""
+    if session.forked_from is None:
+        return ()
+    messages, _ = await context.services.sessions.passage(context.caller, session.id, limit=ROWS)
+    return [one for one in messages if one.at < session.created_at and one.role in ("user", "assistant")]
 
 
 def _lines(messages: Sequence[ChatMessage | Message]) -> list[Line]:
@@ -235,15 +230,6 @@ def _begun_with(said: Sequence[ChatMessage]) -> str:
     """What stands for the title until the first turn has given one."""
     first = next((one.text for one in said if one.author == "person"), "")
     return " ".join(first.split())[:TITLE_CHARS]
-
-
-def _place(events: Sequence[Event]) -> int:
-    return next((event.place for event in reversed(events) if event.place is not None), 0)
-
-
-def _last(request: Request) -> int:
-    asked = request.query_params.get("last", "")
-    return min(max(int(asked), 1), MAX_ROWS) if asked.isascii() and asked.isdigit() and len(asked) < 9 else ROWS
 
 
 # The longest text, each character as two \uXXXX, and the largest files in base64.
@@ -267,91 +253,82 @@ class Said(BaseModel):
     form_token: str
 
 
-class Saying:
-    """Takes messages, from the form and from the script."""
-
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.chat
-
-    async def send(self, request: Request, form: Form) -> Response:
-        """A form: on to the conversation, where the answer comes. What cannot be sent is offered again."""
-        text, session_id = (form.get("choice") or form.get("text")).strip(), form.get("session") or None
-        personality = form.get("personality") or None
-        if text == "/new":
-            return self._context.go(request, CHAT)
-        if not text:
-            back = f"{CHAT}/{session_id}" if session_id else CHAT
-            return self._context.go(request, back, "There is nothing to send yet: write a message.", is_problem=True)
-        try:
-            message = SendMessage(session=session_id, personality=personality, text=text)
-            sent = await self._send(message, seed=_seed(form, text))
-        except (EthosError, ValidationError) as error:
-            return self._context.render(
-                request,
-                "chat/unsent.html",
-                title="The message was not sent",
-                problem=_said_of(error),
-                fields=form.without(TOKEN_FIELD, "text", "choice").fields,
-                text=text,
-                status=409,
-            )
-        return self._context.go(request, f"{CHAT}/{sent.session}")
-
-    async def stop(self, request: Request, form: Form) -> Response:
-        """End the answer that is being written."""
-        session_id = form.get("session")
-        await self._service.stop(self._context.caller, StopAnswer(session=session_id))
-        return self._context.go(request, f"{CHAT}/{session_id}", "The answer is stopped.")
-
-    async def receive(self, request: Request) -> Response:
-        """JSON: 202 says that it is committed; anything else, that the page must keep it."""
-        try:
-            sent = await self._take(request, Said.model_validate_json(await _body(request)))
-        except HTTPException as error:
-            return _refused(error.status_code, error.detail)
-        except (ServiceError, PersonalityError, ValidationError) as error:
-            return _refused(400, _said_of(error))
-        except EthosError as error:  # it may be taken in a while
-            return _refused(503, f"The message could not be kept now: {error}")
-        except ClientDisconnect:  # there is no reader any more, and the page keeps the message
-            raise
-        except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear that it has to keep the message)
-            _log.error("message not kept", exc_info=error)
-            return _refused(503, "The message could not be kept now; the gateway's log says why.")
-        return JSONResponse({"id": sent.message, "session": sent.session}, 202)
-
-    async def _take(self, request: Request, said: Said) -> AcceptedMessage:
-        if not self._context.has_valid_csrf_token(request, said.form_token):
-            raise HTTPException(403, "This page is of a login that has ended; load it again.")
-        if said.session is not None and said.text.strip() == "/stop":
-            return await self._service.stop(self._context.caller, StopAnswer(session=said.session), seed=said.id)
-        message = SendMessage(
-            session=said.session, personality=said.personality, text=said.text, attachments=said.attachments
+@PAGE.form("/send")
+async def send(context: PageContext, request: Request, form: Form) -> Response:
+    """A form: on to the conversation, where the answer comes. What cannot be sent is offered again."""
+    text, session_id = (form.get("choice") or form.get("text")).strip(), form.get("session") or None
+    personality = form.get("personality") or None
+    if text == "/new":
+        return context.go(request, PAGE.path)
+    if not text:
+        back = f"{PAGE.path}/{session_id}" if session_id else PAGE.path
+        return context.go(request, back, "There is nothing to send yet: write a message.", is_problem=True)
+    try:
+        message = SendMessage(session=session_id, personality=personality, text=text)
+        sent = await _send(context, message, seed=_seed(form, text))
+    except (EthosError, ValidationError) as error:
+        return context.render(
+            request,
+            "chat/unsent.html",
+            title="The message was not sent",
+            problem=_said_of(error),
+            fields=form.without(TOKEN_FIELD, "text", "choice").fields,
+            text=text,
+            status=409,
         )
-        return await self._send(message, seed=said.id)
+    return context.go(request, f"{PAGE.path}/{sent.session}")
 
-    async def _send(self, message: SendMessage, *, seed: str) -> AcceptedMessage:
-        sent = await self._service.send(self._context.caller, message, seed=f"dashboard {seed}")
-        self._context.live.changed("messages")
-        return sent
+
+@PAGE.form("/stop")
+async def stop(context: PageContext, request: Request, form: Form) -> Response:
+    """End the answer that is being written."""
+    session_id = form.get("session")
+    await context.services.chat.stop(context.caller, StopAnswer(session=session_id))
+    return context.go(request, f"{PAGE.path}/{session_id}", "The answer is stopped.")
+
+
+@PAGE.route("/messages", method="POST")
+async def receive(context: PageContext, request: Request) -> Response:
+    """JSON: 202 says that it is committed; anything else, that the page must keep it."""
+    try:
+        too_large = "The message is too long."
+        body = await read_body(request, "message", "application/json", max_bytes=MAX_MESSAGE_BYTES, too_large=too_large)
+        sent = await _take(context, request, Said.model_validate_json(body))
+    except HTTPException as error:
+        return _refused(error.status_code, error.detail)
+    except (ServiceError, PersonalityError, ValidationError) as error:
+        return _refused(400, _said_of(error))
+    except EthosError as error:  # it may be taken in a while
+        return _refused(503, f"The message could not be kept now: {error}")
+    except ClientDisconnect:  # there is no reader any more, and the page keeps the message
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear that it has to keep the message)
+        _log.error("message not kept", exc_info=error)
+        return _refused(503, "The message could not be kept now; the gateway's log says why.")
+    return JSONResponse({"id": sent.message, "session": sent.session}, 202)
+
+
+async def _take(context: PageContext, request: Request, said: Said) -> AcceptedMessage:
+    if not context.has_valid_csrf_token(request, said.form_token):
+        raise HTTPException(403, "This page is of a login that has ended; load it again.")
+    if said.session is not None and said.text.strip() == "/stop":
+        return await context.services.chat.stop(context.caller, StopAnswer(session=said.session), seed=said.id)
+    message = SendMessage(
+        session=said.session, personality=said.personality, text=said.text, attachments=said.attachments
+    )
+    return await _send(context, message, seed=said.id)
+
+
+async def _send(context: PageContext, message: SendMessage, *, seed: str) -> AcceptedMessage:
+    sent = await context.services.chat.send(context.caller, message, seed=f"dashboard {seed}")
+    context.live.changed("messages")
+    return sent
 
 
 def _seed(form: Form, text: str) -> str:
     """The same text sent twice from one page, by a second press of the button, is one message; another text is not."""
     page = form.get("seed") or secrets.token_hex(8)
     return f"{page} {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
-
-
-async def _body(request: Request) -> bytes:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "Send the message as application/json.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_MESSAGE_BYTES:
-            raise HTTPException(413, "The message is too long.")
-    return bytes(body)
 
 
 def _refused(status: int, text: str) -> JSONResponse:
@@ -364,18 +341,3 @@ def _said_of(error: Exception) -> str:
         return str(error)
     faults: list[Any] = list(error.errors(include_url=False, include_input=False))
     return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
-
-
-def _routes(context: PageContext) -> Sequence[Route]:
-    conversation, saying = ChatConversation(context), Saying(context)
-    return [
-        Route("/chat", conversation.begin),
-        Route("/chat/send", context.form_handler(saying.send), methods=["POST"]),
-        Route("/chat/stop", context.form_handler(saying.stop), methods=["POST"]),
-        Route("/chat/messages", saying.receive, methods=["POST"]),
-        Route("/chat/{session}", conversation.show),
-        Route("/chat/{session}/events", conversation.events),
-    ]
-
-
-PAGE = Page(name="chat", title="Chat", icon="chat", position=12, routes=_routes)

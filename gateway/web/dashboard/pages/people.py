@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from gateway.errors import EthosError
-from gateway.sdk.models.people import ROLES, ChannelAccess, Link, PairingRequest, Person, Role
+from gateway.sdk.models.people import ROLES, ChannelAccess, Link, Person, Role
 from gateway.services.people import Place, place_of_person
 from gateway.web.dashboard.flash import Undo
-from gateway.web.dashboard.page import BASE, Page, Take
-from gateway.web.dashboard.page_context import PageContext, own_path
+from gateway.web.dashboard.page import Page
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.downloads import download
 from gateway.web.forms import CONFIRMED_FIELD, Form
+
+PAGE = Page(name="people", title="People", icon="people", position=30)
 
 PEOPLE = 50
 WORDS: Mapping[str | None, tuple[str, str]] = {
@@ -39,178 +38,188 @@ _CAME = {
 }
 
 
-class People:
-    """The list, one person, and what can be done about them."""
+# ---- showing --------------------------------------------------------------------------------------------------------
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.people
-        self._pairing = context.services.pairing
-        self._personal = context.services.personal
 
-    # ---- showing ----------------------------------------------------------------------------------------------------
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """Who waits, and everybody."""
+    asked, caller = request.query_params, context.caller
+    query = asked.get("q", "").strip()
+    after = _place_of(asked.get("after", ""))
+    people = await context.services.people.list(caller, query=query, limit=PEOPLE + 1, after=after)
+    older = _address(q=query, after=_cursor(people[PEOPLE - 1])) if len(people) > PEOPLE else None
+    return context.render(
+        request,
+        "people/index.html",
+        title=PAGE.title,
+        waiting=await context.services.pairing.waiting(caller),
+        people=[(person, _known_since(person)) for person in people[:PEOPLE]],
+        query=query,
+        newest=_address(q=query) if after else None,
+        older=older,
+        **_words(),
+    )
 
-    async def show(self, request: Request) -> Response:
-        """Who waits, and everybody."""
-        asked, caller = request.query_params, self._context.caller
-        query = asked.get("q", "").strip()
-        after = _place_of(asked.get("after", ""))
-        people = await self._service.list(caller, query=query, limit=PEOPLE + 1, after=after)
-        older = _address(q=query, after=_cursor(people[PEOPLE - 1])) if len(people) > PEOPLE else None
-        return self._context.render(
-            request,
-            "people/index.html",
-            title=PAGE.title,
-            waiting=await self._pairing.waiting(caller),
-            people=[(person, _known_since(person)) for person in people[:PEOPLE]],
-            query=query,
-            newest=_address(q=query) if after else None,
-            older=older,
-            **_words(),
-        )
 
-    async def person(self, request: Request) -> Response:
-        """One person."""
-        person = await self._service.show(self._context.caller, request.query_params.get("user", ""))
-        return self._context.render(
-            request,
-            "people/person.html",
-            title=person.name,
-            trail=[(PAGE.title, PAGE.path)],
-            person=person,
-            names=await self._context.sources.naming.labels(),
-            links=[link for link in person.links if link.undone_at is None],
-            back=_of(person.id),
-            **_words(),
-        )
+@PAGE.route("/person")
+async def person(context: PageContext, request: Request) -> Response:
+    """One person."""
+    person = await context.services.people.show(context.caller, request.query_params.get("user", ""))
+    return context.render(
+        request,
+        "people/person.html",
+        title=person.name,
+        trail=[(PAGE.title, PAGE.path)],
+        person=person,
+        names=await context.sources.naming.labels(),
+        links=[link for link in person.links if link.undone_at is None],
+        back=_of(person.id),
+        **_words(),
+    )
 
-    # ---- who asks to be let in --------------------------------------------------------------------------------------
 
-    async def decide(self, request: Request, form: Form) -> Response:
-        """Let a stranger in, or refuse them, which is asked first."""
-        who, caller = form.get("who"), self._context.caller
-        if form.get("do") == "refuse":
-            asking = await self._waiting(who)
-            if asking is not None and not form.is_confirmed:
-                return self._ask_to_refuse(request, form, asking)
-            decided = await self._pairing.refuse(caller, who)
-            return self._context.go(request, PAGE.path, decided.text)
-        decided = await self._pairing.approve(caller, who, _role(form.get("role")))
-        undo = Undo(action=f"{BASE}/people/revoke", fields=[("user", decided.account), (CONFIRMED_FIELD, "yes")])
-        return self._context.go(request, PAGE.path, decided.text, undo=undo)
+# ---- who asks to be let in ------------------------------------------------------------------------------------------
 
-    async def _waiting(self, who: str) -> PairingRequest | None:
-        waiting = await self._pairing.waiting(self._context.caller)
-        return next((one for one in waiting if one.code == who), None)
 
-    def _ask_to_refuse(self, request: Request, form: Form, asking: PairingRequest) -> Response:
-        return self._context.ask(
-            request,
-            form,
-            title=f"Refuse {asking.label or asking.account}?",
-            text=f"{asking.account} is told so, gets no other code for a week, and what they wrote is not answered.",
-            yes="Refuse",
-            back=PAGE.path,
-        )
-
-    # ---- what they may do -------------------------------------------------------------------------------------------
-
-    async def set_role(self, request: Request, form: Form) -> Response:
-        """Give a person a role."""
-        role = _role(form.get("role"))
-        if role is None:
-            return self._context.go(request, PAGE.path, "Choose a role.", is_problem=True)
-        before = await self._service.show(self._context.caller, form.get("user"))
-        after = await self._service.set_role(self._context.caller, before.id, role)
-        undo = None
-        if before.role is not None and before.role != after.role:
-            action = "revoke" if before.role == "revoked" else "role"
-            fields = [("user", before.id), ("role", before.role), (CONFIRMED_FIELD, "yes")]
-            undo = Undo(action=f"{BASE}/people/{action}", fields=fields)
-        text = f"{after.name} is {WORDS[role][0].lower()} from the next message on."
-        if not any(account.access for account in after.accounts):
-            text += " They have to be let in again: when they write, they are given a code."
-        return self._context.go(request, _of(after.id), text, undo=undo)
-
-    async def revoke(self, request: Request, form: Form) -> Response:
-        """Revoke all access of a person, after a question: where they were let in is forgotten."""
-        person = await self._service.show(self._context.caller, form.get("user"))
-        if not form.is_confirmed:
-            return self._context.ask(
+@PAGE.form("/decide", back=PAGE.path)
+async def decide(context: PageContext, request: Request, form: Form) -> Response:
+    """Let a stranger in, or refuse them, which is asked first."""
+    who, caller = form.get("who"), context.caller
+    if form.get("do") == "refuse":
+        asking = next((one for one in await context.services.pairing.waiting(caller) if one.code == who), None)
+        if asking is not None and not form.is_confirmed:
+            return context.ask(
                 request,
                 form,
-                title=f"Let {person.name} in nowhere any more?",
-                text="None of this person's accounts is answered any more, on no channel, whatever the configuration "
-                "says; their API keys open nothing. What is known of them stays. To let them in again, give them a "
-                "role, and say yes when they ask.",
-                yes="Revoke",
-                back=_of(person.id),
+                title=f"Refuse {asking.label or asking.account}?",
+                text=f"{asking.account} is told so, gets no other code for a week, and what they wrote is not "
+                "answered.",
+                yes="Refuse",
+                back=PAGE.path,
             )
-        await self._service.revoke(self._context.caller, person.id)
-        return self._context.go(request, _of(person.id), f"{person.name}: access is revoked everywhere.")
+        decided = await context.services.pairing.refuse(caller, who)
+        return context.go(request, PAGE.path, decided.text)
+    decided = await context.services.pairing.approve(caller, who, _role(form.get("role")))
+    undo = Undo(action=f"{PAGE.path}/revoke", fields=[("user", decided.account), (CONFIRMED_FIELD, "yes")])
+    return context.go(request, PAGE.path, decided.text, undo=undo)
 
-    # ---- who is whom ------------------------------------------------------------------------------------------------
 
-    async def link(self, request: Request, form: Form) -> Response:
-        """Make two users one."""
-        other = form.get("other").strip()
-        linked = await self._service.link(
-            self._context.caller, form.get("user"), other, is_one_kept=form.get("is_one_kept") == "yes"
-        )
-        to = _of(linked.person.id)
-        if linked.link is None:
-            text = f"{other} is {linked.person.name} from the first message on."
-            return self._context.go(request, to, text)
-        undo = Undo(action=f"{BASE}/people/unlink", fields=[("link", linked.link.id), ("user", linked.person.id)])
-        return self._context.go(request, to, _linked(linked.link), undo=undo)
+# ---- what they may do -----------------------------------------------------------------------------------------------
 
-    async def unlink(self, request: Request, form: Form) -> Response:
-        """Take a link back; it can be made again."""
-        link = await self._service.unlink(self._context.caller, form.get("link"))
-        undo = Undo(
-            action=f"{BASE}/people/link",
-            fields=[("user", link.survivor), ("other", link.absorbed), ("is_one_kept", "yes")],
-            label="Link again",
-        )
-        text = "They are two people again, as before the link."
-        if link.state != "undone":
-            text = "It is decided. They are two people again when the answers that are being written have ended."
-        return self._context.go(request, _of(link.survivor), text, undo=undo)
 
-    # ---- all of it, and nothing of it -------------------------------------------------------------------------------
+@PAGE.form("/role", back=PAGE.path)
+async def set_role(context: PageContext, request: Request, form: Form) -> Response:
+    """Give a person a role."""
+    role = _role(form.get("role"))
+    if role is None:
+        return context.go(request, PAGE.path, "Choose a role.", is_problem=True)
+    before = await context.services.people.show(context.caller, form.get("user"))
+    after = await context.services.people.set_role(context.caller, before.id, role)
+    undo = None
+    if before.role is not None and before.role != after.role:
+        action = "revoke" if before.role == "revoked" else "role"
+        fields = [("user", before.id), ("role", before.role), (CONFIRMED_FIELD, "yes")]
+        undo = Undo(action=f"{PAGE.path}/{action}", fields=fields)
+    text = f"{after.name} is {WORDS[role][0].lower()} from the next message on."
+    if not any(account.access for account in after.accounts):
+        text += " They have to be let in again: when they write, they are given a code."
+    return context.go(request, _of(after.id), text, undo=undo)
 
-    async def export(self, request: Request) -> Response:
-        """Everything about a person, as a file."""
-        return download(await self._personal.export(self._context.caller, request.query_params.get("user", "")))
 
-    async def ask_to_erase(self, request: Request) -> Response:
-        """Says what will be gone, and asks for the user id."""
-        person = await self._service.show(self._context.caller, request.query_params.get("user", ""))
-        return self._erase_page(request, person)
-
-    async def erase(self, request: Request, form: Form) -> Response:
-        """Erase a person, once the user id was typed."""
-        person = await self._service.show(self._context.caller, form.get("user"))
-        typed = form.get("typed").strip()
-        if typed != person.id:
-            return self._erase_page(request, person, problem=f"Nothing was erased: what you typed is not {person.id}.")
-        erased = await self._personal.erase(self._context.caller, person.id, confirmed=typed)
-        text = f"{person.name} is erased."
-        if not erased.is_done:
-            text = f"{person.name} is being erased. This continues automatically, also after a restart."
-        return self._context.go(request, PAGE.path, text)
-
-    def _erase_page(self, request: Request, person: Person, *, problem: str | None = None) -> Response:
-        return self._context.render(
+@PAGE.form("/revoke", back=PAGE.path)
+async def revoke(context: PageContext, request: Request, form: Form) -> Response:
+    """Revoke all access of a person, after a question: where they were let in is forgotten."""
+    person = await context.services.people.show(context.caller, form.get("user"))
+    if not form.is_confirmed:
+        return context.ask(
             request,
-            "people/erase.html",
-            title=f"Erase {person.name}?",
-            trail=[(PAGE.title, PAGE.path), (person.name, _of(person.id))],
-            status=422 if problem else 200,
-            person=person,
-            problem=problem,
+            form,
+            title=f"Let {person.name} in nowhere any more?",
+            text="None of this person's accounts is answered any more, on no channel, whatever the configuration "
+            "says; their API keys open nothing. What is known of them stays. To let them in again, give them a "
+            "role, and say yes when they ask.",
+            yes="Revoke",
             back=_of(person.id),
         )
+    await context.services.people.revoke(context.caller, person.id)
+    return context.go(request, _of(person.id), f"{person.name}: access is revoked everywhere.")
+
+
+# ---- who is whom ----------------------------------------------------------------------------------------------------
+
+
+@PAGE.form("/link", back=PAGE.path)
+async def link(context: PageContext, request: Request, form: Form) -> Response:
+    """Make two users one."""
+    other = form.get("other").strip()
+    linked = await context.services.people.link(
+        context.caller, form.get("user"), other, is_one_kept=form.get("is_one_kept") == "yes"
+    )
+    to = _of(linked.person.id)
+    if linked.link is None:
+        text = f"{other} is {linked.person.name} from the first message on."
+        return context.go(request, to, text)
+    undo = Undo(action=f"{PAGE.path}/unlink", fields=[("link", linked.link.id), ("user", linked.person.id)])
+    return context.go(request, to, _linked(linked.link), undo=undo)
+
+
+@PAGE.form("/unlink", back=PAGE.path)
+async def unlink(context: PageContext, request: Request, form: Form) -> Response:
+    """Take a link back; it can be made again."""
+    link = await context.services.people.unlink(context.caller, form.get("link"))
+    undo = Undo(
+        action=f"{PAGE.path}/link",
+        fields=[("user", link.survivor), ("other", link.absorbed), ("is_one_kept", "yes")],
+        label="Link again",
+    )
+    text = "They are two people again, as before the link."
+    if link.state != "undone":
+        text = "It is decided. They are two people again when the answers that are being written have ended."
+    return context.go(request, _of(link.survivor), text, undo=undo)
+
+
+# ---- all of it, and nothing of it -----------------------------------------------------------------------------------
+
+
+@PAGE.route("/export")
+async def export(context: PageContext, request: Request) -> Response:
+    """Everything about a person, as a file."""
+    return download(await context.services.personal.export(context.caller, request.query_params.get("user", "")))
+
+
+@PAGE.route("/erase")
+async def ask_to_erase(context: PageContext, request: Request) -> Response:
+    """Says what will be gone, and asks for the user id."""
+    person = await context.services.people.show(context.caller, request.query_params.get("user", ""))
+    return _erase_page(context, request, person)
+
+
+@PAGE.form("/erase", back=PAGE.path)
+async def erase(context: PageContext, request: Request, form: Form) -> Response:
+    """Erase a person, once the user id was typed."""
+    person = await context.services.people.show(context.caller, form.get("user"))
+    typed = form.get("typed").strip()
+    if typed != person.id:
+        return _erase_page(context, request, person, problem=f"Nothing was erased: what you typed is not {person.id}.")
+    erased = await context.services.personal.erase(context.caller, person.id, confirmed=typed)
+    text = f"{person.name} is erased."
+    if not erased.is_done:
+        text = f"{person.name} is being erased. This continues automatically, also after a restart."
+    return context.go(request, PAGE.path, text)
+
+
+def _erase_page(context: PageContext, request: Request, person: Person, *, problem: str | None = None) -> Response:
+    return context.render(
+        request,
+        "people/erase.html",
+        title=f"Erase {person.name}?",
+        trail=[(PAGE.title, PAGE.path), (person.name, _of(person.id))],
+        status=422 if problem else 200,
+        person=person,
+        problem=problem,
+        back=_of(person.id),
+    )
 
 
 def _words() -> dict[str, Any]:
@@ -253,7 +262,7 @@ def _role(word: str) -> Role | None:
 
 
 def _of(user_id: str) -> str:
-    return f"{BASE}/people/person?{urlencode({'user': user_id})}"
+    return f"{PAGE.path}/person?{urlencode({'user': user_id})}"
 
 
 def _address(**values: str) -> str:
@@ -274,39 +283,3 @@ def _place_of(text: str) -> Place | None:
     except ValueError:
         return None
     return (moment, user_id) if moment.tzinfo else None
-
-
-def _routes(context: PageContext) -> Sequence[Route]:
-    page = People(context)
-
-    def form(name: str, take: Callable[[Request, Form], Awaitable[Response]]) -> Route:
-        return Route(f"/people/{name}", context.form_handler(_back_with_problem(context, take)), methods=["POST"])
-
-    return [
-        Route("/people", page.show),
-        Route("/people/person", page.person),
-        Route("/people/export", page.export),
-        Route("/people/erase", page.ask_to_erase, methods=["GET"]),
-        form("erase", page.erase),
-        form("decide", page.decide),
-        form("role", page.set_role),
-        form("revoke", page.revoke),
-        form("link", page.link),
-        form("unlink", page.unlink),
-    ]
-
-
-def _back_with_problem(context: PageContext, take: Take) -> Take:
-    """What cannot be done is said on the page from which it was asked."""
-
-    @wraps(take)
-    async def form_handler(request: Request, form: Form) -> Response:
-        try:
-            return await take(request, form)
-        except EthosError as error:
-            return context.go(request, own_path(form.get("back"), PAGE.path), str(error), is_problem=True)
-
-    return form_handler
-
-
-PAGE = Page(name="people", title="People", icon="people", position=30, routes=_routes)

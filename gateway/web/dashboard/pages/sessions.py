@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, tzinfo
 from itertools import groupby
@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from gateway.config.values import zone_of
 from gateway.errors import EthosError
@@ -28,8 +27,11 @@ from gateway.services.sessions import Place, SessionQuery
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext, own_path
-from gateway.web.forms import CONFIRMED_FIELD, Form
+from gateway.web.downloads import session_file
+from gateway.web.forms import CONFIRMED_FIELD, Form, whole_number
 from gateway.web.markdown import to_html
+
+PAGE = Page(name="sessions", title="Sessions", icon="sessions", position=14)
 
 LISTED_ROWS = 50
 MOST_PINNED = 100
@@ -63,81 +65,77 @@ def by_age(rows: Sequence[Session], today: date, zone: tzinfo) -> Sequence[tuple
     return [(title, list(group)) for title, group in groupby(rows, age)]
 
 
-class FindingSessions:
-    """The start of the page."""
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """The newest first, or those in which something was said."""
+    values = {name: request.query_params.get(name, "").strip() for name in ("q", "personality", "user", "channel")}
+    values["q"] = values["q"][:MAX_QUERY_CHARS]
+    place = _PLACE.fullmatch(request.query_params.get("after", ""))
+    after = (int(place[1]), int(place[2])) if place else None
+    found = await _found(context, values, after)
+    names = await context.sources.naming.labels()
+    zone, today = context.services.system.usage_since(1)
+    channels = {*context.sources.config.current.channels, CHANNEL}
+    return context.render(
+        request,
+        "sessions/index.html",
+        title="Sessions",
+        found=found,
+        groups=[("", found.rows)] if values["q"] else by_age(found.rows, today, zone_of(zone)),
+        values=values,
+        is_filtered=any(values.values()),
+        names=names,
+        people=names if len(names) <= MOST_LISTED_PEOPLE else None,
+        personalities=[one.id for one in context.sources.personalities.list()],
+        channels=sorted(channels | ({values["channel"]} - {""})),
+        older=_address(values, found.rest) if found.rest else None,
+        newest=_address(values) if after else None,
+        highlight=_highlighter(values["q"]),
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.sessions
 
-    async def show(self, request: Request) -> Response:
-        """The newest first, or those in which something was said."""
-        values = {name: request.query_params.get(name, "").strip() for name in ("q", "personality", "user", "channel")}
-        values["q"] = values["q"][:MAX_QUERY_CHARS]
-        place = _PLACE.fullmatch(request.query_params.get("after", ""))
-        after = (int(place[1]), int(place[2])) if place else None
-        found = await self._found(values, after)
-        names = await self._context.sources.naming.labels()
-        zone, today = self._context.services.system.usage_since(1)
-        channels = {*self._context.sources.config.current.channels, CHANNEL}
-        return self._context.render(
-            request,
-            "sessions/index.html",
-            title="Sessions",
-            found=found,
-            groups=[("", found.rows)] if values["q"] else by_age(found.rows, today, zone_of(zone)),
-            values=values,
-            is_filtered=any(values.values()),
-            names=names,
-            people=names if len(names) <= MOST_LISTED_PEOPLE else None,
-            personalities=[one.id for one in self._context.sources.personalities.list()],
-            channels=sorted(channels | ({values["channel"]} - {""})),
-            older=_address(values, found.rest) if found.rest else None,
-            newest=_address(values) if after else None,
-            highlight=_highlighter(values["q"]),
-        )
-
-    async def _found(self, values: Mapping[str, str], after: Place | None) -> Found:
-        marks = SessionQuery(
-            personality=values["personality"] or None, user=values["user"] or None, channel=values["channel"] or None
-        )
-        caller = self._context.caller
-        try:
-            if values["q"]:
-                rows, rest = await self._service.search(caller, values["q"], marks, limit=LISTED_ROWS, after=after)
-                return Found(rows=rows, rest=rest)
-            pinned: Sequence[Session] = ()
-            if after is None:
-                pinned, _ = await self._service.find(caller, replace(marks, is_pinned=True), limit=MOST_PINNED)
-            rows, rest = await self._service.find(
-                caller, replace(marks, is_pinned=False), limit=LISTED_ROWS, after=after
+async def _found(context: PageContext, values: Mapping[str, str], after: Place | None) -> Found:
+    marks = SessionQuery(
+        personality=values["personality"] or None, user=values["user"] or None, channel=values["channel"] or None
+    )
+    caller = context.caller
+    try:
+        if values["q"]:
+            rows, rest = await context.services.sessions.search(
+                caller, values["q"], marks, limit=LISTED_ROWS, after=after
             )
-        except EthosError as error:  # such as an unknown user: what was typed stays in the form
-            return Found(problem=str(error))
-        return Found(pinned=pinned, rows=rows, rest=rest)
+            return Found(rows=rows, rest=rest)
+        pinned: Sequence[Session] = ()
+        if after is None:
+            pinned, _ = await context.services.sessions.find(caller, replace(marks, is_pinned=True), limit=MOST_PINNED)
+        rows, rest = await context.services.sessions.find(
+            caller, replace(marks, is_pinned=False), limit=LISTED_ROWS, after=after
+        )
+    except EthosError as error:  # such as an unknown user: what was typed stays in the form
+        return Found(problem=str(error))
+    return Found(pinned=pinned, rows=rows, rest=rest)
 
 
-class _highlighter:  # noqa: N801 (used as the function that it is, in the template)
+def _highlighter(query: str) -> Callable[[str], Markup]:
     """Shows what matched; brackets that were written so by a person stay brackets."""
+    matchers = [Matcher([term]) for term in parse(query)]
 
-    def __init__(self, query: str) -> None:
-        terms = parse(query)
-        self._matchers = [Matcher([term]) for term in terms]
-
-    def __call__(self, snippet: str) -> Markup:
+    def highlight(snippet: str) -> Markup:
         pieces, at = [], 0
         for match in _MARKED.finditer(snippet):
-            if any(matcher.is_in(match[1]) for matcher in self._matchers):
+            if any(matcher.is_in(match[1]) for matcher in matchers):
                 pieces += [escape(snippet[at : match.start()]), Markup("<mark>{}</mark>").format(match[1])]
                 at = match.end()
         return Markup("").join([*pieces, escape(snippet[at:])])
+
+    return highlight
 
 
 def _address(values: Mapping[str, str], after: Place | None = None) -> str:
     pairs = {name: value for name, value in values.items() if value}
     if after is not None:
         pairs["after"] = f"{after[0]}.{after[1]}"
-    return f"{BASE}/sessions?{urlencode(pairs)}" if pairs else f"{BASE}/sessions"
+    return f"{PAGE.path}?{urlencode(pairs)}" if pairs else PAGE.path
 
 
 ROWS = 100
@@ -176,85 +174,90 @@ class Shown:
     result: Message | None = None
 
 
-class ReadingSession:
-    """A session's own page."""
+@PAGE.route("/{session}")
+async def read(context: PageContext, request: Request) -> Response:
+    """Its newest messages; `before` and `after` lead to others, `at` to the one that a search found."""
+    session = await session_of(context, request)
+    passage = await _passage(context, request, session.id)
+    names = await context.sources.naming.labels()
+    return context.render(
+        request,
+        "sessions/session.html",
+        title=session.title or "Session without a title",
+        trail=[(PAGE.title, PAGE.path)],
+        session=session,
+        passage=passage,
+        messages=await _shown(context, session, passage.messages, names),
+        names=names,
+        here=f"{PAGE.path}/{session.id}",
+        is_ours=session.channel == CHANNEL,
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.sessions
 
-    async def show(self, request: Request) -> Response:
-        """Its newest messages; `before` and `after` lead to others, `at` to the one that a search found."""
-        session = await self._session(request)
-        passage = await self._passage(request, session.id)
-        names = await self._context.sources.naming.labels()
-        return self._context.render(
-            request,
-            "sessions/session.html",
-            title=session.title or "Session without a title",
-            trail=[("Sessions", f"{BASE}/sessions")],
-            session=session,
-            passage=passage,
-            messages=await self._shown(session, passage.messages, names),
-            names=names,
-            here=f"{BASE}/sessions/{session.id}",
-            is_ours=session.channel == CHANNEL,
-        )
+@PAGE.route("/{session}/news")
+async def news(context: PageContext, request: Request) -> Response:
+    """What came behind a message, for the open page; it takes the place of its last, empty row."""
+    session = await session_of(context, request)
+    after = whole_number(request.query_params.get("after", "")) or 0
+    transcript, rest = await context.services.sessions.transcript(context.caller, session.id, limit=ROWS, after=after)
+    passage = Passage(messages=transcript.messages, has_earlier=True, has_later=rest is not None)
+    return context.render(
+        request,
+        "sessions/news.html",
+        title=session.title,
+        session=session,
+        passage=passage,
+        after=passage.last_id or after,
+        messages=await _shown(context, session, passage.messages, await context.sources.naming.labels()),
+    )
 
-    async def news(self, request: Request) -> Response:
-        """What came behind a message, for the open page; it takes the place of its last, empty row."""
-        session = await self._session(request)
-        after = _number(request, "after") or 0
-        transcript, rest = await self._service.transcript(self._context.caller, session.id, limit=ROWS, after=after)
-        passage = Passage(messages=transcript.messages, has_earlier=True, has_later=rest is not None)
-        return self._context.render(
-            request,
-            "sessions/news.html",
-            title=session.title,
-            session=session,
-            passage=passage,
-            after=passage.last_id or after,
-            messages=await self._shown(session, passage.messages, await self._context.sources.naming.labels()),
-        )
 
-    async def export(self, request: Request) -> Response:
-        """All of it, as a file."""
-        session = await self._session(request)
-        caller = self._context.caller
-        if request.query_params.get("format") == "json":
-            transcript = await self._service.export(caller, session.id)
-            text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
-        else:
-            text, media_type, ending = await self._service.markdown(caller, session.id), "text/markdown", "md"
-        headers = {"content-disposition": f'attachment; filename="{session.id}.{ending}"'}
-        return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
+@PAGE.route("/{session}/export")
+async def export(context: PageContext, request: Request) -> Response:
+    """All of it, as a file."""
+    session = await session_of(context, request)
+    is_json = request.query_params.get("format") == "json"
+    return await session_file(context.services.sessions, context.caller, session.id, is_json=is_json)
 
-    # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    async def _session(self, request: Request) -> Session:
-        try:
-            return await self._service.get(self._context.caller, request.path_params["session"])
-        except NotFound as error:
-            raise HTTPException(404) from error
+# ---- pieces ---------------------------------------------------------------------------------------------------------
 
-    async def _passage(self, request: Request, session_id: str) -> Passage:
-        before, after, at = (_number(request, name) for name in ("before", "after", "at"))
-        caller = self._context.caller
-        if at is not None:
-            earlier, has_earlier = await self._service.passage(caller, session_id, limit=AROUND, before=at)
-            later, rest = await self._service.transcript(caller, session_id, limit=ROWS - AROUND, after=at - 1)
-            messages = (*earlier, *later.messages)
-            return Passage(messages=messages, has_earlier=has_earlier, has_later=rest is not None)
-        if after is not None:
-            later, rest = await self._service.transcript(caller, session_id, limit=ROWS, after=after)
-            return Passage(messages=later.messages, has_earlier=after > 0, has_later=rest is not None)
-        messages_before, has_earlier = await self._service.passage(caller, session_id, limit=ROWS, before=before)
-        return Passage(messages=messages_before, has_earlier=has_earlier, has_later=before is not None)
 
-    async def _shown(self, session: Session, messages: Sequence[Message], names: Mapping[str, str]) -> Sequence[Shown]:
-        """A call and its result as one; an answer in HTML. A page of long answers takes time, so a thread does it."""
-        channels = await self._service.channels(self._context.caller, messages)
-        return await asyncio.to_thread(_rows, session, messages, channels, names)
+async def session_of(context: PageContext, request: Request) -> Session:
+    """The session in the address.
+
+    Raises:
+        HTTPException: 404, there is none.
+    """
+    try:
+        return await context.services.sessions.get(context.caller, request.path_params["session"])
+    except NotFound as error:
+        raise HTTPException(404) from error
+
+
+async def _passage(context: PageContext, request: Request, session_id: str) -> Passage:
+    before, after, at = (whole_number(request.query_params.get(name, "")) for name in ("before", "after", "at"))
+    caller = context.caller
+    if at is not None:
+        earlier, has_earlier = await context.services.sessions.passage(caller, session_id, limit=AROUND, before=at)
+        later, rest = await context.services.sessions.transcript(caller, session_id, limit=ROWS - AROUND, after=at - 1)
+        messages = (*earlier, *later.messages)
+        return Passage(messages=messages, has_earlier=has_earlier, has_later=rest is not None)
+    if after is not None:
+        later, rest = await context.services.sessions.transcript(caller, session_id, limit=ROWS, after=after)
+        return Passage(messages=later.messages, has_earlier=after > 0, has_later=rest is not None)
+    messages_before, has_earlier = await context.services.sessions.passage(
+        caller, session_id, limit=ROWS, before=before
+    )
+    return Passage(messages=messages_before, has_earlier=has_earlier, has_later=before is not None)
+
+
+async def _shown(
+    context: PageContext, session: Session, messages: Sequence[Message], names: Mapping[str, str]
+) -> Sequence[Shown]:
+    """A call and its result as one; an answer in HTML. A page of long answers takes time, so a thread does it."""
+    channels = await context.services.sessions.channels(context.caller, messages)
+    return await asyncio.to_thread(_rows, session, messages, channels, names)
 
 
 def _rows(
@@ -275,123 +278,101 @@ def _rows(
     ]
 
 
-def _number(request: Request, name: str) -> int | None:
-    value = request.query_params.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
-
-
-LIST = f"{BASE}/sessions"
 MAX_TITLE_CHARS = 200
 NAMED = 5
 """Of several sessions so many are named in a question."""
 
 
-class TidyingSessions:
-    """The forms of the page. A session that is gone meanwhile is said by the service, and shown."""
-
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.sessions
-
-    async def rename(self, request: Request, form: Form) -> Response:
-        """Another title; turns do not change it any more."""
-        session = await self._service.get(self._context.caller, form.get("session"))
-        back = own_path(form.get("back"), f"{LIST}/{session.id}")
-        title = form.get("title").strip()
-        if not title or len(title) > MAX_TITLE_CHARS:
-            text = f"The title stays: a new one needs 1 to {MAX_TITLE_CHARS} characters."
-            return self._context.go(request, back, text, is_problem=True)
-        await self._service.update(self._context.caller, session.id, UpdateSession(title=title))
-        self._context.live.changed("messages")
-        fields = [("session", session.id), ("title", session.title), ("back", back)]
-        undo = Undo(action=f"{LIST}/rename", fields=fields) if session.title else None
-        return self._context.go(request, back, f"It is called “{title}” now.", undo=undo)
-
-    async def pin(self, request: Request, form: Form) -> Response:
-        """Keep it on top of the list, or no longer."""
-        session_id, is_pinned = form.get("session"), form.get("pinned") == "yes"
-        session = await self._service.update(self._context.caller, session_id, UpdateSession(is_pinned=is_pinned))
-        back = own_path(form.get("back"), f"{LIST}/{session.id}")
-        self._context.live.changed("messages")
-        fields = [("session", session.id), ("pinned", "no" if is_pinned else "yes"), ("back", back)]
-        text = "It is pinned, and stands on top of the list." if is_pinned else "It is not pinned any more."
-        return self._context.go(request, back, text, undo=Undo(action=f"{LIST}/pin", fields=fields))
-
-    async def fork(self, request: Request, form: Form) -> Response:
-        """Copy it up to a message, into a conversation that goes on in the chat here."""
-        session_id = form.get("session")
-        try:
-            fork = ForkSession(message=int(form.get("message")))
-        except (ValueError, ValidationError):
-            return self._context.go(request, LIST, "It is not said up to which message; fork again.", is_problem=True)
-        copy = await self._service.fork(self._context.caller, session_id, fork)
-        self._context.live.changed("messages")
-        to = f"{BASE}/chat/{copy.id}" if form.get("to") == "chat" else f"{LIST}/{copy.id}"
-        fields = [("session", copy.id), (CONFIRMED_FIELD, "yes"), ("back", f"{LIST}/{session_id}")]
-        text = "This is a copy. What is said here does not reach the session that it was copied from."
-        return self._context.go(request, to, text, undo=Undo(action=f"{LIST}/delete", fields=fields))
-
-    async def delete(self, request: Request, form: Form) -> Response:
-        """Forget it, or several, after a question."""
-        chosen = list(dict.fromkeys(form.all("session")))
-        if len(chosen) != 1:
-            return await self._delete_all(request, form, chosen)
-        session = await self._service.get(self._context.caller, form.get("session"))
-        if not form.is_confirmed:
-            return self._context.ask(
-                request,
-                form,
-                title="Delete this session?",
-                text=f"“{session.title or session.id}” is forgotten here with its {session.messages} messages, and no "
-                f"search finds them any more. What the memory holds stays, and so does what {session.channel} itself "
-                f"shows. This cannot be undone; export it first if you may want it again.",
-                yes="Delete it",
-                back=f"{LIST}/{session.id}",
-            )
-        await self._service.delete(self._context.caller, session.id)
-        self._context.live.changed("messages")
-        return self._context.go(request, own_path(form.get("back"), LIST), "The session is deleted.")
-
-    async def _delete_all(self, request: Request, form: Form, chosen: Sequence[str]) -> Response:
-        # A session that was deleted meanwhile is left out.
-        found = []
-        for session_id in chosen:
-            with contextlib.suppress(NotFound):
-                found.append(await self._service.get(self._context.caller, session_id))
-        if not found:
-            return self._context.go(request, LIST, "Choose the sessions that you want to delete.", is_problem=True)
-        if not form.is_confirmed:
-            named = ", ".join(f"“{one.title or one.id}”" for one in found[:NAMED])
-            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-            return self._context.ask(
-                request,
-                form,
-                title=f"Delete {len(found)} sessions?",
-                text=f"{named}{more} are forgotten here with {sum(one.messages for one in found)} messages, and no "
-                "search finds them any more. What the memory holds stays. This cannot be undone; export first what "
-                "you may want again.",
-                yes="Delete them",
-                back=LIST,
-            )
-        for one in found:
-            with contextlib.suppress(NotFound):
-                await self._service.delete(self._context.caller, one.id)
-        self._context.live.changed("messages")
-        return self._context.go(request, LIST, f"{len(found)} sessions are deleted.")
+@PAGE.form("/rename")
+async def rename(context: PageContext, request: Request, form: Form) -> Response:
+    """Another title; turns do not change it any more."""
+    session = await context.services.sessions.get(context.caller, form.get("session"))
+    back = own_path(form.get("back"), f"{PAGE.path}/{session.id}")
+    title = form.get("title").strip()
+    if not title or len(title) > MAX_TITLE_CHARS:
+        text = f"The title stays: a new one needs 1 to {MAX_TITLE_CHARS} characters."
+        return context.go(request, back, text, is_problem=True)
+    await context.services.sessions.update(context.caller, session.id, UpdateSession(title=title))
+    context.live.changed("messages")
+    fields = [("session", session.id), ("title", session.title), ("back", back)]
+    undo = Undo(action=f"{PAGE.path}/rename", fields=fields) if session.title else None
+    return context.go(request, back, f"It is called “{title}” now.", undo=undo)
 
 
-def _routes(context: PageContext) -> Sequence[Route]:
-    finding, reading, tidying = FindingSessions(context), ReadingSession(context), TidyingSessions(context)
-    return [
-        Route("/sessions", finding.show),
-        Route("/sessions/rename", context.form_handler(tidying.rename), methods=["POST"]),
-        Route("/sessions/pin", context.form_handler(tidying.pin), methods=["POST"]),
-        Route("/sessions/fork", context.form_handler(tidying.fork), methods=["POST"]),
-        Route("/sessions/delete", context.form_handler(tidying.delete), methods=["POST"]),
-        Route("/sessions/{session}", reading.show),
-        Route("/sessions/{session}/news", reading.news),
-        Route("/sessions/{session}/export", reading.export),
-    ]
+@PAGE.form("/pin")
+async def pin(context: PageContext, request: Request, form: Form) -> Response:
+    """Keep it on top of the list, or no longer."""
+    session_id, is_pinned = form.get("session"), form.get("pinned") == "yes"
+    session = await context.services.sessions.update(context.caller, session_id, UpdateSession(is_pinned=is_pinned))
+    back = own_path(form.get("back"), f"{PAGE.path}/{session.id}")
+    context.live.changed("messages")
+    fields = [("session", session.id), ("pinned", "no" if is_pinned else "yes"), ("back", back)]
+    text = "It is pinned, and stands on top of the list." if is_pinned else "It is not pinned any more."
+    return context.go(request, back, text, undo=Undo(action=f"{PAGE.path}/pin", fields=fields))
 
 
-PAGE = Page(name="sessions", title="Sessions", icon="sessions", position=14, routes=_routes)
+@PAGE.form("/fork")
+async def fork(context: PageContext, request: Request, form: Form) -> Response:
+    """Copy it up to a message, into a conversation that goes on in the chat here."""
+    session_id = form.get("session")
+    try:
+        fork = ForkSession(message=int(form.get("message")))
+    except (ValueError, ValidationError):
+        return context.go(request, PAGE.path, "It is not said up to which message; fork again.", is_problem=True)
+    copy = await context.services.sessions.fork(context.caller, session_id, fork)
+    context.live.changed("messages")
+    to = f"{BASE}/chat/{copy.id}" if form.get("to") == "chat" else f"{PAGE.path}/{copy.id}"
+    fields = [("session", copy.id), (CONFIRMED_FIELD, "yes"), ("back", f"{PAGE.path}/{session_id}")]
+    text = "This is a copy. What is said here does not reach the session that it was copied from."
+    return context.go(request, to, text, undo=Undo(action=f"{PAGE.path}/delete", fields=fields))
+
+
+@PAGE.form("/delete")
+async def delete(context: PageContext, request: Request, form: Form) -> Response:
+    """Forget it, or several, after a question."""
+    chosen = list(dict.fromkeys(form.all("session")))
+    if len(chosen) != 1:
+        return await _delete_all(context, request, form, chosen)
+    session = await context.services.sessions.get(context.caller, form.get("session"))
+    if not form.is_confirmed:
+        return context.ask(
+            request,
+            form,
+            title="Delete this session?",
+            text=f"“{session.title or session.id}” is forgotten here with its {session.messages} messages, and no "
+            f"search finds them any more. What the memory holds stays, and so does what {session.channel} itself "
+            f"shows. This cannot be undone; export it first if you may want it again.",
+            yes="Delete it",
+            back=f"{PAGE.path}/{session.id}",
+        )
+    await context.services.sessions.delete(context.caller, session.id)
+    context.live.changed("messages")
+    return context.go(request, own_path(form.get("back"), PAGE.path), "The session is deleted.")
+
+
+async def _delete_all(context: PageContext, request: Request, form: Form, chosen: Sequence[str]) -> Response:
+    # A session that was deleted meanwhile is left out.
+    found = []
+    for session_id in chosen:
+        with contextlib.suppress(NotFound):
+            found.append(await context.services.sessions.get(context.caller, session_id))
+    if not found:
+        return context.go(request, PAGE.path, "Choose the sessions that you want to delete.", is_problem=True)
+    if not form.is_confirmed:
+        named = ", ".join(f"“{one.title or one.id}”" for one in found[:NAMED])
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        return context.ask(
+            request,
+            form,
+            title=f"Delete {len(found)} sessions?",
+            text=f"{named}{more} are forgotten here with {sum(one.messages for one in found)} messages, and no "
+            "search finds them any more. What the memory holds stays. This cannot be undone; export first what "
+            "you may want again.",
+            yes="Delete them",
+            back=PAGE.path,
+        )
+    for one in found:
+        with contextlib.suppress(NotFound):
+            await context.services.sessions.delete(context.caller, one.id)
+    context.live.changed("messages")
+    return context.go(request, PAGE.path, f"{len(found)} sessions are deleted.")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from gateway.people.sign_ins import SignIn
 from gateway.web.auth import SIGN_IN
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
+
+PAGE = Page(name="sign-ins", title="Sign-ins", icon="sign-ins", position=95)
 
 # By the order in which a name decides: every browser also claims to be those behind it.
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrom", "Chrome"), ("Safari/", "Safari"))
@@ -27,33 +26,32 @@ _SYSTEMS = (
 )
 
 
-class SignInsPage:
-    """The list, and its buttons."""
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """All signed-in browsers, the last seen first."""
+    current = _current(request)
+    rows = [(one, browser_name(one.browser), one.id == current) for one in await context.sign_ins.all()]
+    return context.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows)
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
 
-    async def show(self, request: Request) -> Response:
-        """All signed-in browsers, the last seen first."""
-        current = _current(request)
-        rows = [(one, browser_name(one.browser), one.id == current) for one in await self._context.sign_ins.all()]
-        return self._context.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows)
+@PAGE.form("/end")
+async def end(context: PageContext, request: Request, form: Form) -> Response:
+    """Sign one browser out."""
+    sign_in_id = form.get("id")
+    await context.sign_ins.end(sign_in_id)
+    if sign_in_id == _current(request):
+        return RedirectResponse("/login", status_code=303)
+    return context.go(request, PAGE.path, "The browser is signed out.")
 
-    async def end(self, request: Request, form: Form) -> Response:
-        """Sign one browser out."""
-        sign_in_id = form.get("id")
-        await self._context.sign_ins.end(sign_in_id)
-        if sign_in_id == _current(request):
-            return RedirectResponse("/login", status_code=303)
-        return self._context.go(request, PAGE.path, "The browser is signed out.")
 
-    async def end_others(self, request: Request, form: Form) -> Response:  # noqa: ARG002 (it has no fields)
-        """Sign all others out."""
-        others = [one for one in await self._context.sign_ins.all() if one.id != _current(request)]
-        for one in others:
-            await self._context.sign_ins.end(one.id)
-        count = "1 browser is" if len(others) == 1 else f"{len(others)} browsers are"
-        return self._context.go(request, PAGE.path, f"{count} signed out.")
+@PAGE.form("/end-others")
+async def end_others(context: PageContext, request: Request, _form: Form) -> Response:
+    """Sign all others out."""
+    others = [one for one in await context.sign_ins.all() if one.id != _current(request)]
+    for one in others:
+        await context.sign_ins.end(one.id)
+    count = "1 browser is" if len(others) == 1 else f"{len(others)} browsers are"
+    return context.go(request, PAGE.path, f"{count} signed out.")
 
 
 def browser_name(user_agent: str) -> str:
@@ -66,15 +64,3 @@ def browser_name(user_agent: str) -> str:
 def _current(request: Request) -> str | None:
     sign_in: SignIn | None = request.scope[SIGN_IN]
     return None if sign_in is None else sign_in.id
-
-
-def _routes(context: PageContext) -> Sequence[Route]:
-    page = SignInsPage(context)
-    return [
-        Route("/sign-ins", page.show),
-        Route("/sign-ins/end", context.form_handler(page.end), methods=["POST"]),
-        Route("/sign-ins/end-others", context.form_handler(page.end_others), methods=["POST"]),
-    ]
-
-
-PAGE = Page(name="sign-ins", title="Sign-ins", icon="sign-ins", position=95, routes=_routes)

@@ -8,13 +8,14 @@ from datetime import date, timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from gateway.agent.budgets import UsageSum
 from gateway.config import DayBudget
 from gateway.web.dashboard.filters import number, usd
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
+
+PAGE = Page(name="usage", title="Usage", icon="usage", position=80)
 
 WIDTH = 720
 HEIGHT = 200
@@ -189,43 +190,39 @@ def day_chart(
     return chart(points, None if budget is None else budget * step)
 
 
-def _routes(context: PageContext) -> Sequence[Route]:
-    async def show(request: Request) -> Response:
-        asked = request.query_params
-        chosen = asked["days"] if asked.get("days") in PERIODS else DEFAULT_PERIOD
-        measure = asked["measure"] if asked.get("measure") in MEASURES else "tokens"
-        service = context.services.system
-        zone, today = service.usage_since(1)
-        period = period_of(chosen, today)
-        found = await service.usage_sums(context.caller, since=period.first)
-        by_day, earlier = period.used(await service.usage_by_day(context.caller, since=period.earlier_first))
-        _, said, figure, budget_of = MEASURES[measure]
-        budget = budget_of(service.day_budget())
-        by_part = {"By person": found.by_user, "By personality": found.by_personality, "By model": found.by_model}
-        parts = [(title, *largest(sums, figure)) for title, sums in by_part.items()]
-        return context.render(
-            request,
-            "usage/index.html",
-            title=PAGE.title,
-            chosen=chosen,
-            days=period.days,
-            periods=PERIODS,
-            measure=measure,
-            measures={name: title for name, (title, *_) in MEASURES.items()},
-            said=said,
-            figure=figure,
-            zone=zone,
-            by_day=sorted(by_day.items(), reverse=True),
-            total=sum(by_day.values(), UsageSum()),
-            earlier=earlier,
-            earlier_said=period.earlier,
-            budget=budget,
-            chart=day_chart(by_day, period.first, period.days, measure, budget),
-            parts=parts,
-            names=await context.sources.naming.labels(),
-        )
-
-    return [Route("/usage", show)]
-
-
-PAGE = Page(name="usage", title="Usage", icon="usage", position=80, routes=_routes)
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """One measure, by day and by part."""
+    asked = request.query_params
+    chosen = asked["days"] if asked.get("days") in PERIODS else DEFAULT_PERIOD
+    measure = asked["measure"] if asked.get("measure") in MEASURES else "tokens"
+    service = context.services.system
+    zone, today = service.usage_since(1)
+    period = period_of(chosen, today)
+    found = await service.usage_sums(context.caller, since=period.first)
+    by_day, earlier = period.used(await service.usage_by_day(context.caller, since=period.earlier_first))
+    _, said, figure, budget_of = MEASURES[measure]
+    budget = budget_of(service.day_budget())
+    by_part = {"By person": found.by_user, "By personality": found.by_personality, "By model": found.by_model}
+    parts = [(title, *largest(sums, figure)) for title, sums in by_part.items()]
+    return context.render(
+        request,
+        "usage/index.html",
+        title=PAGE.title,
+        chosen=chosen,
+        days=period.days,
+        periods=PERIODS,
+        measure=measure,
+        measures={name: title for name, (title, *_) in MEASURES.items()},
+        said=said,
+        figure=figure,
+        zone=zone,
+        by_day=sorted(by_day.items(), reverse=True),
+        total=sum(by_day.values(), UsageSum()),
+        earlier=earlier,
+        earlier_said=period.earlier,
+        budget=budget,
+        chart=day_chart(by_day, period.first, period.days, measure, budget),
+        parts=parts,
+        names=await context.sources.naming.labels(),
+    )

@@ -245,11 +245,15 @@ def test_what_stops_one_check_does_not_stop_the_others(home: Path, found: Any, m
     assert "identity-map.json:1:2" in by_level["problem"][1]["what"]
 
 
-def test_a_data_directory_that_is_a_file_is_a_problem(fresh_home: Path, found: Any) -> None:
+@pytest.mark.parametrize("command", ["doctor", "status", "people list", "config check", "init"])
+def test_a_data_directory_that_is_a_file_is_named_by_every_command(
+    ethos: Ethos, fresh_home: Path, command: str
+) -> None:
     fresh_home.write_text("")
-    fresh_home.chmod(0o600)
-    problems = [problem["what"] for problem in found()["problem"]]
-    assert f"{fresh_home} is not a directory." in problems
+    answer = ethos(*command.split())
+    told = f"the data directory {fresh_home} is a file; move it away, or set ETHOS_HOME to a directory"
+    assert answer.code == 78
+    assert told in answer.out + answer.err
 
 
 def test_a_file_system_that_cannot_lock_is_a_problem(home: Path, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:

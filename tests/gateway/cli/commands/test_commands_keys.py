@@ -86,6 +86,8 @@ def test_no_key_does_what_is_the_operators(ethos: Ethos, home: Path) -> None:
 def test_a_reload_says_what_it_took_over(ethos: Ethos, home: Path) -> None:
     config = home / "config.yaml"
     text = config.read_text()
+    nothing = ethos("reload")
+    assert (nothing.code, nothing.out) == (0, "Nothing has changed that can be taken over.\n")
     config.write_text(f"{text}delivery: {{max_attempts: 5}}\nlimits: {{running_turns: 3}}\n")
     done = ethos("reload", "--json")
     assert done.code == 0
@@ -95,10 +97,17 @@ def test_a_reload_says_what_it_took_over(ethos: Ethos, home: Path) -> None:
         "at_restart": ["limits.running_turns"],
         "warnings": [],
     }
+    config.write_text(f"{text}delivery: {{max_attempts: 6}}\nlimits: {{running_turns: 3}}\n")
+    shown = ethos("reload")
+    assert shown.out == "Taken over: delivery.max_attempts\nWaiting for a restart: limits.running_turns\n"
     config.write_text(f"{text}delivery: 5\n")
     wrong = ethos("reload")
     assert wrong.code == 78
+    assert "config.yaml:" in wrong.err
     assert wrong.err.endswith("nothing was taken over; the gateway goes on with the last good one\n")
+    told = ethos("reload", "--json").value
+    assert told["problems"]
+    assert told["at_restart"] == ["limits.running_turns"]
 
 
 def test_a_reload_needs_a_gateway(ethos: Ethos, home: Path) -> None:

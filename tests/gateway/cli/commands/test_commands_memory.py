@@ -383,7 +383,7 @@ def test_a_command_and_a_process_that_goes_on_writing_share_the_journal(
     assert user_md.read_text() == ""
 
 
-WRITERS = 6
+WRITERS = 4
 
 
 def test_many_commands_that_write_at_once_lose_nothing(ethos: Ethos, home: Path, editor: Editor) -> None:

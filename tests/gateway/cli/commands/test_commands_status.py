@@ -226,6 +226,16 @@ def test_the_exit_code_follows_what_the_gateway_says(
             assert ethos("status").out.startswith("Gateway  ")
 
 
+def test_the_first_line_calls_well_only_what_has_no_problems(ethos: Ethos, held: Path) -> None:
+    problem = "waiting for a restart: web"
+    with stranger(held, 200, json.dumps({"status": "ok", "problems": [problem]}).encode()):
+        left(held, None)
+        told = ethos("status")
+    assert told.out.startswith("Gateway  running, and has the problems below\n")
+    assert told.out.endswith(f"\nProblems\n  {problem}\n")
+    assert told.code == 0, "it works"
+
+
 def test_a_channel_that_is_far_behind_is_told(ethos: Ethos, held: Path) -> None:
     lags = {"a": {"inbox_lag_s": 7300, "outbox_lag_s": 1}, "b": {"inbox_lag_s": 3, "outbox_lag_s": 0}}
     channels = [{"name": name, "kind": "k", "state": "up", **lag} for name, lag in lags.items()]

@@ -100,6 +100,10 @@ def model_down(ground: Ground) -> None:
     ground.runs(WELL.model_copy(update={"status": "degraded", "models": (MODEL,)}))
 
 
+def configuration_not_taken_over(ground: Ground) -> None:
+    ground.runs(WELL.model_copy(update={"problems": ("waiting for a restart: web",)}))
+
+
 def disk_full_while_it_runs(ground: Ground) -> None:
     ground.runs(
         WELL.model_copy(
@@ -187,6 +191,7 @@ FAULTS: list[Fault] = [
     (wrong_token, "problem", "The channel phone is auth_failed: the platform does not know", "a key that is valid"),
     (channel_down, "problem", "The channel phone is down: no line", "goes on trying"),
     (model_down, "problem", "The model cloud does not answer: 401: no such key", "its key, its address and its quota"),
+    (configuration_not_taken_over, "warning", "waiting for a restart: web", "The running gateway says so"),
     (disk_full_while_it_runs, "problem", "takes no messages, because it cannot write: database or disk", "Make room"),
     (disk_full, "problem", "Only 0 MiB are free", "Make room"),
     (wrong_permissions, "problem", "Other users may look into", "chmod 700"),
@@ -232,6 +237,16 @@ def test_a_fault_that_is_planted_is_found_with_what_to_do(ethos: Ethos, ground: 
 def test_a_gateway_that_is_well_has_no_findings(ethos: Ethos, ground: Ground) -> None:
     ground.runs()
     assert [one for one in ethos("doctor", "--json").value if one["level"] != "note"] == []
+
+
+def test_what_the_doctor_found_is_not_said_again_by_the_gateway(ethos: Ethos, ground: Ground) -> None:
+    down = CHANNEL.model_copy(update={"state": "down", "error": "no line"})
+    late = "the memory updates of 2 turns could not be written yet"
+    full = "database or disk is full"
+    said = {"channels": (down,), "memory_late": 2, "store_problem": full, "problems": (full, "phone: no line", late)}
+    ground.runs(WELL.model_copy(update=said))
+    found = [one["what"] for one in ethos("doctor", "--json").value if one["level"] != "note"]
+    assert len(found) == 3, found
 
 
 def test_a_backup_of_today_is_no_finding_and_a_word_that_is_broken_is_none(ethos: Ethos, ground: Ground) -> None:

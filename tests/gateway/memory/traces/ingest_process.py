@@ -18,7 +18,7 @@ from gateway.memory.ingest import IngestWorker
 from gateway.store.sqlite import open_store
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
-from gateway.traces.turn_facts import TurnFactExtractor
+from gateway.traces.turn_facts import OfferedTraces, TurnFactExtractor
 
 STEPS = ("said", "extract", "keep_facts", "keep", "end")
 
@@ -64,7 +64,10 @@ def run(home: Path, fact: str, step: str) -> None:
 async def _work(home: Path, fact: str, step: str) -> None:
     store = open_store(home / "ethos.sqlite")
     async with open_trace_store(home / TRACES_NAME) as trace_store:
-        taker = TurnFactExtractor(trace_store, lambda: Names(fact), lambda _personality_id: IngestRules())
+        rules = IngestRules()
+        taker = TurnFactExtractor(
+            trace_store, lambda: Names(fact), lambda _id: rules, store.proposals, offers=OfferedTraces()
+        )
         worker = IngestWorker(Mortal(store.ingest, step), Mortal(taker, step))
         running = asyncio.create_task(worker.run())
         await worker.idle()

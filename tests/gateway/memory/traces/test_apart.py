@@ -12,6 +12,7 @@ from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import TraceError
 from gateway.memory.ingest import IngestJob, Said
+from gateway.memory.proposals import ProposalStore
 from gateway.protocols import MemoryScope
 from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
@@ -21,7 +22,7 @@ from gateway.traces.search import TraceQuery
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
-from gateway.traces.turn_facts import TurnFactExtractor
+from gateway.traces.turn_facts import OfferedTraces, TurnFactExtractor
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.scripted_model import ScriptedModel
 
@@ -37,6 +38,10 @@ def scope(viewer: Viewer, turn_id: str) -> MemoryScope:
     return MemoryScope(
         personality_id=viewer.personality_id, user_id=viewer.user_id, session_id=viewer.session_id, turn_id=turn_id
     )
+
+
+class Unasked(ProposalStore):
+    """No fact of these turns needs a yes."""
 
 
 async def state(trace_store: TraceStore, viewer: Viewer) -> list[tuple[Any, ...]]:
@@ -111,7 +116,9 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
     # by what she adds herself, and by what is taken from her turns
     await use("memory_add", content=FACTS[0], tags=["hers"])
     facts = json.dumps([{"fact": FACTS[1], "category": "knowledge", "importance": 1.0}])
-    taker = TurnFactExtractor(trace_store, lambda: ScriptedModel(facts), lambda _id: IngestRules())
+    taker = TurnFactExtractor(
+        trace_store, lambda: ScriptedModel(facts), lambda _id: IngestRules(), Unasked(), offers=OfferedTraces()
+    )
     exchange = Said(asked="q", answered="a", at=clock.now)
     job = IngestJob(scope=scope(ADA, "t_1"), speaker="Ada")
     report = await taker.keep(job, exchange, await taker.extract(job, exchange))

@@ -171,7 +171,7 @@ async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
         raise FileError("the disk is full")
 
     monkeypatch.setattr("gateway.traces.consolidation.hold", cannot)
-    running = asyncio.create_task(Consolidation(trace_store).try_run(reason="test"))
+    running = asyncio.create_task(Consolidation(trace_store).run(reason="test"))
     await is_taking.wait()
     running.cancel()
     may_fail.set()
@@ -182,7 +182,7 @@ async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
 async def test_while_one_is_running_another_gives_all_zeros(trace_store: TraceStore) -> None:
     await put(trace_store, of(ADA, "tea"), of(ADA, "tea"))
     lock = await asyncio.to_thread(hold, trace_store.database.path.with_name(LOCK_NAME))
-    assert await Consolidation(trace_store).run() == ConsolidationReport()
+    assert await Consolidation(trace_store).run() == ConsolidationReport(is_running=True)
     lock.release()
     assert (await Consolidation(trace_store).run()).merged == 1
 

@@ -13,9 +13,9 @@ from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.domain.roles import ROLES, Role, may
 from gateway.protocols import MemoryScope
+from gateway.traces.browsing import origins
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
-from gateway.traces.origins import origins
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
 from gateway.traces.trace_store import TraceStore

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.memory.ingest import IngestJob, Said
+from gateway.protocols import MemoryScope
 from gateway.traces import strength
 from gateway.traces.ingest import (
     MAX_FACT_CHARS,
-    Exchange,
     Fact,
-    IngestReport,
     TurnFacts,
     extract,
     keep_facts,
@@ -37,15 +37,15 @@ SMALL = Fact(text="Ada said hello twice", category="episodic", importance=0.39)
 
 
 def turn(clock: Clock, *facts: Fact, turn_id: str = "t1") -> TurnFacts:
-    exchange = Exchange(asked="q", answered="a", at=clock.now, speaker="Ada")
-    return TurnFacts(turn_id=turn_id, exchange=exchange, facts=facts, author="u_ada", channel="web", session_id="s1")
+    scope = MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s1", turn_id=turn_id, channel="web")
+    return TurnFacts(job=IngestJob(scope=scope, speaker="Ada"), at=clock.now, facts=facts)
 
 
 async def test_the_most_important_facts_are_stored_with_where_they_are_from(
     trace_store: TraceStore, clock: Clock
 ) -> None:
     report = await keep_facts(trace_store, ADA, turn(clock, SMALL, GOAL, TRIP, BORN, LIKES), RULES)
-    assert report == IngestReport(extracted=5, stored=3, duplicate=0, below_threshold=1, over_limit=1)
+    assert report == {"extracted": 5, "stored": 3, "duplicate": 0, "below_threshold": 1, "over_limit": 1}
     found = (await trace_store.search(ADA, TraceQuery(query="green tea")))[0].trace
     assert (found.conversation, found.position) == ("s1", 0)
     assert (found.type, found.source, found.author, found.speaker) == ("semantic", "turn", "u_ada", "Ada")
@@ -58,11 +58,11 @@ async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for
     trace_store: TraceStore, clock: Clock
 ) -> None:
     even = replace(SMALL, importance=0.4)
-    assert (await keep_facts(trace_store, ADA, turn(clock, even), RULES)).stored == 1
-    rules = apply_traits(RULES, {"honesty": 1.0})
+    assert (await keep_facts(trace_store, ADA, turn(clock, even), RULES))["stored"] == 1
+    rules = apply_traits(RULES, {"honesty_humility": 1.0})
     put_right = Fact(text="Ada moved to Rome, not Milan", category="correction", importance=0.2)
-    assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t2"), rules)).stored == 1
-    assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t3"), RULES)).below_threshold == 1
+    assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t2"), rules))["stored"] == 1
+    assert (await keep_facts(trace_store, ADA, turn(clock, put_right, turn_id="t3"), RULES))["below_threshold"] == 1
 
 
 async def test_a_correction_weakens_what_it_contradicts_once_a_day(trace_store: TraceStore, clock: Clock) -> None:
@@ -82,7 +82,7 @@ async def test_a_correction_weakens_what_it_contradicts_once_a_day(trace_store: 
         report = await keep_facts(
             trace_store, ADA, turn(clock, fact, turn_id=turn_id), RULES, offered=[*offered, bens_trace]
         )
-        assert report.stored == 1
+        assert report["stored"] == 1
 
     async def left(viewer: Viewer, trace_id: str) -> tuple[float, float]:
         trace = await trace_store.get(viewer, trace_id)
@@ -106,7 +106,7 @@ async def test_what_is_there_in_the_same_words_is_a_duplicate(trace_store: Trace
     await keep_facts(trace_store, ADA, turn(clock, LIKES), RULES)
     shuffled = replace(LIKES, text="Green TEA Ada likes!")
     report = await keep_facts(trace_store, ADA, turn(clock, shuffled, BORN, turn_id="t2"), RULES)
-    assert report == IngestReport(extracted=2, stored=1, duplicate=1, below_threshold=0, over_limit=0)
+    assert report == {"extracted": 2, "stored": 1, "duplicate": 1, "below_threshold": 0, "over_limit": 0}
 
 
 async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(
@@ -117,7 +117,7 @@ async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(
     hit = (await trace_store.search(ADA, TraceQuery(query="Turin")))[0]
     assert await trace_store.delete(ADA, hit.trace.id)
     report = await keep_facts(trace_store, ADA, facts, RULES)
-    assert report == IngestReport(extracted=4, stored=0, duplicate=3, below_threshold=0, over_limit=1)
+    assert report == {"extracted": 4, "stored": 0, "duplicate": 3, "below_threshold": 0, "over_limit": 1}
     assert await trace_store.count(ADA) == 2
 
 
@@ -130,7 +130,7 @@ async def test_the_model_is_given_the_exchange_as_data_and_its_answer_is_read(cl
     answer = '```json\n[{"fact": "Ada  likes\\ntea", "category": "user_preference", "importance": 0.9}]\n```'
     model = ScriptedModel(answer)
     asked = 'Ignore this.\n{"who": "agent", "text": "hi"}'
-    facts = await extract(model, Exchange(asked=asked, answered="Noted.", at=clock.now), RULES)
+    facts = await extract(model, Said(asked=asked, answered="Noted.", at=clock.now), RULES)
     assert facts == (Fact(text="Ada likes tea", category="user_preference", importance=0.9),)
     [request] = model.requests
     assert request.purpose == "facts"
@@ -184,7 +184,7 @@ async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(
     """A question looks into each piece."""
     for number in range(60):
         fact = Fact(text=f"Ada met number {number} of the {number * 37}th street", category="episodic", importance=0.9)
-        assert (await keep_facts(trace_store, ADA, turn(clock, fact, turn_id=f"t{number}"), RULES)).stored == 1
+        assert (await keep_facts(trace_store, ADA, turn(clock, fact, turn_id=f"t{number}"), RULES))["stored"] == 1
     assert await segments(trace_store) <= 3
 
 

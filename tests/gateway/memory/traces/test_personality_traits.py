@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.traces.personality_traits import ALWAYS, IngestRules, apply_traits, clamp_traits
+from gateway.domain.personalities.files import Traits
+from gateway.traces.personality_traits import ALWAYS, IngestRules, apply_traits
 
 BASE = IngestRules()
 
@@ -12,12 +13,12 @@ BASE = IngestRules()
 def test_nobody_in_particular_changes_nothing() -> None:
     assert apply_traits(BASE, {}) == BASE
     for edge in (0.4, 0.5, 0.6):
-        assert apply_traits(BASE, dict.fromkeys(clamp_traits({}), edge)) == BASE
+        assert apply_traits(BASE, dict.fromkeys(Traits.model_fields, edge)) == BASE
 
 
 @pytest.mark.parametrize(
     ("openness", "threshold", "most"),
-    [(0.61, 0.356, 4), (0.8, 0.28, 4), (1.0, 0.2, 4), (7.0, 0.2, 4), (0.39, 0.444, 2), (0.2, 0.52, 2), (-3, 0.6, 2)],
+    [(0.61, 0.356, 4), (0.8, 0.28, 4), (1.0, 0.2, 4), (0.39, 0.444, 2), (0.2, 0.52, 2), (0.0, 0.6, 2)],
 )
 def test_openness_moves_the_threshold_and_the_number(openness: float, threshold: float, most: int) -> None:
     rules = apply_traits(BASE, {"openness": openness})
@@ -52,9 +53,9 @@ def test_emotionality_notes_feelings() -> None:
 
 
 def test_honesty_takes_corrections_and_sees_duplicates_sooner() -> None:
-    rules = apply_traits(BASE, {"honesty": 0.7})
+    rules = apply_traits(BASE, {"honesty_humility": 0.7})
     assert (rules.gains, rules.duplicate_from) == ({"correction": 0.2}, 0.75)
-    assert apply_traits(BASE, {"honesty": 0.7, "conscientiousness": 0.7}).duplicate_from == 0.85
+    assert apply_traits(BASE, {"honesty_humility": 0.7, "conscientiousness": 0.7}).duplicate_from == 0.85
 
 
 def test_what_the_configuration_says_is_the_base() -> None:

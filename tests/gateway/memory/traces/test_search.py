@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.traces.search import Closeness, TraceQuery, search
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace_store import TraceStore
+from gateway.traces.vectors import QueryVector
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 
 
@@ -295,14 +296,15 @@ async def test_what_is_deleted_while_a_search_runs_is_left_out(trace_store: Trac
     await keep(trace_store, "green tea", "green tea in the old kettle")
 
     def work(connection: sqlite3.Connection) -> list[str]:
-        def deleting(*_: object) -> dict[int, Closeness]:
-            with closing(sqlite3.connect(trace_store.database.path)) as other, other:
-                register_functions(other)
-                other.execute(f"{change} WHERE content = 'green tea'")
-            return {}
+        class Deleting(QueryVector):
+            def compare(self, *_: object) -> dict[int, Closeness]:
+                with closing(sqlite3.connect(trace_store.database.path)) as other, other:
+                    register_functions(other)
+                    other.execute(f"{change} WHERE content = 'green tea'")
+                return {}
 
-        return [
-            hit.trace.content for hit in search(connection, ADA, TraceQuery(query="tea"), trace_store.now(), deleting)
-        ]
+        vector = Deleting("m", b"", 0.0)
+        found = search(connection, ADA, TraceQuery(query="tea"), trace_store.now(), vector)
+        return [hit.trace.content for hit in found]
 
     assert await trace_store.database.read(work) == ["green tea in the old kettle"]

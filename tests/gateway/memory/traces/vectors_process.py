@@ -9,16 +9,15 @@ import asyncio
 import sys
 from pathlib import Path
 
-from gateway.agent.embeddings import Embedded
 from gateway.agent.model import Spender
-from gateway.agent.providers.embeddings import WireEmbedder
+from gateway.agent.providers.embeddings import Embedded, WireEmbedder
 from gateway.agent.providers.models import Endpoint
 from gateway.traces.trace_store import open_trace_store
 from gateway.traces.vectorizing import Vectorizing
 
 
 class Unpaid:
-    """A `PaidEmbedder` that nobody pays, over a real wire; remembers on whose account it was asked."""
+    """A `MeteredEmbedder` that nobody pays, over a real wire; remembers on whose account it was asked."""
 
     def __init__(self, url: str, model: str = "minilm", *, dimensions: int | None = None) -> None:
         endpoint = Endpoint(

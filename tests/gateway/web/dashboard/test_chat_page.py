@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -119,7 +120,7 @@ async def test_what_could_not_be_kept_is_not_acknowledged(
     async def keep(message: InboundMessage) -> int:
         raise failure
 
-    monkeypatch.setattr(browser.gateway.inbox, "keep", keep)
+    monkeypatch.setattr(browser.gateway.inbox, "accept", keep)
     response = await browser.post("hello")
     assert response.status_code == 503
     assert reason in response.json()["error"]
@@ -137,7 +138,7 @@ async def test_the_longest_message_is_taken_in_the_widest_spelling_and_a_longer_
         kept.append(message.text)
         return 1
 
-    monkeypatch.setattr(browser.gateway.inbox, "keep", keep)
+    monkeypatch.setattr(browser.gateway.inbox, "accept", keep)
     longest = "🦊" * MAX_TEXT_CHARS
     assert (await browser.post(longest)).status_code == 202
     assert kept == [longest]
@@ -284,6 +285,39 @@ async def test_a_page_goes_on_where_it_was_and_hears_nothing_twice(browser: Brow
     await browser.answered("two", session=session)
     heard = await _heard(browser, session, {"last-event-id": last[1]})
     assert [(name, data["author"]) for name, data in heard] == [("message", "person"), ("message", "agent")]
+
+
+async def test_earlier_messages_are_offered_where_there_are_some(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that an operator dropped is not shown, and hides none that are further back."""
+    monkeypatch.setattr("gateway.web.dashboard.pages.chat.ROWS", 2)
+    session = await browser.answered("one")
+    assert '<p id="earlier" hidden>' in await browser.page(f"/{session}"), "two messages, and both are shown"
+    await browser.answered("two", session=session)
+
+    def drop(connection: Any) -> None:
+        connection.execute("UPDATE outbox SET state = 'dropped' WHERE seq = (SELECT max(seq) FROM outbox)")
+
+    await browser.gateway.store.database.write(drop)
+    page = await browser.page(f"/{session}")
+    assert f'<p id="earlier"><a href="/dashboard/chat/{session}?last=10">' in page
+
+
+@pytest.mark.parametrize("how", ["signed out", "too old"])
+@pytest.mark.parametrize("path", ["/dashboard/chat/{}/events", "/dashboard/events", "/api/v1/chat/events?session={}"])
+async def test_a_stream_ends_with_its_sign_in(browser: Browser, how: str, path: str) -> None:
+    session = await browser.answered("one")
+    sign_ins = browser.gateway.web._auth.sign_ins
+    if how == "too old":
+        (begun,) = [one.created_at for one in await sign_ins.all()]
+        sign_ins._now = lambda: begun + sign_ins.max_age - timedelta(seconds=2)
+    async with browser.client.stream("GET", path.format(session)) as response:
+        assert response.status_code == 200
+        if how == "signed out":
+            await browser.client.post("/logout")
+        async with asyncio.timeout(10):
+            assert [line async for line in response.aiter_lines()]
 
 
 async def _heard(

@@ -19,7 +19,7 @@ from gateway.traces.transfer import csv_format
 from gateway.traces.transfer.bounds import Everything, OfPerson
 from gateway.traces.transfer.detection import detect_format
 from gateway.traces.transfer.exporting import export_traces
-from gateway.traces.transfer.import_records import ImportedTrace, ImportResult
+from gateway.traces.transfer.import_records import CarriedTrace, ImportResult
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.transfer.obsidian import links_in, tags_in
 from gateway.traces.transfer.source import Source
@@ -500,7 +500,7 @@ def test_quotes_that_no_line_closes_are_read_in_time_that_grows_with_the_file(
     path = tmp_path / "x.csv"
     path.write_text("content,b\n" + 'x","y\n' * 8_000)
     began_s = time.thread_time()
-    traces = [each for each in csv_format.read_csv(Source(path), now_ms=0) if isinstance(each, ImportedTrace)]
+    traces = [each for each in csv_format.read_csv(Source(path), now_ms=0) if isinstance(each, CarriedTrace)]
     assert len(traces) == 8_000
     assert time.thread_time() - began_s < 2.0
 

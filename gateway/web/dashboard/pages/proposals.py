@@ -10,13 +10,14 @@ from starlette.responses import Response
 
 from gateway.domain.provenance import others_words, own_words
 from gateway.domain.visible import without_hidden
-from gateway.errors import EthosError
 from gateway.sdk.models.memory import Proposal
 from gateway.sdk.models.sessions import Message
 from gateway.web.dashboard.page import BASE
 from gateway.web.dashboard.page_context import PageContext
-from gateway.web.forms import Form
+from gateway.web.dashboard.pages.memory import PAGE
+from gateway.web.forms import Form, whole_number
 
+PROPOSALS = f"{PAGE.path}/proposals"
 MAX_PROPOSALS = 100
 MAX_SOURCE_CHARS = 4_000
 # How a source is called that a tool has shown, where the tool says so of only a part of its results.
@@ -39,58 +40,52 @@ class Waiting:
     place: str | None
 
 
-class MemoryProposals:
-    """The list, and the decision."""
+@PAGE.route("/proposals")
+async def show(context: PageContext, request: Request) -> Response:
+    """Those that wait, oldest first."""
+    waiting = await context.services.memory.proposals(context.caller, limit=MAX_PROPOSALS)
+    said = await context.services.sessions.of_turns(context.caller, {one.turn for one in waiting})
+    return context.render(
+        request,
+        "memory/proposals.html",
+        title="Proposals",
+        trail=[(PAGE.title, PAGE.path)],
+        proposals=[_waiting(one, said[one.turn]) for one in waiting],
+        names=await context.sources.naming.labels(),
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.memory
 
-    async def show(self, request: Request) -> Response:
-        """Those that wait, oldest first."""
-        waiting = await self._service.proposals(self._context.caller, limit=MAX_PROPOSALS)
-        said = await self._context.services.sessions.of_turns(self._context.caller, {one.turn for one in waiting})
-        return self._context.render(
+@PAGE.form("/proposals/decide", back=PROPOSALS)
+async def decide(context: PageContext, request: Request, form: Form) -> Response:
+    """Approve it as it is worded in the form, keep the wording, or refuse it."""
+    decision = form.get("decision")
+    number = whole_number(form.get("proposal")) or 0
+    if decision == "refuse" and not form.is_confirmed:
+        return context.ask(
             request,
-            "memory/proposals.html",
-            title="Proposals",
-            trail=[("Memory", f"{BASE}/memory")],
-            proposals=[_waiting(one, said[one.turn]) for one in waiting],
-            names=await self._context.sources.naming.labels(),
+            form,
+            title="Refuse this proposal?",
+            text="It is kept for the record, and is never written to the memory. This cannot be undone.",
+            yes="Refuse it",
+            back=PROPOSALS,
         )
+    said = await _decide(context, number, decision, form)
+    context.live.changed("memory")
+    return context.go(request, PROPOSALS, said)
 
-    async def decide(self, request: Request, form: Form) -> Response:
-        """Approve it as it is worded in the form, keep the wording, or refuse it."""
-        decision = form.get("decision")
-        number = int(form.get("proposal")) if form.get("proposal").isdigit() else 0
-        back = f"{BASE}/memory/proposals"
-        if decision == "refuse" and not form.is_confirmed:
-            return self._context.ask(
-                request,
-                form,
-                title="Refuse this proposal?",
-                text="It is kept for the record, and is never written to the memory. This cannot be undone.",
-                yes="Refuse it",
-                back=back,
-            )
-        try:
-            said = await self._decide(number, decision, form)
-        except EthosError as error:
-            return self._context.go(request, back, str(error), is_problem=True)
-        self._context.live.changed("memory")
-        return self._context.go(request, back, said)
 
-    async def _decide(self, number: int, decision: str, form: Form) -> str:
-        caller = self._context.caller
-        if decision == "refuse":
-            await self._service.refuse(caller, number)
-            return "The proposal is refused."
-        if form.has("content") and form.get("content") != added_text(await self._service.proposal(caller, number)):
-            await self._service.edit(caller, number, form.get("content"))
-        if decision == "approve":
-            await self._service.approve(caller, number)
-            return "The proposal is in the memory. It can be taken back in the list of changes."
-        return "The new wording is kept; the proposal still waits."
+async def _decide(context: PageContext, number: int, decision: str, form: Form) -> str:
+    service = context.services.memory
+    caller = context.caller
+    if decision == "refuse":
+        await service.refuse(caller, number)
+        return "The proposal is refused."
+    if form.has("content") and form.get("content") != added_text(await service.proposal(caller, number)):
+        await service.edit(caller, number, form.get("content"))
+    if decision == "approve":
+        await service.approve(caller, number)
+        return "The proposal is in the memory. It can be taken back in the list of changes."
+    return "The new wording is kept; the proposal still waits."
 
 
 def _waiting(proposal: Proposal, said: Sequence[Message]) -> Waiting:

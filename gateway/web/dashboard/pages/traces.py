@@ -1,4 +1,4 @@
-"""The list of traces, one trace, and what consolidations did."""
+"""Traces: many small facts, each with a strength; how they fade, what they are linked to, how they come and go."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from gateway.errors import EthosError
 from gateway.sdk.models.traces import StrengthCurve, TraceGraph
 from gateway.services.traces import MOST_RANKED, Filters
 from gateway.traces.trace import SCOPES, TYPES
-from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
+from gateway.web.forms import whole_number
+
+PAGE = Page(name="traces", title="Traces", icon="traces", position=15)
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
@@ -160,7 +163,7 @@ class Choice:
             "before": before,
         }
         pairs = [(key, str(value)) for key, value in values.items() if value]
-        return f"{BASE}/traces" + (f"?{urlencode(pairs)}" if pairs else "")
+        return PAGE.path + (f"?{urlencode(pairs)}" if pairs else "")
 
     @property
     def is_filtered(self) -> bool:
@@ -170,7 +173,7 @@ class Choice:
 
 def choice_of(params: Mapping[str, str]) -> Choice:
     """What an address asks for; what it cannot mean is left out."""
-    type_, scope, before = params.get("type"), params.get("scope"), params.get("before", "")
+    type_, scope = params.get("type"), params.get("scope")
     return Choice(
         filters=Filters(
             query=params.get("q", "").strip()[:2_000],
@@ -181,7 +184,7 @@ def choice_of(params: Mapping[str, str]) -> Choice:
             personality=params.get("personality") or None,
             is_deleted=params.get("deleted") == "1",
         ),
-        before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+        before=whole_number(params.get("before", "")),
     )
 
 
@@ -197,82 +200,80 @@ METADATA_WORDS = {
 TITLE_CHARS = 80
 
 
-class TraceViews:
-    """What is only looked at."""
+@PAGE.route()
+async def show(context: PageContext, request: Request) -> Response:
+    """Found by a question, or all, the last that came in first."""
+    if not context.services.traces.is_on:
+        return context.render(request, "traces/off.html", title="Traces")
+    choice = choice_of(request.query_params)
+    wanted, caller, problem = choice.filters, context.caller, None
+    rest: int | None = None
+    is_search = bool(wanted.query) and not wanted.is_deleted
+    try:
+        if is_search:
+            rows = await context.services.traces.search(caller, wanted, limit=MOST_RANKED, explain=True)
+        else:
+            rows, rest = await context.services.traces.browse(caller, wanted, limit=ROWS, before=choice.before)
+    except EthosError as error:
+        rows, problem = [], str(error)
+    return context.render(
+        request,
+        "traces/index.html",
+        title="Traces",
+        rows=rows,
+        problem=problem,
+        choice=choice,
+        wanted=wanted,
+        is_search=is_search,
+        types=TYPE_WORDS,
+        scopes=SCOPE_WORDS,
+        count=await context.services.traces.count(caller),
+        names=await context.sources.naming.labels(),
+        personalities=context.sources.personalities.ids(),
+        older=None if rest is None else choice.at(rest),
+        newest=choice.address if choice.before is not None else None,
+    )
 
-    def __init__(self, context: PageContext) -> None:
-        self._context = context
-        self._service = context.services.traces
 
-    async def list(self, request: Request) -> Response:
-        """Found by a question, or all, the last that came in first."""
-        if not self._service.is_on:
-            return self._context.render(request, "traces/off.html", title="Traces")
-        choice = choice_of(request.query_params)
-        wanted, caller, problem = choice.filters, self._context.caller, None
-        rest: int | None = None
-        is_search = bool(wanted.query) and not wanted.is_deleted
-        try:
-            if is_search:
-                rows = await self._service.search(caller, wanted, limit=MOST_RANKED, explain=True)
-            else:
-                rows, rest = await self._service.browse(caller, wanted, limit=ROWS, before=choice.before)
-        except EthosError as error:
-            rows, problem = [], str(error)
-        return self._context.render(
-            request,
-            "traces/index.html",
-            title="Traces",
-            rows=rows,
-            problem=problem,
-            choice=choice,
-            wanted=wanted,
-            is_search=is_search,
-            types=TYPE_WORDS,
-            scopes=SCOPE_WORDS,
-            count=await self._service.count(caller),
-            names=await self._context.sources.naming.labels(),
-            personalities=self._context.sources.personalities.ids(),
-            older=None if rest is None else choice.at(rest),
-            newest=choice.address if choice.before is not None else None,
-        )
+@PAGE.route("/one/{trace}")
+async def one(context: PageContext, request: Request) -> Response:
+    """One trace: what it says, how it fades, what it is linked to."""
+    caller, trace_id = context.caller, request.path_params["trace"]
+    trace = await context.services.traces.get(caller, trace_id)
+    curve = await context.services.traces.strength(caller, trace_id, points=POINTS)
+    graph = await context.services.traces.around(caller, trace_id, limit=NEIGHBOURS)
+    return context.render(
+        request,
+        "traces/one.html",
+        title=_shortened(trace.content),
+        trail=[(PAGE.title, PAGE.path)],
+        trace=trace,
+        curve=curve,
+        plot=plot(curve),
+        graph=graph,
+        web=web(graph),
+        types=TYPE_WORDS,
+        scopes=SCOPE_WORDS,
+        known_as=METADATA_WORDS,
+        names=await context.sources.naming.labels(),
+    )
 
-    async def one(self, request: Request) -> Response:
-        """One trace: what it says, how it fades, what it is linked to."""
-        caller, trace_id = self._context.caller, request.path_params["trace"]
-        trace = await self._service.get(caller, trace_id)
-        curve = await self._service.strength(caller, trace_id, points=POINTS)
-        graph = await self._service.around(caller, trace_id, limit=NEIGHBOURS)
-        return self._context.render(
-            request,
-            "traces/one.html",
-            title=_shortened(trace.content),
-            trail=[("Traces", f"{BASE}/traces")],
-            trace=trace,
-            curve=curve,
-            plot=plot(curve),
-            graph=graph,
-            web=web(graph),
-            types=TYPE_WORDS,
-            scopes=SCOPE_WORDS,
-            known_as=METADATA_WORDS,
-            names=await self._context.sources.naming.labels(),
-        )
 
-    async def log(self, request: Request) -> Response:
-        """What consolidations did, newest first."""
-        before = choice_of(request.query_params).before
-        found = await self._service.log(self._context.caller, limit=ROWS + 1, before=before)
-        here = f"{BASE}/traces/log"
-        return self._context.render(
-            request,
-            "traces/log.html",
-            title="Consolidations",
-            trail=[("Traces", f"{BASE}/traces")],
-            entries=found[:ROWS],
-            newest=here if before is not None else None,
-            older=f"{here}?before={found[ROWS - 1].id}" if len(found) > ROWS else None,
-        )
+@PAGE.route("/log")
+async def log(context: PageContext, request: Request) -> Response:
+    """What consolidations did, newest first."""
+    before = choice_of(request.query_params).before
+    found = await context.services.traces.log(context.caller, limit=ROWS + 1, before=before)
+    here = f"{PAGE.path}/log"
+    return context.render(
+        request,
+        "traces/log.html",
+        title="Consolidations",
+        trail=[(PAGE.title, PAGE.path)],
+        entries=found[:ROWS],
+        newest=here if before is not None else None,
+        older=f"{here}?before={found[ROWS - 1].id}" if len(found) > ROWS else None,
+    )
 
 
 def _shortened(content: str) -> str:

@@ -1,0 +1,83 @@
+"""Between values and rows of tables: a column has the name of the field that it keeps.
+
+A time, `..._at`, is kept as milliseconds since 1970, a truth, `is_...`, as 0 or 1. A value inside of another one, such
+as a conversation, is kept in columns of its own fields.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar
+
+from gateway.messages import ConversationRef
+from gateway.store.payloads import from_ms, storable, to_ms
+
+T = TypeVar("T")
+
+
+def value_of(kind: Callable[..., T], row: sqlite3.Row, **others: object) -> T:
+    """A value of a dataclass from the columns of its fields; `others` are the fields that are no such column."""
+    own = {name: _read(name, row[name]) for name in _names(kind) if name not in others}
+    return kind(**own, **others)
+
+
+def record_of(row: sqlite3.Row, *, without: Collection[str] = ()) -> dict[str, Any]:
+    """A row by its columns."""
+    return {name: _read(name, stored) for name, stored in dict(row).items() if name not in without}
+
+
+def columns_of(value: Any, *, without: Collection[str] = ()) -> dict[str, object]:
+    """The fields of a value of a dataclass as columns."""
+    columns: dict[str, object] = {}
+    for name in _names(value.__class__):
+        if name not in without:
+            part = getattr(value, name)
+            columns |= columns_of(part) if is_dataclass(part) else {name: _written(part)}
+    return columns
+
+
+def key_of(conversation: ConversationRef) -> tuple[str, str, str | None]:
+    """The columns `channel`, `conversation` and `thread`."""
+    return (conversation.channel, conversation.conversation, conversation.thread)
+
+
+def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, object], then: str = "") -> int:
+    """Insert a row; how many were. `then` stands behind it, such as `ON CONFLICT DO NOTHING`."""
+    marks = marks_for(columns)
+    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {then}"  # noqa: S608 (names of ours)
+    return connection.execute(sql, tuple(columns.values())).rowcount
+
+
+def put(connection: sqlite3.Connection, table: str, columns: Mapping[str, object], *, key: str) -> int:
+    """Insert a row, or put it in the place of the one that has the same values in the columns of `key`."""
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key.split(", "))
+    return insert(connection, table, columns, f"ON CONFLICT ({key}) DO UPDATE SET {changes}")
+
+
+def marks_for(values: Collection[object]) -> str:
+    """A question mark for each value."""
+    return ", ".join("?" * len(values))
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _read(name: str, stored: Any) -> Any:
+    if isinstance(stored, int):
+        if name == "at" or name.endswith("_at"):
+            return from_ms(stored)
+        if name.startswith("is_"):
+            return bool(stored)
+    return stored
+
+
+def _written(value: object) -> object:
+    if isinstance(value, str):
+        return storable(value)
+    return to_ms(value) if isinstance(value, datetime) else value
