@@ -326,7 +326,7 @@ class MemoryService:
             store=store,
             personality=personality,
             user=user,
-            path=str(document.path),
+            location=document.location,
             modified_at=document.modified_at,
             version=document.version,
             bytes=len(document.content.encode("utf-8", "replace")),
