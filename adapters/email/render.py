@@ -19,6 +19,7 @@ from email.message import Message
 from email.policy import SMTP
 from email.utils import encode_rfc2231, format_datetime, formataddr
 from functools import cache
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -178,10 +179,9 @@ def _renderer() -> MarkdownIt:
     return renderer
 
 
-def _link(_self: object, tokens: Sequence[Token], index: int, _options: object, _env: object) -> str:
+def _link(self: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
     """An address that is empty was not asked about, and would lead to the page itself."""
-    address = html.escape(str(tokens[index].attrGet("href") or ""))
-    return f'<a href="{address}">' if address else "<a>"
+    return str(self.renderToken(tokens, index, options, env)) if tokens[index].attrGet("href") else "<a>"
 
 
 def _picture_as_link(_self: object, tokens: Sequence[Token], index: int, _options: object, _env: object) -> str:

@@ -190,7 +190,7 @@ class Composition:
             store.links,
             self.identities,
             MarkdownNotes(self.memory_files),
-            pepper=partial(load_pepper, self.home),
+            pepper=partial(asyncio.to_thread, load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,
             guard=self.pairing,

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.cli import doctor_configuration, doctor_files, doctor_stores
 from gateway.cli.data import opened_store
 from gateway.cli.finding import Check, Finding, Ground
-from gateway.cli.process import HealthUnknown, ask_health
+from gateway.cli.process import HealthUnknown
 from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
 from gateway.config.file import load_config
@@ -85,10 +85,9 @@ def running(ground: Ground) -> Iterator[Finding]:
             "Restart the gateway: it makes the socket when it starts.",
         )
         return
-    try:
-        health = ask_health(ground.home)
-    except HealthUnknown as unknown:
-        yield Finding("problem", f"The gateway does not say how it is: {unknown}.", "Restart it.")
+    health = ground.health
+    if isinstance(health, HealthUnknown):
+        yield Finding("problem", f"The gateway does not say how it is: {health}.", "Restart it.")
         return
     yield from _about_store(health)
     for channel in health.get("channels", []):
@@ -109,9 +108,8 @@ def told_by_gateway(ground: Ground) -> Iterator[Finding]:
     """What else the running gateway says, such as of a configuration that it did not take over."""
     if ground.process is None or ground.process.started_at is None:
         return
-    try:
-        health = ask_health(ground.home)
-    except HealthUnknown:  # `running` says so
+    health = ground.health
+    if isinstance(health, HealthUnknown):  # `running` says so
         return
     details = [one.get("error") for one in (*health.get("channels", []), *health.get("models", []))]
     for line in health.get("problems", []):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from gateway.cli.process import HealthUnknown, ask_health
 from gateway.config import Config
 from gateway.files.running_gateway import GatewayProcess
 
@@ -29,7 +31,7 @@ class Finding:
     advice: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ground:
     """What the checks look at.
 
@@ -44,6 +46,14 @@ class Ground:
     config: Config | None
     process: GatewayProcess | None
     asks_models: bool = False
+
+    @cached_property
+    def health(self) -> Mapping[str, Any] | HealthUnknown:
+        """What the gateway that runs says of itself, or why it does not; a silent one is asked once."""
+        try:
+            return ask_health(self.home)
+        except HealthUnknown as unknown:
+            return unknown
 
 
 Check = Callable[[Ground], Iterator[Finding] | AsyncIterator[Finding]]

@@ -44,7 +44,7 @@ async def role(
 @app.command()
 @asynchronous
 async def revoke(who: Who, as_json: AsJson = False) -> None:
-    """Let somebody in nowhere any more, whatever the configuration says."""
+    """Revoke all access of a person, whatever the configuration says."""
     await _set_rank(who, None, as_json=as_json)
 
 

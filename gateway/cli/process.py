@@ -29,8 +29,8 @@ def ask_health(home: Path) -> Mapping[str, Any]:
     connection = _Connection(home / SOCKET_NAME)
     try:
         connection.request("GET", "/health")
-        response = connection.getresponse()
-        body = response.read(_MAX_ANSWER_BYTES)
+        with connection.getresponse() as response:
+            body = response.read(_MAX_ANSWER_BYTES)
     except (OSError, HTTPException) as error:
         raise HealthUnknown(f"{home / SOCKET_NAME} does not answer: {error or type(error).__name__}") from error
     finally:

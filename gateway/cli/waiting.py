@@ -24,7 +24,8 @@ class _CommandTransport(AsyncTransport):
         Raises:
             GatewaySilent: no answer came within the request's time.
         """
-        gateway = f"the gateway (process {holder_pid(data_directory() / LOCK_NAME)}, {request.socket})"
+        pid = holder_pid(data_directory() / LOCK_NAME)
+        gateway = f"the gateway ({'' if pid is None else f'process {pid}, '}{request.socket})"
         telling = asyncio.get_running_loop().call_later(
             TELL_S, lambda: typer.echo(f"ethos: waiting for {gateway}", err=True)
         )

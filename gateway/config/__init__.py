@@ -75,7 +75,7 @@ class ModelConfig(Section):
     def _has_key(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         provider = info.data.get("provider")
         needs_key = provider == "anthropic" or (provider == "openai" and info.data.get("base_url", "") is None)
-        if value is None and needs_key:
+        if needs_key and not (value and value.get_secret_value().strip()):
             raise ValueError("missing; expected `${ENV_VAR}`, `{file: path}` or `{keyring: name}`")
         return value
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import may
 from gateway.domain.visible import hidden_count
-from gateway.errors import MemoryConflict
+from gateway.errors import InvalidId, MemoryConflict
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
@@ -375,7 +376,7 @@ def _change_for(caller: Caller, entry: MemoryChange) -> wire.Change:
     """A change as it goes over the wire; in a chat only the owner is told of others who they are."""
     store: MemoryStoreName | None = None
     personality = user = None
-    if entry.document:  # else the change found none
+    with contextlib.suppress(InvalidId):  # the change found no document, or was refused for its name
         scope, store = scope_of(caller, entry.document)
         personality, user = _named_by(scope, store)
     is_hidden = caller.chat is not None and caller.chat.role != "owner" and entry.author_id != caller.user_id

@@ -16,16 +16,21 @@ from gateway.store.rows import key_of, value_of
 # its age is not counted: a page of such rows alone would look like the end.
 _ENTRIES = """
     SELECT * FROM (
-        SELECT 'in' AS direction, seq, message_id AS id, payload, state, accepted_at AS at FROM inbox
+        SELECT {said} FROM inbox
         WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3 AND seq > ?4
         AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
     ) UNION ALL SELECT * FROM (
-        SELECT 'out', seq, id, payload, state, created_at FROM outbox
+        SELECT {answered} FROM outbox
         WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3 AND seq > ?4
         AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
     )
 """
-_OLDEST, _NEWEST = _ENTRIES.format(order="ASC"), _ENTRIES.format(order="DESC")
+_WHOLE = {
+    "said": "'in' AS direction, seq, message_id AS id, payload, state, accepted_at AS at",
+    "answered": "'out', seq, id, payload, state, created_at",
+}
+_OLDEST, _NEWEST = _ENTRIES.format(order="ASC", **_WHOLE), _ENTRIES.format(order="DESC", **_WHOLE)
+_NEWEST_CURSORS = _ENTRIES.format(order="DESC", said="seq", answered="seq")
 _PLACE = "SELECT seq FROM inbox WHERE channel = ? AND conversation = ? AND message_id = ?"
 
 
@@ -50,7 +55,7 @@ class SqliteConversationLog:
 
     async def place_before(self, conversation: ConversationRef, *, newest: int) -> int:
         """Behind which cursor the newest so many entries are; 0 where there are no more."""
-        rows = await self._database.rows(_NEWEST, (*key_of(conversation), 0, newest + 1, EMPTIED))
+        rows = await self._database.rows(_NEWEST_CURSORS, (*key_of(conversation), 0, newest + 1, EMPTIED))
         cursors = sorted((int(row["seq"]) for row in rows), reverse=True)
         return cursors[newest] if len(cursors) > newest else 0
 

@@ -17,11 +17,16 @@ from gateway.messages import ConversationRef
 from gateway.store.payloads import from_ms, storable, to_ms
 
 T = TypeVar("T")
+_SCALARS = (str, int, float, datetime, type(None))
 
 
 def value_of(kind: Callable[..., T], row: sqlite3.Row, **others: object) -> T:
     """A value of a dataclass from the columns of its fields; `others` are the fields that are no such column."""
-    own = {name: _read(name, row[name]) for name in _names(kind) if name not in others}
+    own = {
+        name: _read(name, row[name]) if is_kept_otherwise else row[name]
+        for name, is_kept_otherwise in _reads(kind)
+        if name not in others
+    }
     return kind(**own, **others)
 
 
@@ -36,7 +41,10 @@ def columns_of(value: Any, *, without: Collection[str] = ()) -> dict[str, object
     for name in _names(value.__class__):
         if name not in without:
             part = getattr(value, name)
-            columns |= columns_of(part) if is_dataclass(part) else {name: _written(part)}
+            if isinstance(part, _SCALARS) or not is_dataclass(part):
+                columns[name] = _written(part)
+            else:
+                columns |= columns_of(part)
     return columns
 
 
@@ -66,6 +74,12 @@ def marks_for(values: Collection[object]) -> str:
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
+
+
+@cache
+def _reads(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """The fields, and which of them are kept as something else; asked for every row, so worked out once."""
+    return tuple((name, name == "at" or name.endswith("_at") or name.startswith("is_")) for name in _names(kind))
 
 
 def _read(name: str, stored: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -75,7 +75,7 @@ class Linking:
         accounts: IdentityMap,
         notes: PersonalNotes,
         *,
-        pepper: Callable[[], bytes],
+        pepper: Callable[[], Awaitable[bytes]],
         channels: Channels,
         outbox: SendsReplies,
         guard: LinkGuard,
@@ -243,7 +243,7 @@ class Linking:
             return refusal
         code = self._code()
         request = LinkRequest(id=f"r_{secrets.token_hex(6)}", starter=speaker.me)
-        await self._store.start(request, self._hash(code))
+        await self._store.start(request, await self._hash(code))
         return LinkAnswer(text=words.code_given(code, self._channels.all.values()), codes=(code,))
 
     async def _redeem(self, code: str, me: Party, turn_id: str) -> LinkAnswer:
@@ -255,12 +255,12 @@ class Linking:
         is_claimed = self.is_only_claimed(me.conversation)
         if is_claimed is None or _is_program(me.account):
             return LinkAnswer(text=words.NOT_KNOWN_NOW if is_claimed is None else words.NOT_BY_PROGRAM)
-        second = code_of(f"link {turn_id}", self._pepper())  # the same one, should the turn be repeated
+        second = code_of(f"link {turn_id}", await self._pepper())  # the same one, should the turn be repeated
         outcome = await self._store.redeem(
-            self._hash(code),
+            await self._hash(code),
             me,
             turn_id=turn_id,
-            second_hash=self._hash(second) if is_claimed else None,
+            second_hash=await self._hash(second) if is_claimed else None,
             question=lambda request: words.in_form(words.question(request), self._channels),
         )
         match outcome:
@@ -355,8 +355,8 @@ class Linking:
             return LinkAnswer(text=words.NOT_KNOWN_NOW)
         return LinkAnswer(text=text) if is_claimed else None
 
-    def _hash(self, code: str) -> str:
-        return hash_code(code, self._pepper())
+    async def _hash(self, code: str) -> str:
+        return hash_code(code, await self._pepper())
 
 
 def _is_program(account: str) -> bool:

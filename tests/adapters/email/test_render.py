@@ -133,12 +133,16 @@ def test_no_markdown_makes_a_tag_that_loads_or_runs(markdown: str) -> None:
 
 
 def test_markdown_is_shown_and_what_is_too_long_to_render_is_shown_as_written() -> None:
-    page = to_html("# T\n\n- a\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n[l](https://example.org) `x<y`")
+    page = to_html(
+        "# T\n\n- a\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n[l](https://example.org) "
+        '[t](https://example.org "the title") `x<y`'
+    )
     for piece in (
         "<h1>T</h1>",
         "<li>a</li>",
         "<td>1</td>",
         '<a href="https://example.org">l</a>',
+        '<a href="https://example.org" title="the title">t</a>',
         "<code>x&lt;y</code>",
     ):
         assert piece in page

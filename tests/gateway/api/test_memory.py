@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.memory.proposals import Proposal
 from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.store.memory_journal import insert_pending
 
 from .conftest import OPERATOR
 
@@ -174,6 +176,18 @@ async def test_a_change_shows_both_texts_and_can_be_restored_and_taken_back(oper
     assert (await operator_api.post(f"/memory/changes/{newest['id']}/undo")).status_code == 409
     assert (await operator_api.post("/memory/changes/3/undo")).json()["content"] == "Two.\n"
     assert (await operator_api.get("/memory/changes/99")).status_code == 404
+
+
+async def test_a_change_that_was_refused_for_its_name_hides_no_other(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    scope = MemoryScope(personality_id="a/b", user_id="u_1", session_id=None, turn_id="t_refused")
+    updates = [MemoryUpdate.add("memory", "Lost.")]
+    await gateway.store.database.write(lambda open_: insert_pending(open_, scope, updates, datetime.now(UTC)))
+    await gateway.store.turns.settle_memory("t_refused", ["no_match"])
+    assert (await written(operator_api, "One.\n", NOTHING)).status_code == 200
+    items = (await operator_api.get("/memory/changes")).json()["items"]
+    assert [(one["outcome"], one["personality"]) for one in items] == [("applied", "assistant"), ("no_match", None)]
 
 
 async def test_a_line_says_where_it_comes_from(operator_api: httpx.AsyncClient) -> None:

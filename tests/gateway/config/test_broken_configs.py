@@ -4,7 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from gateway.config import ModelConfig
 from gateway.config.channel_kinds import known_kinds
 from gateway.config.file import check, load_config
 from gateway.errors import ConfigError
@@ -441,3 +443,10 @@ def test_all_errors_are_reported_at_once_in_the_order_of_the_file(write_config) 
 def test_a_directory_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").mkdir()
     assert check(tmp_path / "config.yaml").problems == ("config.yaml:1:1: not a file; expected a text file in YAML",)
+
+
+@pytest.mark.parametrize("key", [None, "", "  "])
+def test_a_model_of_a_provider_without_a_key_is_refused(key: str | None) -> None:
+    with pytest.raises(ValidationError, match="missing; expected"):
+        ModelConfig(provider="openai", model="gpt", api_key=key)
+    assert ModelConfig(provider="openai", model="gpt", api_key=key, base_url="http://127.0.0.1:1/v1").model == "gpt"

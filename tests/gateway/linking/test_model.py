@@ -48,6 +48,10 @@ Words = Callable[["World"], str | None]
 """What a person types next; None while they wait for something."""
 
 
+async def pepper() -> bytes:
+    return b"pepper"
+
+
 @dataclass(slots=True)
 class Person:
     """Somebody with a list of things to type, one after another.
@@ -154,7 +158,7 @@ class World:
             Gated(self, self.links),  # type: ignore[arg-type]
             Gated(self, self.accounts),  # type: ignore[arg-type]
             Gated(self, self.notes),  # type: ignore[arg-type]
-            pepper=lambda: b"pepper",
+            pepper=pepper,
             channels=Configured(CHANNELS),  # type: ignore[arg-type]
             outbox=NoSender(),
             guard=OpenDoor(),

@@ -283,7 +283,11 @@ async def send(context: PageContext, request: Request, form: Form) -> Response:
 async def stop(context: PageContext, request: Request, form: Form) -> Response:
     """End the answer that is being written."""
     session_id = form.get("session")
-    await context.services.chat.stop(context.caller, StopAnswer(session=session_id))
+    try:
+        wanted = StopAnswer(session=session_id)
+    except ValidationError as error:
+        raise HTTPException(400, "The form names no conversation.") from error
+    await context.services.chat.stop(context.caller, wanted)
     return context.go(request, f"{PAGE.path}/{session_id}", "The answer is stopped.")
 
 

@@ -135,7 +135,7 @@ async def revoke(context: PageContext, request: Request, form: Form) -> Response
         return context.ask(
             request,
             form,
-            title=f"Let {person.name} in nowhere any more?",
+            title=f"Revoke all access of {person.name}?",
             text="None of this person's accounts is answered any more, on no channel, whatever the configuration "
             "says; their API keys open nothing. What is known of them stays. To let them in again, give them a "
             "role, and say yes when they ask.",

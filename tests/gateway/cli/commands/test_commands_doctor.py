@@ -405,8 +405,9 @@ def test_what_the_running_gateway_says_is_told(home: Path, found: Any) -> None:
             "The channel c is starting: no line",
             "The memory updates of 2 turns could not be written yet.",
         ]
-    with stranger(home, 404, b"{}"):
+    with stranger(home, 404, b"{}") as asked:
         assert "does not say how it is" in only(found()["problem"])
+    assert len(asked) == 1  # a silent gateway is not waited for twice
     lock.release()
 
 

@@ -267,6 +267,14 @@ async def test_a_conversation_that_is_none_has_no_page_and_no_stream(browser: Br
         assert (await browser.client.get(f"/dashboard/chat/{name}/events")).status_code == 404
 
 
+@pytest.mark.parametrize("session", ["", "x" * 65])
+async def test_a_stop_of_no_conversation_is_refused(browser: Browser, session: str) -> None:
+    form = {"form_token": browser.form_token, "session": session}
+    response = await browser.client.post("/dashboard/chat/stop", data=form, headers=HTML)
+    assert response.status_code == 400
+    assert "The form names no conversation." in response.text
+
+
 async def test_a_page_without_a_place_hears_the_newest_only(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose stream breaks off right after a `reset`."""
     session = await browser.answered("one")
