@@ -14,9 +14,10 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gateway.memory.markdown import MAX_FILE_BYTES, STORES
+from gateway.config import MemoryConfig
+from gateway.memory.markdown import STORES
 from gateway.memory.paths import check_ids, document_key
-from gateway.memory.prompt_section import HEADINGS_CHARS, MAX_CHARS, fill_around
+from gateway.memory.prompt_section import HEADINGS_CHARS, fill_around
 from gateway.memory.stored.memory import StoredMemory
 from gateway.protocols import MemoryContext, MemoryHit, MemoryScope, MemoryStoreName
 from gateway.traces.documents import TraceDocuments, explained
@@ -28,24 +29,12 @@ from gateway.traces.trace_store import TraceStore
 class TraceMemoryProvider(StoredMemory):
     """A stored memory that can be searched, and chooses by the question of the turn."""
 
-    def __init__(
-        self,
-        trace_store: TraceStore,
-        *,
-        max_bytes: int = MAX_FILE_BYTES,
-        max_chars: Callable[[], int] = lambda: MAX_CHARS,
-    ) -> None:
-        """The trace store is opened and closed by its owner.
-
-        Args:
-            trace_store: keeps the documents, too.
-            max_bytes: what a document may hold; older lines go to its archive.
-            max_chars: of the section of the prompt, as the configuration is at that moment.
-        """
+    def __init__(self, trace_store: TraceStore, settings: Callable[[], MemoryConfig] = MemoryConfig) -> None:
+        """The trace store is opened and closed by its owner; `settings` are those of this moment."""
         self._documents = TraceDocuments(trace_store)
-        super().__init__(self._documents, max_bytes=max_bytes)
+        super().__init__(self._documents, max_bytes=settings().max_file_bytes)
         self._trace_store = trace_store
-        self._max_chars = max_chars
+        self._settings = settings
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
         """Both texts; of a MEMORY.md that is too long for the prompt, what the question needs and the newest lines."""
@@ -53,8 +42,9 @@ class TraceMemoryProvider(StoredMemory):
         text = whole.project_memory if whole is not None else None
         if whole is None or text is None:
             return whole
-        room_chars = self._max_chars() - len(whole.user_memory or "") - HEADINGS_CHARS
-        if len(text) <= room_chars or room_chars <= 0:
+        settings = self._settings()
+        room_chars = settings.max_chars - len(whole.user_memory or "") - HEADINGS_CHARS
+        if len(text) <= room_chars or room_chars <= 0 or settings.traces.recall == "tail":
             return whole
         places = await self._places_about(scope)
         chosen = await asyncio.to_thread(_excerpt, text, places, room_chars)
