@@ -25,7 +25,6 @@ from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
-from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
 from gateway.memory.sync import MemorySync
@@ -191,7 +190,8 @@ class Composition:
         self.linking = Linking(
             store.links,
             self.identities,
-            MarkdownNotes(self.memory_provider),
+            memory=self.memory_provider,
+            applied=self.memory,
             pepper=partial(asyncio.to_thread, load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,
