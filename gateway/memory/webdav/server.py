@@ -104,11 +104,13 @@ class WebdavServer:
         return await self._put(key, data, {"If-Match": etag})
 
     async def delete(self, key: str) -> None:
-        """Remove a file or a folder; harmless where there is none."""
+        """Remove a file, or a folder (`key` ends in a slash) with all that is in it; harmless where there is none."""
         async with self._asked():
             answer = await self._client.delete(self.location(key))
-            if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
-                self._check(answer)
+        if answer.status_code == httpx.codes.MULTI_STATUS:
+            raise MemoryUnavailable(f"{self.location(key)} could not be deleted as a whole; is a file in it locked?")
+        if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+            self._check(answer)
 
     async def close(self) -> None:
         """Close the connections."""
