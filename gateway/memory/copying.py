@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Literal, Protocol, runtime_checkable
 
 from gateway.errors import InvalidId, MemoryConflict, NotOffered
@@ -79,8 +80,8 @@ class TextsOnly:
         scope, store = scope_of_key(key)
         found = await self._memory.read(scope, store)
         data = rules.encode(found.content)
-        document = StoredDocument(data=data, sha256=found.version, modified_at=found.modified_at)
-        return WholeDocument(document=document)
+        modified_at = found.modified_at or (datetime.now(UTC) if data else None)
+        return WholeDocument(document=StoredDocument(data=data, sha256=found.version, modified_at=modified_at))
 
     async def put_whole(self, key: str, whole: WholeDocument, *, instead_of: StoredDocument) -> bool:
         """Write the text."""

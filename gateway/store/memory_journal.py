@@ -309,14 +309,10 @@ def _numbers(connection: sqlite3.Connection, *, count: int) -> int:
 def _replace_history(connection: sqlite3.Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
     connection.execute("DELETE FROM memory_journal WHERE document = ? AND outcome IS NOT NULL", (document,))
     for entry in entries:
-        turn_id, index = entry.request.key
-        sql = "SELECT document FROM memory_journal WHERE turn_id = ? AND update_index = ?"
-        row = connection.execute(sql, (turn_id, index)).fetchone()
-        if row is not None and row["document"] == document:  # noted by the turn, and settled where it comes from
-            connection.execute("DELETE FROM memory_journal WHERE turn_id = ? AND update_index = ?", (turn_id, index))
-        elif row is not None:  # other memories take one for each document
-            turn_id = f"{turn_id}:{document}"
-        insert(connection, "memory_journal", _columns(entry) | {"turn_id": turn_id})
+        # Noted by its turn here, and settled where it comes from.
+        sql = "DELETE FROM memory_journal WHERE turn_id = ? AND update_index = ? AND document = ?"
+        connection.execute(sql, (*entry.request.key, document))
+        insert(connection, "memory_journal", _columns(entry))
 
 
 # ---- rows and values ------------------------------------------------------------------------------------------------
