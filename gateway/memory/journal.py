@@ -238,6 +238,9 @@ class MemoryJournal(Protocol):
     async def numbers(self, count: int) -> int:
         """The first of so many ids for entries, which no other entry gets."""
 
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        """Forget the documents of these users, what they did to others, and these lines of others by document."""
+
 
 def iso(at: datetime) -> str:
     """A time as the journal writes it."""
