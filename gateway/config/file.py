@@ -270,6 +270,17 @@ def _memory(reading: _Reading) -> dict[str, Any]:
     return {"memory": {**document.values["memory"], "provider": made or ProviderConfig()}}
 
 
+def memory_section(document: MarkedYaml, home: Path, expanded: Mapping[KeyPath, str]) -> Any:
+    """The section of a file that has one, with its provider as a `ProviderConfig`, where that can be read.
+
+    Args:
+        home: what the paths of secrets are relative to.
+        expanded: what came out of the environment, and is shown in no message.
+    """
+    reading = _Reading(document, home, home / CONFIG_NAME, MarkedYaml(document.name), dict(expanded))
+    return _memory(reading).get("memory", document.values["memory"])
+
+
 def load_provider(text: str, name: str, home: Path) -> ProviderConfig:
     """A memory that a command names: a kind, or a mapping in YAML as in the configuration.
 
@@ -283,11 +294,8 @@ def load_provider(text: str, name: str, home: Path) -> ProviderConfig:
     is_kind = not set(text) & set("{}:\n")
     document = MarkedYaml(name, values={"kind": text}) if is_kind else parse_marked_yaml(text.encode(), name)
     document.values = {"memory": {"provider": document.values}}
-    reading = _Reading(document, home, home / CONFIG_NAME, MarkedYaml(name))
-    made = ProviderConfig()
-    if document.is_readable:
-        reading.expanded = expand_variables(document, os.environ)
-        made = _memory(reading)["memory"]["provider"]
+    expanded = expand_variables(document, os.environ) if document.is_readable else {}
+    made: ProviderConfig = memory_section(document, home, expanded)["provider"]
     if document.problems:
         paths = [one.path.removeprefix("memory.provider").removeprefix(".") for one in document.problems]
         found = zip(paths, document.problems, strict=True)

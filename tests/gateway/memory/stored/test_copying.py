@@ -369,3 +369,18 @@ async def test_killed_at_any_step_and_called_again_it_ends_the_same(
         assert (now.document.data, now.archive) == (whole.document.data, whole.archive)
         assert whole.archive
         assert await histories(target) == before  # nothing there looks like an edit by hand
+
+
+@pytest.mark.parametrize("step", [f"{name} {count}" for name in ("lock.held", "lock.releasing") for count in (1, 2, 3)])
+async def test_killed_on_the_way_to_a_server_and_called_again_it_ends_the_same(
+    step: str, tmp_path: Path, place: Callable[[str], str]
+) -> None:
+    home, there = tmp_path / "home", place("postgres")
+    await live(home)
+    cut = copy_command(home, "--to", there, failpoint=f"kill {step}")
+    assert cut.returncode == -9, cut.stderr
+    done = copy_command(home, "--to", there)
+    assert (done.returncode, done.stderr) == (0, "")
+    async with memory(home) as source, memory(tmp_path / "beside", there) as target:
+        assert await histories(target) == await histories(source)
+        assert states(await copied(source, target)) == {"same"}
