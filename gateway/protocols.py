@@ -350,8 +350,10 @@ class ListsDocuments(Protocol):
     """A memory that knows which documents it has; with `EditableMemory`, all that copying their texts needs."""
 
     async def keys(self) -> Sequence[str]:
-        """Of every document: `MEMORY.md`, `personalities/<id>/MEMORY.md`, `users/<id>/USER.md` and
-        `users/<id>/personalities/<id>/MEMORY.md`.
+        """Of every document that is there.
+
+        `users/<user id>/USER.md`, `personalities/<id>/MEMORY.md`, `users/<user id>/personalities/<id>/MEMORY.md` or
+        `MEMORY.md`, as the `place` of a scope says.
         """
 
 

@@ -16,7 +16,7 @@ import typer
 from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import print_json, print_table, say
-from gateway.errors import ConfigError, DataDirectoryLocked, MemoryUnavailable, StoreError
+from gateway.errors import ConfigError, DataDirectoryLocked, MemoryUnavailable
 from gateway.files.home import DATABASE_NAME, data_directory
 
 if TYPE_CHECKING:  # a command that only prints its help needs none of them
@@ -155,7 +155,7 @@ async def _check_apart(first: MemoryProvider, second: MemoryProvider) -> None:
         if isinstance(memory, EditableMemory):
             scope, store = scope_of_key("MEMORY.md")
             places.append((await memory.read(scope, store)).location)
-    if len(places) == 2 and places[0] == places[1]:  # noqa: PLR2004 (both)
+    if len(places) == 2 and places[0] == places[1]:
         raise ConfigError([f"--from and --to are the same memory ({places[0]}); expected two"])
 
 
@@ -173,17 +173,19 @@ def _tell(
 ) -> None:
     from gateway.memory.copying import left_behind
 
-    counts = Counter(document.state for document in documents)
+    counts: Counter[str] = Counter(document.state for document in documents)
     is_whole = not (counts["conflict"] or counts["differs"])
     if as_json:
-        print_json({
-            "from": one.kind,
-            "to": other.kind,
-            "is_complete": is_whole,
-            "documents": [asdict(document) for document in documents],
-            "left_behind": left_behind(documents),
-            "only_at_target": others,
-        })
+        print_json(
+            {
+                "from": one.kind,
+                "to": other.kind,
+                "is_complete": is_whole,
+                "documents": [asdict(document) for document in documents],
+                "left_behind": left_behind(documents),
+                "only_at_target": others,
+            }
+        )
     else:
         _print(documents, counts, others, one, other)
     if not is_whole:

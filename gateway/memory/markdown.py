@@ -263,16 +263,19 @@ class MarkdownFileMemoryProvider:
     # ---- CopiesMemory -----------------------------------------------------------------------------------------------
 
     async def keys(self) -> Sequence[str]:
-        """See `CopiesMemory`, as for the next three."""
+        """See `ListsDocuments.keys`."""
         return await self._whole.keys()
 
     async def whole(self, key: str) -> WholeDocument:
+        """See `CopiesMemory.whole`."""
         return await self._whole.whole(key)
 
     async def numbers(self, count: int) -> int:
+        """See `CopiesMemory.numbers`."""
         return await self._whole.numbers(count)
 
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        """See `CopiesMemory.put_whole`."""
         return await self._whole.put_whole(key, whole, instead_of=instead_of)
 
     # ---- and the rest -----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ _ORIGINALS = ("USER.md", "personalities/*/MEMORY.md", ".complete")
 def is_original(key: str) -> bool:
     """Whether it is a copy from before a link: `users/<id>/before-<link>/USER.md` and the like; it has no history."""
     parts = key.split("/")
-    return parts[0] == "users" and len(parts) > 3 and parts[2].startswith("before-")  # noqa: PLR2004 (its shape)
+    return parts[0] == "users" and len(parts) > 3 and parts[2].startswith("before-")
 
 
 class WholeFiles:

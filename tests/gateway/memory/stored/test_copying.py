@@ -9,22 +9,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from gateway.app.memory import make_memory
 from gateway.config import Config
 from gateway.config.file import load_provider
-from gateway.app.memory import make_memory
 from gateway.errors import MemoryConflict, NotOffered
 from gateway.files.home import DATABASE_NAME
 from gateway.memory import rules
-from gateway.memory.copying import CopiedDocument, Copying, CopiesMemory, copies, copy_all, left_behind
-from gateway.memory.stored.memory import StoredMemory
+from gateway.memory.copying import CopiedDocument, CopiesMemory, Copying, copies, copy_all, left_behind
 from gateway.memory.stored.whole import numbered
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName, MemoryUpdate, OpensMemory
 from gateway.store.sqlite import open_store
-from tests.servers import postgres, redis, webdav
+from tests.servers import webdav
 
 MAX_BYTES = 4096
 KINDS = ["redis", "postgres", "webdav"]
@@ -58,25 +58,25 @@ def place(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 
 @asynccontextmanager
-async def memory(home: Path, chosen: str = "markdown") -> AsyncIterator[CopiesMemory]:
+async def memory(home: Path, chosen: str = "markdown") -> AsyncIterator[Any]:
     """The memory that a gateway on this data directory would have."""
     home.mkdir(mode=0o700, exist_ok=True)
     store = open_store(home / DATABASE_NAME)
     provider = load_provider(chosen, "--to", home).model_copy(update={"erasure": "by_hand"})
     parts = Config().memory.model_copy(update={"provider": provider, "max_file_bytes": MAX_BYTES})
-    made = make_memory(home, Config().model_copy(update={"memory": parts}), store.journal)
+    made: Any = make_memory(home, Config().model_copy(update={"memory": parts}), store.journal)
     assert isinstance(made, CopiesMemory)
     if isinstance(made, OpensMemory):
         await made.open()
     try:
         yield made
     finally:
-        await made.close()  # type: ignore[attr-defined]
+        await made.close()
         await store.close()
 
 
-async def copied(source: CopiesMemory, target: CopiesMemory, *, overwrites: bool = False) -> list[CopiedDocument]:
-    one, other = copies(source), copies(target)  # type: ignore[arg-type]
+async def copied(source: Any, target: Any, *, overwrites: bool = False) -> list[CopiedDocument]:
+    one, other = copies(source), copies(target)
     return await copy_all(Copying(one, other, overwrites=overwrites), await one.keys(), on_document=lambda *_: None)
 
 
@@ -84,18 +84,20 @@ def states(documents: list[CopiedDocument]) -> set[str]:
     return {document.state for document in documents}
 
 
-def scope(turn: str, **names: object) -> MemoryScope:
+def scope(turn: str, **names: Any) -> MemoryScope:
     return replace(
         MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_1", turn_id=turn, channel="mail"),
-        **names,  # type: ignore[arg-type]
+        **names,
     )
 
 
 async def live(home: Path) -> None:
     """What a year leaves, in small: turns, an undo, edits by hand, odd bytes, a cut text, originals of a link."""
     async with memory(home) as files:
-        await files.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog."), MemoryUpdate.add("memory", "Be brief.")])
-        await files.sync(scope("t_2"), [MemoryUpdate.add("user", "Called Rex."), MemoryUpdate.remove("user", "no such")])
+        await files.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog."), MemoryUpdate.add("memory", "Brief.")])
+        await files.sync(
+            scope("t_2"), [MemoryUpdate.add("user", "Called Rex."), MemoryUpdate.remove("user", "no such")]
+        )
         await files.sync(scope("t_3"), [MemoryUpdate.add("user", "Eats cake.")])
         [newest, *_] = await files.log(scope("-"), "user")
         await files.undo(scope("t_4"), newest.id)
@@ -118,7 +120,7 @@ def texts(home: Path) -> dict[str, bytes]:
     return {str(path.relative_to(home)): path.read_bytes() for path in found if "memory" not in path.parts}
 
 
-async def histories(source: CopiesMemory) -> dict[str, object]:
+async def histories(source: Any) -> dict[str, Any]:
     """Of each document, without the ids."""
     return {key: numbered((await source.whole(key)).entries, 1) for key in await source.keys()}
 
@@ -137,7 +139,7 @@ async def test_there_and_back_gives_the_same_bytes_archives_and_history(
         assert states(await copied(source, target)) == {"same"}
         before = await histories(source)
         assert await histories(target) == before
-        assert sum(len(each) for each in before.values()) > 80  # type: ignore[misc, arg-type]
+        assert sum(len(each) for each in before.values()) > 80
     async with memory(tmp_path / "beside", there) as source, memory(tmp_path / "two") as target:
         assert states(await copied(source, target)) == {"copied"}
         assert await histories(target) == before
@@ -197,7 +199,6 @@ async def test_people_who_were_linked_before_the_copy_can_be_parted_after_it(
     async with memory(tmp_path, place("redis")) as source, memory(tmp_path, place("postgres")) as target:
         await source.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog.")])
         await source.sync(scope("t_2", user_id="u_bob"), [MemoryUpdate.add("user", "Has a cat.")])
-        assert isinstance(source, StoredMemory) and isinstance(target, StoredMemory)
         await source.unite("k_1", "u_ada", "u_bob")
         await copied(source, target)
         assert (await target.read(scope("-"), "user")).content == "Has a dog.\n\nHas a cat.\n"
@@ -290,7 +291,9 @@ class Notes:
         return await self.read(scope, store)
 
     def _key(self, scope: MemoryScope, store: MemoryStoreName) -> str:
-        return f"users/{scope.user_id}/USER.md" if store == "user" else f"personalities/{scope.personality_id}/MEMORY.md"
+        return (
+            f"users/{scope.user_id}/USER.md" if store == "user" else f"personalities/{scope.personality_id}/MEMORY.md"
+        )
 
 
 async def test_a_memory_of_texts_takes_the_texts_and_says_what_stays_behind(tmp_path: Path) -> None:
@@ -298,7 +301,7 @@ async def test_a_memory_of_texts_takes_the_texts_and_says_what_stays_behind(tmp_
     notes = Notes()
     async with memory(tmp_path / "one") as source:
         only = ("users/u_ada/USER.md", "personalities/assistant/MEMORY.md", "users/u_ada/before-k_1/USER.md")
-        copying = Copying(copies(source), copies(notes), overwrites=False)  # type: ignore[arg-type]
+        copying = Copying(copies(source), copies(notes), overwrites=False)
         done = await copy_all(copying, only, on_document=lambda *_: None)
         assert [each.state for each in done] == ["copied", "copied", "left"]
         assert notes.kept["users/u_ada/USER.md"] == "Has a dog.\n\nCalled Rex.\n"
@@ -308,7 +311,7 @@ async def test_a_memory_of_texts_takes_the_texts_and_says_what_stays_behind(tmp_
             "originals from before links: after `/unlink`, what came in with the link stays (1 document)",
         ]
     async with memory(tmp_path / "two") as target:
-        copying = Copying(copies(notes), copies(target), overwrites=False)  # type: ignore[arg-type]
+        copying = Copying(copies(notes), copies(target), overwrites=False)
         done = await copy_all(copying, only[:1], on_document=lambda *_: None)
         assert states(done) == {"copied"}
         assert (await target.read(scope("-"), "user")).content == "Has a dog.\n\nCalled Rex.\n"
@@ -321,7 +324,7 @@ def test_a_memory_that_cannot_list_its_documents_is_refused_by_name() -> None:
         pass
 
     with pytest.raises(NotOffered, match="Silent cannot be copied"):
-        copies(Silent())  # type: ignore[arg-type]
+        copies(Silent())
 
 
 # ---- kills ----------------------------------------------------------------------------------------------------------
