@@ -154,6 +154,7 @@ def _read(
         _warn(config, reading)
         _check_prices(config, document)
         _check_embeddings(config, document)
+        _check_traces(config, document)
     return reading, config
 
 
@@ -365,6 +366,14 @@ def _check_embeddings(config: Config, document: MarkedYaml) -> None:
             "model whose provider is openai, with the `base_url` of any server that speaks OpenAI's embeddings"
         )
         document.complain(("memory", "traces", "embeddings", "model"), text)
+
+
+def _check_traces(config: Config, document: MarkedYaml) -> None:
+    """What is the memory cannot be off."""
+    traces = config.memory.traces
+    if config.memory.provider.kind == "traces" and "enabled" in traces.model_fields_set and not traces.enabled:
+        text = "off, but `memory.provider` is traces, which needs it; expected true, or the line left out"
+        document.complain(("memory", "traces", "enabled"), text)
 
 
 def _check_prices(config: Config, document: MarkedYaml) -> None:

@@ -143,7 +143,7 @@ def packed(entry: JournalEntry) -> str:
     """An entry without its id, as JSON."""
     request, delta = entry.request, entry.delta
     values: dict[str, Any] = {
-        **asdict(request.scope),
+        **asdict(replace(request.scope, question=None)),
         "index": request.index,
         "document": request.document,
         "store": request.store,
