@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from uuid import uuid4
 import pytest
 
 from gateway.app.memory import make_memory
-from gateway.config import Config
+from gateway.app.traces import memory_in, open_configured_traces
+from gateway.config import Config, LiveConfig
 from gateway.config.file import load_provider
 from gateway.errors import MemoryConflict, NotOffered
 from gateway.files.home import DATABASE_NAME
@@ -27,7 +28,7 @@ from gateway.store.sqlite import open_store
 from tests.servers import webdav
 
 MAX_BYTES = 4096
-KINDS = ["redis", "postgres", "webdav"]
+KINDS = ["redis", "postgres", "webdav", "traces"]
 
 
 @pytest.fixture(scope="session")
@@ -61,18 +62,22 @@ def place(request: pytest.FixtureRequest) -> Callable[[str], str]:
 async def memory(home: Path, chosen: str = "markdown") -> AsyncIterator[Any]:
     """The memory that a gateway on this data directory would have."""
     home.mkdir(mode=0o700, exist_ok=True)
-    store = open_store(home / DATABASE_NAME)
-    provider = load_provider(chosen, "--to", home).model_copy(update={"erasure": "by_hand"})
+    provider = load_provider(chosen, "--to", home)
     parts = Config().memory.model_copy(update={"provider": provider, "max_file_bytes": MAX_BYTES})
-    made: Any = make_memory(home, Config().model_copy(update={"memory": parts}), store.journal)
-    assert isinstance(made, CopiesMemory)
-    if isinstance(made, OpensMemory):
-        await made.open()
-    try:
+    config = Config().model_copy(update={"memory": parts})
+    async with AsyncExitStack() as stack:
+        store = open_store(home / DATABASE_NAME)
+        stack.push_async_callback(store.close)
+        traces = None
+        if chosen == "traces":
+            trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
+            traces = memory_in(trace_store, LiveConfig(config))
+        made: Any = make_memory(home, config, store.journal, traces)
+        assert isinstance(made, CopiesMemory)
+        stack.push_async_callback(made.close)
+        if isinstance(made, OpensMemory):
+            await made.open()
         yield made
-    finally:
-        await made.close()
-        await store.close()
 
 
 async def copied(source: Any, target: Any, *, overwrites: bool = False) -> list[CopiedDocument]:
