@@ -13,6 +13,7 @@ from gateway.errors import (
     DataDirectoryLocked,
     EthosError,
     LockTimeout,
+    MemoryUnavailable,
     SchemaTooNew,
     StoreUnavailable,
 )
@@ -33,6 +34,7 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (GatewaySilent, EXIT_TEMPORARY),
     (LockTimeout, EXIT_TEMPORARY),
     (StoreUnavailable, EXIT_UNAVAILABLE),
+    (MemoryUnavailable, EXIT_UNAVAILABLE),
     (SchemaTooNew, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )

@@ -208,6 +208,11 @@ class MemoryConfig(Section):
     lock_timeout_s: Seconds = 10
     traces: TracesConfig = Field(default_factory=TracesConfig)
 
+    @property
+    def has_traces(self) -> bool:
+        """Whether the trace memory is used: it is on, or it is the memory."""
+        return self.traces.enabled or self.provider.kind == "traces"
+
 
 class LimitsConfig(Section):
     """What bounds the work of the gateway.

@@ -24,7 +24,7 @@ from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.proposals import ProposalStore, SettledMemory, settle_updates
-from gateway.memory.recall import Recall, recalled_section
+from gateway.memory.recall import Recall, recalled_section, unsaid
 from gateway.memory.sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
@@ -225,9 +225,10 @@ class Answering:
         self, turn: Turn, state: AgentState, preview: Preview, asked: Question, supersedes: str | None
     ) -> AgentWork:
         parts, personality, message = self._parts, turn.personality, turn.message
-        with span("memory.prefetch"):
-            memory = await parts.memory.prefetch(turn.scope)
         question = own_words(asked.text)
+        with span("memory.prefetch"):
+            memory = await parts.memory.prefetch(replace(turn.scope, question=question))
+        remembered = None if memory is None else await parts.memory_section.render(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         history = await parts.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
@@ -244,10 +245,10 @@ class Answering:
             system=system_prompt(
                 personality.prompt,
                 setting,
-                memory=None if memory is None else await parts.memory_section.render(memory, question),
+                memory=remembered,
                 summary=turn.session.summary,
                 can_remember=UPDATE_MEMORY.name in toolbox.names,
-                recalled=recalled_section(recalled),
+                recalled=recalled_section(unsaid(recalled, remembered)),
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,

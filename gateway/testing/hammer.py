@@ -73,12 +73,12 @@ def turns_of(writer: str, updates: int) -> Iterator[tuple[MemoryScope, list[Memo
     done = number = 0
     while done < updates:
         line, kind = f"<{writer}-{number}>", choose.random()
-        if kind < 0.2 and mine:  # noqa: PLR2004 (shares of the kinds)
+        if kind < 0.2 and mine:
             wanted = [MemoryUpdate.remove("memory", mine.pop(choose.randrange(len(mine))))]
-        elif kind < 0.3 and mine:  # noqa: PLR2004
+        elif kind < 0.3 and mine:
             wanted = [MemoryUpdate.remove("memory", mine.pop()), MemoryUpdate.add("memory", line)]
             mine.append(line)
-        elif kind < 0.5:  # noqa: PLR2004
+        elif kind < 0.5:
             wanted = [MemoryUpdate.add("user", line), MemoryUpdate.add("memory", line)]
             mine.append(line)
         else:
@@ -181,7 +181,9 @@ def _compared(
         kills=kills,
         edits=len(edited),
         lost=sorted(f"{store} {line}" for store, lines in wanted.items() for line in lines if not there[store][line]),
-        doubled=sorted(f"{store} {line}" for store, lines in wanted.items() for line in lines if there[store][line] > 1),
+        doubled=sorted(
+            f"{store} {line}" for store, lines in wanted.items() for line in lines if there[store][line] > 1
+        ),
         left=sorted(line for line in gone if there["memory"][line]),
     )
 
