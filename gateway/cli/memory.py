@@ -48,7 +48,7 @@ async def show(
         return
     for index, one in enumerate(documents):
         size = f"{one.bytes:,} of at most {one.max_bytes:,} bytes ({one.bytes / one.max_bytes:.0%})"
-        say(("\n" if index else "") + one.path)
+        say(("\n" if index else "") + one.location)
         say(f"{local(one.modified_at)}, {size}" if one.modified_at else "Not there yet.")
         if one.content:
             say("\n" + one.content.removesuffix("\n"))
@@ -185,7 +185,7 @@ def _action(change: Change) -> str:
 
 
 def _file(change: Change, names: Mapping[str, str]) -> str | None:
-    """The document for people, who may have many; its path is in the JSON."""
+    """The document for people, who may have many; its name is in the JSON."""
     user = names.get(change.user or "", change.user)
     if change.store == "user":
         return f"USER.md of {user}"

@@ -59,7 +59,7 @@ class Proposals(Namespace[S]):
 
 
 class Memory(Namespace[S]):
-    """The memory as it is in the files, now. Scopes: `memory:read`, `memory:write`.
+    """The memory as it is now. Scopes: `memory:read`, `memory:write`.
 
     `store` is `user` for USER.md or `memory` for MEMORY.md. `personality` is the configured default without a name,
     `user` a user id or an account (`kind:id`), and the only user without a name.

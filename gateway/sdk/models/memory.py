@@ -28,17 +28,17 @@ class DocumentInfo(ApiModel):
     store: StoreName
     personality: str | None = Field(description="Personality that it belongs to; null: all of them.")
     user: str | None = Field(description="User that it belongs to; null: it is shared.")
-    path: str = Field(description="The file.")
-    modified_at: datetime | None = Field(description="When the file was changed last; null: there is no file yet.")
+    location: str = Field(description="Where people find it: a path or an address, without a password.")
+    modified_at: datetime | None = Field(description="When it was changed last; null: there is none yet, or that is not known.")
     version: Version
-    bytes: int = Field(description="Size of the file.")
-    max_bytes: int = Field(description="Largest size of the file.")
+    bytes: int = Field(description="Size of the text.")
+    max_bytes: int = Field(description="Largest size of the text.")
     chars: int = Field(description="Length of the text.")
     max_chars: int = Field(description="Characters of both documents together that a prompt holds.")
 
 
 class Document(DocumentInfo):
-    """A document as it is in the file, now."""
+    """A document as it is now."""
 
     content: str = Field(description="The whole text.", examples=["Tea at five.\n"])
 
@@ -69,9 +69,11 @@ class Change(ApiModel):
     turn: str = Field(description="Turn that made the change.")
     turn_user: str | None = Field(default=None, description="User whose turn it was; null: not known, or in a group.")
     turn_personality: str = Field(default="", description="Personality of that turn.")
-    document: str = Field(default="", description="Path in the data directory; empty where the change found none.")
+    document: str = Field(
+        default="", description="Name of the document.", examples=["users/u_1/USER.md"]
+    )
     action: Literal["add", "replace", "remove", "write", "undo", "edit"] = Field(
-        description="`write` replaced the text through the API, a page or a command; `edit` changed the file directly."
+        description="`write` replaced the text through the API, a page or a command; `edit` changed the document where it lies."
     )
     outcome: Literal["applied", "no_match"] = Field(description="`no_match`: the text to be replaced was not there.")
     content: str = Field(default="", description="The text that was to be added, written or removed.")
@@ -134,7 +136,7 @@ class Proposal(ApiModel):
     decided_by: str | None = Field(description="Who decided.")
     diff: str = Field(description="What it would change now; empty where it is decided, or would change nothing.")
     is_late: bool = Field(
-        default=False, description="Approved now, but the file cannot be written yet; the gateway tries again."
+        default=False, description="Approved now, but the memory cannot be written yet; the gateway tries again."
     )
     is_decidable: bool = Field(default=True, description="Whether the caller may decide on it.")
 

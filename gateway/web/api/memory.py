@@ -54,7 +54,7 @@ async def get(
     user: UserParam = None,
     if_none_match: IfNoneMatch = None,
 ) -> Document | Response:
-    """The text as it is in the file, now. The gateway knows the path; a client never builds one."""
+    """The text as it is now. The gateway knows where it is; a client never says that."""
     document = await services.memory.get(caller, Wanted(personality=personality, user=user, store=store))
     return _tagged(document, if_none_match)
 
