@@ -20,7 +20,7 @@ from gateway.cli.errors import EXIT_TEMPORARY
 from gateway.cli.names import check_names
 from gateway.cli.options import LARGEST_ID, AsJson, PersonalityOption, StoreOption, UserOption, asynchronous
 from gateway.cli.output import fields, print_diff, print_json, say
-from gateway.errors import EthosError, FileError
+from gateway.errors import EthosError, FileError, NotOffered
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.files.home import data_directory
 from gateway.services.caller import NotNamed
@@ -166,6 +166,9 @@ async def edit(
     check_names(personality=personality, user=user)
     async with connected() as client:  # not held while the editor is open, so a gateway may start, stop and write
         before = await client.memory.get(store, personality=personality, user=user)
+        lacks = (await client.memory.provider()).lacks
+    if "editable" in lacks:
+        raise NotOffered(lacks["editable"])
     copy = _Copy.make(data_directory(), before, start)
     try:
         copy.wait_for_editor()

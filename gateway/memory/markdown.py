@@ -150,6 +150,10 @@ class MarkdownFileMemoryProvider:
         data = rules.encode(rules.clean(content))
         return await self._put(place, scope, data, expected_version=expected_version, action="write")
 
+    def file_of(self, scope: MemoryScope, store: MemoryStoreName) -> Path:
+        """See `KeepsFiles.file_of`."""
+        return self._place(scope, store).path
+
     async def is_behind(self, user_id: str) -> bool:
         """Whether something that this user's turns have noted is not in the files yet."""
         return any(scope.user_id == user_id for scope, _ in await self._journal.unsettled())
@@ -159,9 +163,13 @@ class MarkdownFileMemoryProvider:
         snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))
         return b"" if snapshot is None else snapshot.data
 
-    async def restore(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
+    async def restore(
+        self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str
+    ) -> MemoryDocument:
         """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
-        await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="write")
+        return await self._put(
+            self._place(scope, store), scope, data, expected_version=expected_version, action="write"
+        )
 
     async def take_edit(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
         """Put in place what a person saved elsewhere, if the file still has that version; raises as `write` does."""
