@@ -32,6 +32,10 @@ class Notes:
     async def close(self) -> None:
         self.life.append("closed")
 
+    async def check(self) -> Sequence[str]:
+        self.life.append("checked")
+        return []
+
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
         lines = self.lines.get(scope.user_id)
         return MemoryContext(user_memory="\n".join([self.heading, *lines]), project_memory=None) if lines else None

@@ -13,23 +13,23 @@ from gateway.config.file import load_config
 from gateway.errors import ConfigError
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.dictionary_memory import Notes
-from tests.scripted_model import ScriptedModel
+from tests.scripted_model import ScriptedModel, call
 
 KIND = "tests.gateway.way.dictionary_memory"
+REMEMBER = call("update_memory", '{"action": "add", "store": "user", "content": "Likes tea."}')
 
 
 async def test_a_memory_of_somebody_else_is_named_by_a_dotted_name(house: House) -> None:
     provider = {"kind": KIND, "heading": "WHAT I KNOW", "erasure": "by_hand"}
-    model = ScriptedModel("noted", "you like tea")
+    model = ScriptedModel([REMEMBER], "Noted.", "You like tea.")
     async with house.gateway(model, memory={"provider": provider}) as (gateway, channel):
         notes: Any = gateway.memory_provider
-        await channel.ask("/remember likes tea", user="ada", conversation="c1")
+        await channel.ask("I like tea", user="ada", conversation="c1")
         await settled(gateway)
         await channel.ask("what do I like?", user="ada", conversation="c1")
-        assert [line for lines in notes.lines.values() for line in lines] == ["likes tea"]
-        assert notes.life == ["opened"]
-        assert "WHAT I KNOW\nlikes tea" in str(model.requests[-1])
-    assert notes.life == ["opened", "closed"]
+        assert [line for lines in notes.lines.values() for line in lines] == ["Likes tea."]
+        assert "WHAT I KNOW\nLikes tea." in model.requests[-1].system
+    assert notes.life == ["opened", "checked", "closed"]
     assert not [*house.home.rglob("USER.md"), *house.home.glob("personalities/*/MEMORY.md")]
 
 
