@@ -6,11 +6,14 @@ import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from pydantic import BaseModel
+
 from gateway.errors import MemoryConflict
 from gateway.protocols import (
     MemoryContext,
     MemoryDocument,
     MemoryScope,
+    MemoryServices,
     MemoryStoreName,
     MemoryUpdate,
     SyncReport,
@@ -79,3 +82,14 @@ def _key(scope: MemoryScope, store: MemoryStoreName) -> Key:
         "per-personality": ("memory", scope.personality_id),
         "per-user": ("memory", scope.personality_id, scope.user_id),
     }[scope.place]
+
+
+class Config(BaseModel):
+    """Which of both."""
+
+    edited: bool = False
+
+
+def provider(config: Config, services: MemoryServices) -> NotedMemory:
+    """One that is empty."""
+    return EditedMemory() if config.edited else NotedMemory()
