@@ -25,6 +25,7 @@ from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
+from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
 from gateway.memory.sync import MemorySync
@@ -112,6 +113,11 @@ class Composition:
     def adapters(self) -> Sequence[ChannelAdapter]:
         """Of the channels of the configuration, connected or not."""
         return [*self.channels.configured.values()]
+
+    @property
+    def memory_kind(self) -> str:
+        """What its memory is called: the kind that is configured, or the class that a program gave."""
+        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
 
     def _compose(self) -> None:
         """Make every part, around the open stores; nothing runs yet.
@@ -222,7 +228,8 @@ class Composition:
             channels=self.channels,
             outbox=self.outbox,
         )
-        self.commands = Commands(self.linking, self.load_services)
+        lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
+        self.commands = Commands(self.linking, self.load_services, memory_lacks=lacks)
         self.admission = Admission(
             access=self.access,
             people=self.people,

@@ -158,6 +158,10 @@ class MarkdownFileMemoryProvider:
         data = rules.encode(rules.clean(content))
         return await self._put(place, scope, data, expected_version=expected_version, action="write")
 
+    def file_of(self, scope: MemoryScope, store: MemoryStoreName) -> Path:
+        """See `KeepsFiles.file_of`."""
+        return self._place(scope, store).path
+
     async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
         """The file's own bytes, none where there is no file; for a later `restore`."""
         snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))
