@@ -9,7 +9,11 @@ from gateway.config.memory_kinds import load_memory_kind
 from gateway.errors import ConfigError
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.kinds import OwnServices
+from gateway.memory.sync import CommittedMemory, MemorySync
 from gateway.protocols import ErasableMemory, MemoryProvider, MemoryServices
+
+# A write of these may wait for another process that writes the same file.
+_WITH_FILES = ("markdown", "webdav")
 
 
 def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryProvider:
@@ -44,6 +48,18 @@ def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryPro
     return memory
 
 
+def memory_sync(memory: MemoryProvider, kind: str, config: Config, store: CommittedMemory) -> MemorySync:
+    """What turns read and write the memory through."""
+    settings = config.memory
+    return MemorySync(
+        memory,
+        store,
+        kind=kind,
+        timeout_s=settings.timeout_s,
+        write_timeout_s=settings.timeout_s + (settings.lock_timeout_s if kind in _WITH_FILES else 0),
+    )
+
+
 def check_memory(memory: MemoryProvider, chosen: ProviderConfig) -> None:
     """Refuse what is no memory, and one that would keep a person who asked to be forgotten.
 
@@ -54,7 +70,9 @@ def check_memory(memory: MemoryProvider, chosen: ProviderConfig) -> None:
     if not all(callable(getattr(memory, method, None)) for method in ("prefetch", "sync")):
         raise ConfigError([f"memory.provider: {name} is no memory; expected `prefetch` and `sync`"])
     if not isinstance(memory, ErasableMemory) and chosen.erasure is None:
-        raise ConfigError([
-            f"memory.provider: {name} cannot erase a person; expected one that has `erase`, or `erasure: by_hand` "
-            "beside its `kind` if you do that yourself"
-        ])
+        raise ConfigError(
+            [
+                f"memory.provider: {name} cannot erase a person; expected one that has `erase`, or `erasure: by_hand` "
+                "beside its `kind` if you do that yourself"
+            ]
+        )

@@ -16,7 +16,7 @@ from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
-from gateway.app.memory import check_memory, make_memory
+from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces
@@ -28,7 +28,6 @@ from gateway.domain.personalities import Personalities
 from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
-from gateway.memory.sync import MemorySync
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
@@ -158,7 +157,8 @@ class Composition:
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
         self.memory_provider = self._memory or make_memory(self.home, config, store.journal)
-        self.memory = MemorySync(self.memory_provider, store.turns)
+        kind = type(self._memory).__name__ if self._memory else config.memory.provider.kind
+        self.memory = memory_sync(self.memory_provider, kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
@@ -168,7 +168,7 @@ class Composition:
             models=self.models,
             personalities=self.personalities,
         )
-        self.review = MemoryReview(store.proposals, self.memory_provider, self.memory, self.traces.facts)
+        self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live)
 
     def _compose_queues(self, owner: str) -> None:

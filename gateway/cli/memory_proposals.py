@@ -25,7 +25,7 @@ Numbers = Annotated[
 ]
 
 _MOST = 200
-_LATE = " The file cannot be written now; the gateway does it at its next start."
+_LATE = " The memory cannot be written now; the gateway does it as soon as that is possible."
 
 
 @app.command("list")

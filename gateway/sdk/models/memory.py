@@ -134,7 +134,7 @@ class Proposal(ApiModel):
     decided_by: str | None = Field(description="Who decided.")
     diff: str = Field(description="What it would change now; empty where it is decided, or would change nothing.")
     is_late: bool = Field(
-        default=False, description="Approved now, but the file cannot be written yet; the gateway tries again."
+        default=False, description="Approved now, but the memory cannot be written yet; the gateway tries again."
     )
     is_decidable: bool = Field(default=True, description="Whether the caller may decide on it.")
 
