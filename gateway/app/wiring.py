@@ -104,6 +104,10 @@ class Composition:
         return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
 
     @property
+    def _kind_of_memory(self) -> str:
+        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
+
+    @property
     def adapters(self) -> Sequence[ChannelAdapter]:
         """Of the channels of the configuration, connected or not."""
         return [*self.channels.configured.values()]
@@ -157,8 +161,7 @@ class Composition:
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
         self.memory_provider = self._memory or make_memory(self.home, config, store.journal)
-        kind = type(self._memory).__name__ if self._memory else config.memory.provider.kind
-        self.memory = memory_sync(self.memory_provider, kind, config, store.turns)
+        self.memory = memory_sync(self.memory_provider, self._kind_of_memory, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
