@@ -25,9 +25,10 @@ from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
-from gateway.memory.linked_notes import MarkdownNotes
+from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
+from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
@@ -104,13 +105,14 @@ class Composition:
         return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
 
     @property
-    def _kind_of_memory(self) -> str:
-        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
-
-    @property
     def adapters(self) -> Sequence[ChannelAdapter]:
         """Of the channels of the configuration, connected or not."""
         return [*self.channels.configured.values()]
+
+    @property
+    def memory_kind(self) -> str:
+        """What its memory is called: the kind that is configured, or the class that a program gave."""
+        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
 
     def _compose(self) -> None:
         """Make every part, around the open stores; nothing runs yet.
@@ -161,7 +163,7 @@ class Composition:
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
         self.memory_provider = self._memory or make_memory(self.home, config, store.journal)
-        self.memory = memory_sync(self.memory_provider, self._kind_of_memory, config, store.turns)
+        self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
@@ -194,7 +196,8 @@ class Composition:
         self.linking = Linking(
             store.links,
             self.identities,
-            MarkdownNotes(self.memory_provider),
+            memory=self.memory_provider,
+            applied=self.memory,
             pepper=partial(asyncio.to_thread, load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,
@@ -210,6 +213,7 @@ class Composition:
             operators=self.operators,
             linking=self.linking,
             memory=self.memory,
+            personal_memory=PersonalMemory(provider=self.memory_provider, kind=self.memory_kind),
             trace_memory=self.traces.memory,
             history=self.history,
             presence=self.presence,
@@ -217,7 +221,8 @@ class Composition:
             channels=self.channels,
             outbox=self.outbox,
         )
-        self.commands = Commands(self.linking, self.load_services)
+        lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
+        self.commands = Commands(self.linking, self.load_services, memory_lacks=lacks)
         self.admission = Admission(
             access=self.access,
             people=self.people,

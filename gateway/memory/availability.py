@@ -24,6 +24,8 @@ _ASKED_BY_PEOPLE = (
     *("prefetch", "sync", "read", "write", "search"),
     *("log", "change", "texts", "why", "difference", "undo", "restore"),
 )
+# These take as long as they take, and run as jobs that are tried again; or they ask nobody.
+_AS_THEY_ARE = ("erase", "export", "unite", "part", "file_of")
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -168,7 +170,7 @@ class Availability:
 def within_time(memory: MemoryProvider, availability: Availability, limit_s: float) -> MemoryProvider:
     """The same memory for people who ask it directly: it answers in time, or with an error that says what is wrong.
 
-    It has those methods of `_ASKED_BY_PEOPLE` that the memory has, and no others.
+    It has what the memory has of the protocols.
     """
 
     def bounded(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -183,8 +185,9 @@ def within_time(memory: MemoryProvider, availability: Availability, limit_s: flo
 
         return call
 
-    methods = {name: getattr(memory, name) for name in _ASKED_BY_PEOPLE if hasattr(memory, name)}
-    return cast("MemoryProvider", SimpleNamespace(**{name: bounded(method) for name, method in methods.items()}))
+    methods = {name: bounded(getattr(memory, name)) for name in _ASKED_BY_PEOPLE if hasattr(memory, name)}
+    jobs = {name: getattr(memory, name) for name in _AS_THEY_ARE if hasattr(memory, name)}
+    return cast("MemoryProvider", SimpleNamespace(**methods, **jobs))
 
 
 async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
