@@ -23,7 +23,9 @@ def checked(url: SecretStr, schemes: tuple[str, ...], example: str) -> SecretStr
     except ValueError:
         is_good = False
     if _SEPARATOR.search(text.partition("://")[2].rpartition("@")[0]):
-        raise ValueError("a character before the host is not escaped; expected %40 for @, %2F for /, %3F for ?, %23 for #")
+        raise ValueError(
+            "a character before the host is not escaped; expected %40 for @, %2F for /, %3F for ?, %23 for #"
+        )
     if not is_good:
         expected = " or ".join(f"{one}://" for one in schemes)
         raise ValueError(f"not an address with {expected}; expected such as {example}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, SecretStr, StringConstraints, field_validator
+from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -35,6 +35,12 @@ class Config(Section):
     prefix: Annotated[str, StringConstraints(pattern=re.compile(r"[A-Za-z0-9._:-]{1,64}\Z"))] = "ethos"
     timeout_s: Annotated[Seconds, Field(le=60)] = 2
 
+    @model_validator(mode="after")
+    def _ca_file_is_used(self) -> Self:
+        if self.ca_file is not None and not self.url.get_secret_value().startswith(_TLS):
+            raise ValueError(f"`ca_file` is for TLS; expected an `url` with {_TLS}, or no `ca_file`")
+        return self
+
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: SecretStr) -> SecretStr:
@@ -49,7 +55,7 @@ class Config(Section):
 def provider(config: Config, services: MemoryServices) -> StoredMemory:
     """The memory; the server is asked when it is opened."""
     url = config.url.get_secret_value()
-    tls: dict[str, Any] = {"ssl_ca_certs": str(config.ca_file)} if config.ca_file and url.startswith(_TLS) else {}
+    tls: dict[str, Any] = {} if config.ca_file is None else {"ssl_ca_certs": str(config.ca_file)}
     client: Redis = Redis.from_url(
         url,
         socket_timeout=config.timeout_s,

@@ -326,7 +326,7 @@ def _reason(error: Exception) -> str:
     for pattern, reason in _TEXTS:
         if re.search(pattern, text):
             return reason
-    return f"{text or type(error).__name__}; {_AWAY}"
+    return f"{text.partition(' Is the server running')[0] or type(error).__name__}; {_AWAY}"
 
 
 def _document(row: TupleRow) -> StoredDocument:

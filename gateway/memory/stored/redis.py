@@ -313,7 +313,9 @@ def _reason(error: Exception) -> str:
     text = f"{type(error).__name__} {error}"
     if "WRONGTYPE" in text:
         found = _OUR_KEY.search(text)
-        return f"the key {found[0] if found else 'of a document'} is of another type; remove it, or set another `prefix`"
+        return (
+            f"the key {found[0] if found else 'of a document'} is of another type; remove it, or set another `prefix`"
+        )
     text = _IN_PIPELINE.sub("", text)
     for pattern, reason in _REASONS:
         if re.search(pattern, text):
