@@ -28,6 +28,7 @@
     ├── BackupError               a backup cannot be made, read or put in place; nothing was changed
     ├── PersonalityError          no such personality, or its files are not valid
     ├── MemoryUnavailable         a memory that lies elsewhere cannot be used now; try again
+    ├── NotOffered                the memory that was chosen cannot do this; says so for people
     └── MemoryStoreError
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
         ├── MemoryConflict        the document changed since it was read; carries both texts
@@ -206,6 +207,10 @@ class PersonalityError(EthosError):
 
 class MemoryUnavailable(EthosError):
     """A memory that lies elsewhere cannot be used now; the same call may succeed later."""
+
+
+class NotOffered(EthosError):
+    """What was asked is not possible with the memory that was chosen; the text is one sentence for people."""
 
 
 class MemoryStoreError(EthosError):

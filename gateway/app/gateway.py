@@ -23,7 +23,7 @@ from gateway.files.home import DATABASE_NAME, announce, prepare_home
 from gateway.files.running_gateway import take
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.pipeline.health import as_json
-from gateway.protocols import SupportsHttp
+from gateway.protocols import MemoryProvider, OpensMemory, SupportsHttp
 from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
 from gateway.store.idempotency import SqliteIdempotency
@@ -56,6 +56,7 @@ class Gateway(Composition):
         only: Collection[str] | None = None,
         is_served: bool = True,
         model: Callable[[str | None], Model] | None = None,
+        memory: MemoryProvider | None = None,
     ) -> None:
         """Nothing is opened before `async with`.
 
@@ -63,8 +64,9 @@ class Gateway(Composition):
             only: names of channels; the others are left alone.
             is_served: whether the pages and the API can be reached over the network, too.
             model: gives a model by its name, in place of those that are configured.
+            memory: in place of the one that is configured; opened and closed with the gateway where it has that.
         """
-        super().__init__(home, config, only=only, model=model)
+        super().__init__(home, config, only=only, model=model, memory=memory)
         self._is_served = is_served
         self._stack = AsyncExitStack()
         self._metrics: Metrics | None = None
@@ -134,6 +136,9 @@ class Gateway(Composition):
         )
         self._metrics = await measure(stack, self.config)
         self._compose()
+        if isinstance(self.memory_provider, OpensMemory):
+            stack.push_async_callback(self.memory_provider.close)
+            await self.memory_provider.open()
         await self.people.snapshot()
         stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)

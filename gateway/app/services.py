@@ -66,7 +66,7 @@ def services_of(gateway: Composition) -> OperatorServices:
 
 def _memory_service(gateway: Composition, naming: Naming, traces: TraceService) -> MemoryService:
     return MemoryService(
-        files=gateway.memory_files,
+        files=gateway.memory_provider,
         review=gateway.review,
         proposals=gateway.store.proposals,
         personalities=gateway.personalities,

@@ -16,6 +16,7 @@ from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
+from gateway.app.memory import check_memory, make_memory
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces
@@ -25,7 +26,6 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
 from gateway.memory.linked_notes import MarkdownNotes
-from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
 from gateway.memory.sync import MemorySync
@@ -48,8 +48,7 @@ from gateway.pipeline.parking import Parking
 from gateway.pipeline.presence import Presence
 from gateway.pipeline.supervisor import Supervisor
 from gateway.pipeline.turn import TurnRunner
-from gateway.protocols import AdapterServices, ChannelAdapter
-from gateway.runtime.failpoints import reach
+from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
@@ -77,7 +76,13 @@ class Composition:
     web: WebServer
 
     def __init__(
-        self, home: Path, config: Config, *, only: Collection[str] | None, model: Callable[[str | None], Model] | None
+        self,
+        home: Path,
+        config: Config,
+        *,
+        only: Collection[str] | None,
+        model: Callable[[str | None], Model] | None,
+        memory: MemoryProvider | None,
     ) -> None:
         """Nothing is made yet; arguments as `Gateway` has them."""
         self.home = home
@@ -87,6 +92,7 @@ class Composition:
         self.reloading = Reloading(self)
         self._only = only
         self._model = model
+        self._memory = memory
         self._started_at = datetime.now(UTC)
 
     @property
@@ -149,14 +155,10 @@ class Composition:
     def _compose_memory(self) -> None:
         """The memory, sessions and traces."""
         config, store = self.config, self.store
-        self.memory_files = MarkdownFileMemoryProvider(
-            self.home,
-            store.journal,
-            max_file_bytes=config.memory.max_file_bytes,
-            lock_timeout_s=config.memory.lock_timeout_s,
-            on_step=lambda step: reach(f"memory.{step}"),
-        )
-        self.memory = MemorySync(self.memory_files, store.turns)
+        if self._memory is not None:
+            check_memory(self._memory, config.memory.provider)
+        self.memory_provider = self._memory or make_memory(self.home, config, store.journal)
+        self.memory = MemorySync(self.memory_provider, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
@@ -166,7 +168,7 @@ class Composition:
             models=self.models,
             personalities=self.personalities,
         )
-        self.review = MemoryReview(store.proposals, self.memory_files, self.memory, self.traces.facts)
+        self.review = MemoryReview(store.proposals, self.memory_provider, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live)
 
     def _compose_queues(self, owner: str) -> None:
@@ -189,7 +191,7 @@ class Composition:
         self.linking = Linking(
             store.links,
             self.identities,
-            MarkdownNotes(self.memory_files),
+            MarkdownNotes(self.memory_provider),
             pepper=partial(asyncio.to_thread, load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,

@@ -184,8 +184,24 @@ class TracesConfig(Section):
     gist: bool = False
 
 
+class ProviderConfig(Section):
+    """Where the memory is kept.
+
+    Attributes:
+        kind: one of ours, or a dotted name of a third party's package.
+        erasure: `by_hand`: this memory cannot erase a person, and the operator does it; else such a one is refused.
+        settings: the kind's own `Config`; None where nothing is set.
+    """
+
+    kind: Text = "markdown"
+    erasure: Literal["by_hand"] | None = None
+    settings: Any = Field(default=None, exclude=True)
+
+
 class MemoryConfig(Section):
-    """What is remembered; `max_chars` is for the section of the prompt, `max_file_bytes` for one file."""
+    """What is remembered; `max_chars` is for the section of the prompt, `max_file_bytes` for one document."""
+
+    provider: ProviderConfig = Field(default_factory=ProviderConfig)
 
     max_chars: Annotated[Count, Field(ge=200, le=2_000_000)] = 20_000
     max_file_bytes: Annotated[Count, Field(ge=1_024, le=1 << 30)] = 524_288

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import pkgutil
-import re
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
-import adapters
-from gateway.files.positions.validation import did_you_mean
+from gateway.config.packages import Packages
 from gateway.protocols import AdapterServices, ChannelAdapter
-from gateway.runtime.extras import how_to_install
 
 Access = Literal["owner", "allowlist", "pairing", "open"]
 GroupAccess = Literal["nobody", "owner", "allowlist", "pairing", "open"]
 
-_OWN = re.compile(r"[a-z][a-z0-9_]*")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
-
-
-class KindUnusable(Exception):
-    """There is no such kind, or it cannot be loaded; the text is for people, after the key's name."""
+_PACKAGES = Packages("adapters", maker="build", what="adapter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,7 @@ class ChannelKind:
 
 def known_kinds() -> list[str]:
     """The kinds that come with the gateway; finding them loads none."""
-    return sorted(module.name for module in pkgutil.iter_modules(adapters.__path__) if module.ispkg)
+    return _PACKAGES.known()
 
 
 def load_kind(kind: str) -> ChannelKind:
@@ -92,28 +81,9 @@ def load_kind(kind: str) -> ChannelKind:
     Raises:
         KindUnusable: says whether the kind is unknown, a library is missing, or the package is broken.
     """
-    is_own = bool(_OWN.fullmatch(kind))
-    if not is_own and not _DOTTED.fullmatch(kind):
-        raise KindUnusable(f"{kind!r} is not the name of a kind; {expected_kinds()}")
-    target = f"adapters.{kind}" if is_own else kind
-    try:
-        package = importlib.import_module(target)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if target == missing or target.startswith(f"{missing}."):
-            near = did_you_mean(kind, known_kinds())
-            raise KindUnusable(f"there is no kind {kind!r}{near}; {expected_kinds()}") from None
-        remedy = how_to_install(kind, missing) if is_own else f"{missing} beside {target.partition('.')[0]}"
-        raise KindUnusable(f"{kind} needs {missing}, which is not installed; expected {remedy}") from None
-    except Exception as error:  # noqa: BLE001 (a third party's package may raise anything while it is imported)
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise KindUnusable(f"{target} cannot be loaded ({reason}); expected a package that imports") from None
-    model = getattr(package, "Config", None)
-    if not (isinstance(model, type) and issubclass(model, BaseModel)) or not callable(getattr(package, "build", None)):
-        raise KindUnusable(f"{target} is no adapter; expected `Config` (a pydantic model) and `build` in it")
-    return ChannelKind(kind, package)
+    return ChannelKind(kind, _PACKAGES.load(kind))
 
 
 def expected_kinds() -> str:
     """For an error: what a kind may be."""
-    return f"expected one of {', '.join(known_kinds())}, or a package with a dot in its name"
+    return _PACKAGES.expected()

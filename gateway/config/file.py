@@ -6,14 +6,16 @@ import ipaddress
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from gateway.config import OFFLINE, ChannelConfig, Config
-from gateway.config.channel_kinds import ChannelKind, KindUnusable, expected_kinds, known_kinds, load_kind
+from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig
+from gateway.config.channel_kinds import ChannelKind, expected_kinds, known_kinds, load_kind
 from gateway.config.listing import values_of
+from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, load_memory_kind
+from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.domain.personalities import BrokenPersonality, Personalities
@@ -25,8 +27,10 @@ from gateway.files.positions.validation import did_you_mean, shown, validate
 from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
 
 CONFIG_NAME = "config.yaml"
+K = TypeVar("K")
 
 _CORE_KEYS = frozenset(ChannelConfig.model_fields) - {"settings"}
+_PROVIDER_KEYS = frozenset(ProviderConfig.model_fields) - {"settings"}
 _BUILT_IN = ("cli", "web")
 _OFF = frozenset({"false", "no", "off", "n", "f", "0"})  # what pydantic reads as false
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
@@ -144,7 +148,8 @@ def _read(
     reading.origins = fetch_secrets(document, Config, (), path.parent)
     channels = _channels(reading)
     _check_names(reading)
-    config = validate(Config, document, values={**values, "channels": channels}, hidden=reading.hidden)
+    made = {**values, "channels": channels, **_memory(reading)}
+    config = validate(Config, document, values=made, hidden=reading.hidden)
     if config is not None:
         _warn(config, reading)
         _check_prices(config, document)
@@ -208,7 +213,7 @@ def _channel(name: str, section: dict[str, Any], reading: _Reading) -> ChannelCo
     channel = validate(ChannelConfig, document, path, values=core, hidden=reading.hidden)
     if _is_off(section):
         return channel
-    kind = _load_kind(section.get("kind"), (*path, "kind"), document)
+    kind = _loaded(load_kind, section.get("kind"), (*path, "kind"), document)
     if kind is None:
         return None
     reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent)
@@ -241,11 +246,35 @@ def _access(
     return {"access": access, "role": role, "allow": tuple(allow)}
 
 
-def _load_kind(kind: object, path: KeyPath, document: MarkedYaml) -> ChannelKind | None:
+def _memory(reading: _Reading) -> dict[str, Any]:
+    """The section with its provider as a `ProviderConfig`, where it has one that is a name or a section."""
+    document, path = reading.document, ("memory", "provider")
+    provider = value_at(document.values, path)
+    if isinstance(provider, str):
+        provider = {"kind": provider}
+    if not isinstance(provider, dict):
+        return {}
+    if "kind" not in provider:
+        document.complain((*path, "kind"), f"missing; {PACKAGES.expected()}")
+    core = {key: value for key, value in provider.items() if key in _PROVIDER_KEYS}
+    own = {key: value for key, value in provider.items() if key not in _PROVIDER_KEYS}
+    made = validate(ProviderConfig, document, path, values=core, hidden=reading.hidden)
+    if made is not None and "kind" in provider and (own or made.kind != DEFAULT_KIND):
+        kind = _loaded(load_memory_kind, made.kind, (*path, "kind"), document)
+        if kind is not None:
+            reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent)
+            fetched = value_at(document.values, path)
+            own = {key: fetched[key] for key in own}
+            settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
+            made = made.model_copy(update={"settings": settings})
+    return {"memory": {**document.values["memory"], "provider": made or ProviderConfig()}}
+
+
+def _loaded(load: Callable[[str], K], kind: object, path: KeyPath, document: MarkedYaml) -> K | None:
     if not isinstance(kind, str):
         return None  # the validation has said so
     try:
-        return load_kind(kind)
+        return load(kind)
     except KindUnusable as error:
         document.complain(path, str(error))
         return None

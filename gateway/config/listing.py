@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from gateway.config import ChannelConfig, Config
+from gateway.config import ChannelConfig, Config, ProviderConfig
 from gateway.files.positions.yaml import KeyPath, dotted
 
 HIDDEN = "(hidden)"
@@ -19,7 +19,7 @@ class Setting:
     """One value.
 
     Attributes:
-        key: dotted, as in `web.port`; an adapter's own settings stand next to the core's, as they do in the file.
+        key: dotted, as in `web.port`; the own settings of an adapter or a memory stand next to the core's, as in the file.
         source: `config.yaml:12`, `config.yaml:12, from ${NAME}`, or `default`.
     """
 
@@ -48,10 +48,10 @@ def written(value: Any) -> str | None:
 
 
 def values_of(section: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value below `path`; an adapter's own stand next to the core's, as they do in the file."""
+    """Every value below `path`; those of an adapter or a memory stand next to the core's, as they do in the file."""
     if isinstance(section, BaseModel):
         for name, item in section:
-            is_own = isinstance(section, ChannelConfig) and name == "settings"
+            is_own = isinstance(section, ChannelConfig | ProviderConfig) and name == "settings"
             yield from () if is_own and item is None else values_of(item, path if is_own else (*path, name))
     elif isinstance(section, dict):
         for name, item in section.items():

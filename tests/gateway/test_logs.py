@@ -64,14 +64,14 @@ async def converse(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
         [ModelUnavailable("no line")], [REMEMBER], "CANARY-ANSWER", [RuntimeError("a fault")], "CANARY-LATER", "gone"
     )
     async with house.gateway(model) as (gateway, channel):
-        whole, failures = gateway.memory_files.sync, [FileError("the file is locked")]
+        whole, failures = gateway.memory_provider.sync, [FileError("the file is locked")]
 
         async def sync(scope: Any, updates: Any) -> Any:
             if failures:
                 raise failures.pop()
             return await whole(scope, updates)
 
-        monkeypatch.setattr(gateway.memory_files, "sync", sync)
+        monkeypatch.setattr(gateway.memory_provider, "sync", sync)
         channel.failures.append(TransientSendError("busy"))
         first = await channel.say("CANARY-QUESTION", user="CANARY-PERSON", conversation="CANARY-PLACE")
         await channel.answers_to(first, amount=2)

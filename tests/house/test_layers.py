@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = {"gateway.messages", "gateway.protocols", "gateway.errors"}
 # From the top to the bottom: a room imports only itself and what stands behind it here, and the contract.
 ROOMS = (
-    "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "agent", "memory", "people",
+    "testing", "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "agent", "memory", "people",
     "config", "sdk", "domain", "files", "runtime",
 )  # fmt: skip
 PLATFORMS = ("telegram", "slack", "discord")

@@ -295,7 +295,7 @@ BELOW = re.compile(
     r"|people\.(access|access_records|pairing|operators)|pipeline\.(inbox|outbox|dispatcher|queues|admission)"
     r"|traces\.(trace_store|memory|search|consolidation|transfer))\b"
 )
-PARTS = re.compile(r"_?(identities|memory_files|journal|database|dispatcher|trace_store|pairing_store|review)")
+PARTS = re.compile(r"_?(identities|memory_provider|journal|database|dispatcher|trace_store|pairing_store|review)")
 # Compares two texts, and knows no file; nor does a constant.
 PURE = re.compile("difference|[A-Z_]+")
 # What puts a gateway together, and is asked by every command that asks the SDK.

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 
 from gateway.config.values import Count, Seconds, Section
-from gateway.memory.kinds.addresses import checked, shown
+from gateway.memory.addresses import checked, shown
 from gateway.memory.stored.memory import StoredMemory
 from gateway.memory.stored.postgres import PostgresDocuments
 from gateway.protocols import MemoryServices

@@ -11,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from gateway.config.values import Seconds, Section
-from gateway.memory.kinds.addresses import checked, shown
+from gateway.memory.addresses import checked, shown
 from gateway.memory.stored.memory import StoredMemory
 from gateway.memory.stored.redis import RedisDocuments
 from gateway.protocols import MemoryServices

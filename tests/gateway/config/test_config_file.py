@@ -14,7 +14,8 @@ import pytest
 
 import adapters
 from gateway.config import Config
-from gateway.config.channel_kinds import KindUnusable, load_kind
+from gateway.config.channel_kinds import load_kind
+from gateway.config.packages import KindUnusable
 from gateway.config.file import check, load_config
 from gateway.errors import ConfigError
 from gateway.files.home import data_directory

@@ -208,7 +208,7 @@ async def test_lines_in_a_shared_memory_go_with_who_brought_them(house: House) -
         await say(channel, "Remember that the fence is red", "ben")
         await quiet(gateway)
         assert shared.read_text() == "the gate is green\n\nthe fence is red\n"
-        entries = await gateway.memory_files.log()
+        entries = await gateway.memory_provider.log()
         assert {"the gate is green", "the fence is red"} <= {entry.content for entry in entries}
         newest = next(entry for entry in entries if entry.content == "the fence is red")
         assert "+the fence is red" in newest.diff

@@ -137,11 +137,11 @@ async def test_old_history_of_the_memory_goes_and_what_is_left_can_still_be_undo
         assert went > 0
         assert went + await count(gateway, "memory_journal") == entries
         assert path.read_bytes() == before
-        newest, *_ = await gateway.memory_files.log()
+        newest, *_ = await gateway.memory_provider.log()
         entry = await gateway.store.journal.entry(newest.id)
         assert entry is not None
         assert (
-            await gateway.memory_files._history.text_before(entry)
+            await gateway.memory_provider._history.text_before(entry)
             == before.removesuffix(b"\n\ndoor 39 is blue\n") + b"\n"
         )
         await say(channel, "Remember that the gate is green", "ada")

@@ -84,7 +84,7 @@ async def test_in_a_chat_only_the_memory_of_who_answers_there_is_changed(house: 
     async with peopled(house) as (gateway, channel):
         await says(channel, "REMEMBER<<memory|Here.>>")
         await settled(gateway)
-        [entry] = await gateway.memory_files.log()
+        [entry] = await gateway.memory_provider.log()
         await says(channel, "/personality engineer")
         assert f"there is no change {entry.id} that you may take back" in await says(
             channel, f"/memory undo {entry.id}"

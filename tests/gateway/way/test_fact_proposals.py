@@ -295,5 +295,5 @@ async def test_what_another_tool_returns_proposes_nothing(house: House) -> None:
 
 async def test_the_review_says_how_much_is_late(house: House) -> None:
     async with traced(house) as (gateway, _):
-        review = MemoryReview(gateway.store.proposals, gateway.memory_files, gateway.memory, gateway.traces.facts)
+        review = MemoryReview(gateway.store.proposals, gateway.memory_provider, gateway.memory, gateway.traces.facts)
         assert review.late == 0

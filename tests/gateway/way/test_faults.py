@@ -166,14 +166,14 @@ async def test_a_memory_that_cannot_be_written_now_is_written_later(
 ) -> None:
     async with house.gateway(ScriptedModel([REMEMBER], "noted", "tea")) as (gateway, channel):
         failures = [FileError("the lock is held")] * 3
-        sync = gateway.memory_files.sync
+        sync = gateway.memory_provider.sync
 
         async def failing(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> SyncReport:
             if failures:
                 raise failures.pop()
             return await sync(scope, updates)
 
-        monkeypatch.setattr(gateway.memory_files, "sync", failing)
+        monkeypatch.setattr(gateway.memory_provider, "sync", failing)
         await channel.ask("I like tea")
         user = (await gateway.identities.users())[0].id
         file = house.home / "users" / user / "USER.md"
@@ -192,7 +192,7 @@ async def test_memory_that_was_committed_and_not_written_is_written_at_the_next_
         async def failing(_scope: MemoryScope, _updates: Sequence[MemoryUpdate]) -> SyncReport:
             raise FileError("never")
 
-        monkeypatch.setattr(gateway.memory_files, "sync", failing)
+        monkeypatch.setattr(gateway.memory_provider, "sync", failing)
         await channel.ask("I like tea")
         user = (await gateway.identities.users())[0].id
     file = house.home / "users" / user / "USER.md"

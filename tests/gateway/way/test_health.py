@@ -218,16 +218,16 @@ def _refuse(_path: Path) -> None:
 async def test_memory_that_cannot_be_written_is_told_until_it_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_sync, "RETRY_S", 0.01)
     async with house.gateway(ScriptedModel([REMEMBER], "Noted.")) as (gateway, channel):
-        whole = gateway.memory_files.sync
+        whole = gateway.memory_provider.sync
 
         async def fail(_scope: MemoryScope, _updates: list[MemoryUpdate]) -> SyncReport:
             raise FileError("the file is locked")
 
-        monkeypatch.setattr(gateway.memory_files, "sync", fail)
+        monkeypatch.setattr(gateway.memory_provider, "sync", fail)
         await channel.ask("I like tea")
         health = await until(gateway, lambda health: health.memory_late)
         assert (health.status, health.memory_late, health.memory_journal) == ("degraded", 1, 1)
-        monkeypatch.setattr(gateway.memory_files, "sync", whole)
+        monkeypatch.setattr(gateway.memory_provider, "sync", whole)
         health = await until(gateway, lambda health: not health.memory_late)
         assert (health.status, health.memory_journal) == ("ok", 0)
 

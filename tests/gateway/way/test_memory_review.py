@@ -290,14 +290,14 @@ async def test_a_yes_while_the_file_cannot_be_written_is_written_later_once(
     monkeypatch.setattr(memory_sync_module, "RETRY_S", 0.01)
     async with peopled(house) as (gateway, channel):
         await read_this(channel, "REMEMBER<<user|Once.>>")
-        failures, sync = [FileError("the lock is held")] * 3, gateway.memory_files.sync
+        failures, sync = [FileError("the lock is held")] * 3, gateway.memory_provider.sync
 
         async def failing(scope, updates):
             if failures:
                 raise failures.pop()
             return await sync(scope, updates)
 
-        monkeypatch.setattr(gateway.memory_files, "sync", failing)
+        monkeypatch.setattr(gateway.memory_provider, "sync", failing)
         await says(channel, "/memory approve 1")
         await says(channel, "/memory approve 1")
         async with asyncio.timeout(60):
@@ -329,7 +329,7 @@ async def test_many_who_say_yes_and_no_at_once_are_one_decision(house: House) ->
     async with peopled(house) as (gateway, channel):
         await read_this(channel, "REMEMBER<<user|Once.>>")
         await settled(gateway)
-        review = MemoryReview(gateway.store.proposals, gateway.memory_files, gateway.memory)
+        review = MemoryReview(gateway.store.proposals, gateway.memory_provider, gateway.memory)
         machine = Reviewer(user_id=None)
         decisions = [review.approve(1, machine), review.refuse(1, machine)] * 10
         results = await asyncio.gather(*decisions, return_exceptions=True)
@@ -381,7 +381,7 @@ async def test_why_names_turn_time_channel_and_author_and_how_it_was_reviewed(ho
         await read_this(channel, "REMEMBER<<user|Likes spam.>>")
         await says(channel, "/memory approve 1")
         await settled(gateway)
-        [entry] = [one for one in await gateway.memory_files.log() if one.document.startswith("personalities")]
+        [entry] = [one for one in await gateway.memory_provider.log() if one.document.startswith("personalities")]
         member = (await file_of(gateway, "2")).parent.name
         when = f"{entry.at:%Y-%m-%d %H:%M} UTC"
         where = f"on `fake`, in turn `{entry.turn_id}`.\nIt added:\n```\n"
@@ -416,7 +416,7 @@ async def test_of_what_others_read_one_takes_back_ones_own_and_the_owner_everyth
         await says(channel, "REMEMBER<<memory|By the owner.>>", "1")
         await says(channel, "REMEMBER<<memory|By the member.>>", "2")
         await settled(gateway)
-        newest, oldest = (one for one in await gateway.memory_files.log())
+        newest, oldest = (one for one in await gateway.memory_provider.log())
         for user, number in (("2", oldest.id), ("3", newest.id), ("3", oldest.id), ("2", 999)):
             assert f"there is no change {number} that you may" in await says(channel, f"/memory undo {number}", user)
         assert "the memory has changed since" in await says(channel, f"/memory undo {oldest.id}", "1")

@@ -1,0 +1,60 @@
+"""Makes the memory that the configuration names; a part of the composition root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.config import Config, ProviderConfig
+from gateway.config.memory_kinds import load_memory_kind
+from gateway.errors import ConfigError
+from gateway.memory.journal import MemoryJournal
+from gateway.memory.kinds import OwnServices
+from gateway.protocols import ErasableMemory, MemoryProvider, MemoryServices
+
+
+def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryProvider:
+    """The memory; nothing is opened or asked yet.
+
+    Raises:
+        ConfigError: it cannot be made, or it cannot erase a person and nothing says that the operator does.
+    """
+    chosen = config.memory.provider
+    is_own = "." not in chosen.kind
+    directory = home / "memory" / chosen.kind
+    services = (
+        OwnServices(
+            state_dir=directory,
+            max_document_bytes=config.memory.max_file_bytes,
+            home=home,
+            journal=journal,
+            lock_timeout_s=config.memory.lock_timeout_s,
+        )
+        if is_own
+        else MemoryServices(state_dir=directory, max_document_bytes=config.memory.max_file_bytes)
+    )
+    kind = load_memory_kind(chosen.kind)
+    try:
+        memory = kind.provider(chosen.settings, services)
+    except Exception as error:
+        if is_own:
+            raise
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise ConfigError([f"memory.provider: {chosen.kind} cannot be made ({reason})"]) from error
+    check_memory(memory, chosen)
+    return memory
+
+
+def check_memory(memory: MemoryProvider, chosen: ProviderConfig) -> None:
+    """Refuse what is no memory, and one that would keep a person who asked to be forgotten.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    name = type(memory).__name__
+    if not all(callable(getattr(memory, method, None)) for method in ("prefetch", "sync")):
+        raise ConfigError([f"memory.provider: {name} is no memory; expected `prefetch` and `sync`"])
+    if not isinstance(memory, ErasableMemory) and chosen.erasure is None:
+        raise ConfigError([
+            f"memory.provider: {name} cannot erase a person; expected one that has `erase`, or `erasure: by_hand` "
+            "beside its `kind` if you do that yourself"
+        ])

@@ -1,0 +1,43 @@
+"""From `memory.provider` to the module behind it. Only the one that is configured is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway.config.packages import Packages
+from gateway.protocols import MemoryProvider, MemoryServices
+
+DEFAULT_KIND = "markdown"
+PACKAGES = Packages("gateway.memory.kinds", maker="provider", what="memory")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryKind:
+    """A module that gives a memory: `Config` (a pydantic model), and `provider(config, services)`."""
+
+    name: str
+    module: ModuleType
+
+    @property
+    def config(self) -> type[BaseModel]:
+        """The model of the keys that are the kind's own."""
+        model: type[BaseModel] = self.module.Config
+        return model
+
+    def provider(self, settings: Any, services: MemoryServices) -> MemoryProvider:
+        """Make the memory; `settings` is an instance of `config`, None for its defaults."""
+        made: MemoryProvider = self.module.provider(self.config() if settings is None else settings, services)
+        return made
+
+
+def load_memory_kind(kind: str) -> MemoryKind:
+    """Load the module of a kind: `name` is `gateway.memory.kinds.name`, a dotted one is a third party's.
+
+    Raises:
+        KindUnusable: says whether the kind is unknown, a library is missing, or the package is broken.
+    """
+    return MemoryKind(kind, PACKAGES.load(kind))

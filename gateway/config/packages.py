@@ -1,0 +1,76 @@
+"""From a kind to the module behind it: ours by a plain name, a third party's by one with a dot. Loaded when asked."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+from dataclasses import dataclass
+from types import ModuleType
+
+from pydantic import BaseModel
+
+from gateway.files.positions.validation import did_you_mean
+from gateway.runtime.extras import how_to_install
+
+_OWN = re.compile(r"[a-z][a-z0-9_]*")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+class KindUnusable(Exception):
+    """There is no such kind, or it cannot be loaded; the text is for people, after the key's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """The kinds of one sort. Each is a module with a `Config` (a pydantic model) and a function that makes one.
+
+    Attributes:
+        inside: the package with ours.
+        maker: the name of the function.
+        what: one makes, for an error.
+    """
+
+    inside: str
+    maker: str
+    what: str
+
+    def known(self) -> list[str]:
+        """The kinds that come with the gateway; finding them loads none."""
+        spec = importlib.util.find_spec(self.inside)
+        places = spec.submodule_search_locations if spec else None
+        return sorted(module.name for module in pkgutil.iter_modules(places))
+
+    def expected(self) -> str:
+        """For an error: what a kind may be."""
+        return f"expected one of {', '.join(self.known())}, or a package with a dot in its name"
+
+    def load(self, kind: str) -> ModuleType:
+        """Load the module of a kind.
+
+        Raises:
+            KindUnusable: says whether the kind is unknown, a library is missing, or the package is broken.
+        """
+        is_own = bool(_OWN.fullmatch(kind))
+        if not is_own and not _DOTTED.fullmatch(kind):
+            raise KindUnusable(f"{kind!r} is not the name of a kind; {self.expected()}")
+        target = f"{self.inside}.{kind}" if is_own else kind
+        try:
+            module = importlib.import_module(target)
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if target == missing or target.startswith(f"{missing}."):
+                near = did_you_mean(kind, self.known())
+                raise KindUnusable(f"there is no kind {kind!r}{near}; {self.expected()}") from None
+            remedy = how_to_install(kind, missing) if is_own else f"{missing} beside {target.partition('.')[0]}"
+            raise KindUnusable(f"{kind} needs {missing}, which is not installed; expected {remedy}") from None
+        except Exception as error:  # noqa: BLE001 (a third party's package may raise anything while it is imported)
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise KindUnusable(f"{target} cannot be loaded ({reason}); expected a package that imports") from None
+        model = getattr(module, "Config", None)
+        is_model = isinstance(model, type) and issubclass(model, BaseModel)
+        if not is_model or not callable(getattr(module, self.maker, None)):
+            text = f"{target} is no {self.what}; expected `Config` (a pydantic model) and `{self.maker}` in it"
+            raise KindUnusable(text)
+        return module
