@@ -536,14 +536,14 @@ class AdapterSuite(AsyncSuite):
                 await soon(harness.adapter.send(message))
 
 
-async def _any_text_of_the_person_arrives_whole(self: object, harness: Harness, text: str) -> None:
+async def _any_text_of_the_person_arrives_whole(self: object, harness: Harness, text: str) -> None:  # noqa: ARG001 (a method)
     assume(harness.carries(text))
     async with running(harness) as inbox:
         await harness.person_says(text)
         assert (await inbox.has(1))[0].text == text
 
 
-async def _any_text_of_the_agent_arrives_whole(self: object, harness: Harness, text: str) -> None:
+async def _any_text_of_the_agent_arrives_whole(self: object, harness: Harness, text: str) -> None:  # noqa: ARG001 (a method)
     assume(harness.carries(text))
     async with running(harness):
         message = answer(harness, text)
