@@ -12,8 +12,8 @@ from pydantic import Field, SecretStr, field_validator
 from gateway.config.values import CaFile, Seconds, Section, Text
 from gateway.memory.addresses import checked
 from gateway.memory.kinds import OwnServices
-from gateway.memory.webdav.copies import COPIES_NAME
 from gateway.memory.stored.memory import TIMES_LONGER
+from gateway.memory.webdav.copies import COPIES_NAME
 from gateway.memory.webdav.memory import WebdavMemory
 from gateway.memory.webdav.server import WebdavServer
 
