@@ -33,11 +33,11 @@ def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryPro
         else MemoryServices(state_dir=directory, max_document_bytes=config.memory.max_file_bytes)
     )
     kind = load_memory_kind(chosen.kind)
+    if is_own:
+        return kind.provider(chosen.settings, services)
     try:
         memory = kind.provider(chosen.settings, services)
     except Exception as error:
-        if is_own:
-            raise
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ConfigError([f"memory.provider: {chosen.kind} cannot be made ({reason})"]) from error
     check_memory(memory, chosen)
@@ -54,7 +54,5 @@ def check_memory(memory: MemoryProvider, chosen: ProviderConfig) -> None:
     if not all(callable(getattr(memory, method, None)) for method in ("prefetch", "sync")):
         raise ConfigError([f"memory.provider: {name} is no memory; expected `prefetch` and `sync`"])
     if not isinstance(memory, ErasableMemory) and chosen.erasure is None:
-        raise ConfigError([
-            f"memory.provider: {name} cannot erase a person; expected one that has `erase`, or `erasure: by_hand` "
-            "beside its `kind` if you do that yourself"
-        ])
+        text = f"memory.provider: {name} cannot erase a person; expected one that has `erase`, or `erasure: by_hand`"
+        raise ConfigError([f"{text} beside its `kind` if you do that yourself"])

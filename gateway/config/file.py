@@ -370,6 +370,7 @@ def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> N
 def _warn(config: Config, reading: _Reading) -> None:
     warned = reading.warned
     literal = [path for path, origin in reading.origins.items() if not origin and path not in reading.expanded]
+    literal = [path for path in literal if not _is_open_address(value_at(reading.document.values, path))]
     for path in literal:
         advice = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
         warned.complain(path, advice)
@@ -394,6 +395,11 @@ def _warn(config: Config, reading: _Reading) -> None:
     if config.log.message_text:
         effect = "at the level debug, which is not set" if config.log.level != "debug" else "in the log"
         warned.complain(("log", "message_text"), f"what people write is shown {effect}; set it to false when done")
+
+
+def _is_open_address(value: object) -> bool:
+    """Whether it is an address that could hold a password, and does not."""
+    return isinstance(value, str) and "://" in value and "@" not in value and "password" not in value
 
 
 def _is_loopback(host: str) -> bool:

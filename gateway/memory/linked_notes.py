@@ -58,7 +58,7 @@ class MarkdownNotes:
     """The `PersonalNotes` of the Markdown memory."""
 
     def __init__(self, memory: MarkdownFileMemoryProvider) -> None:
-        self._users = memory.root / "users"
+        self._users = getattr(memory, "root", Path()) / "users"
         self._memory = memory
 
     async def unite(self, link: Link) -> None:
