@@ -25,10 +25,10 @@ from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
-from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
 from gateway.memory.sync import MemorySync
+from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
@@ -103,6 +103,10 @@ class Composition:
     def _kinds(self) -> Mapping[str, str]:
         """Of the channels of the configuration by name; what a third party's adapter calls its kind, only it knows."""
         return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
+
+    @property
+    def _kind_of_memory(self) -> str:
+        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
 
     @property
     def adapters(self) -> Sequence[ChannelAdapter]:
@@ -191,7 +195,8 @@ class Composition:
         self.linking = Linking(
             store.links,
             self.identities,
-            MarkdownNotes(self.memory_provider),
+            memory=self.memory_provider,
+            applied=self.memory,
             pepper=partial(asyncio.to_thread, load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,
@@ -207,6 +212,7 @@ class Composition:
             operators=self.operators,
             linking=self.linking,
             memory=self.memory,
+            personal_memory=PersonalMemory(provider=self.memory_provider, kind=self._kind_of_memory),
             trace_memory=self.traces.memory,
             history=self.history,
             presence=self.presence,

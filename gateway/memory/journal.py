@@ -226,6 +226,9 @@ class MemoryJournal(Protocol):
     async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
         """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
 
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        """Forget the documents of these users, what they did to others, and these lines of others by document."""
+
 
 def iso(at: datetime) -> str:
     """A time as the journal writes it."""

@@ -102,6 +102,10 @@ class MemorySync:
                 self._put_off[scope.turn_id] = owners
                 self._has_late.set()
 
+    async def is_behind(self, user_id: str) -> bool:
+        """Whether something that this user's turns have committed is not in the memory yet."""
+        return any(scope.user_id == user_id for scope, _ in await self._store.unsettled_memory())
+
     async def forget(self, user_ids: Collection[str]) -> None:
         """Apply nothing more that comes from these users, who are being erased, and end what is under way."""
         self._forgotten.update(user_ids)

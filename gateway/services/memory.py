@@ -142,7 +142,7 @@ class MemoryService:
             NotFound: there is no such change.
         """
         entry, _, _ = await self._entry(caller, change_id)
-        before, after = await self._files.history.texts(change_id)
+        before, after = await self._files.texts(change_id)
         return wire.ChangeTexts(
             change=_change_for(caller, entry),
             before=before.decode("utf-8", "replace"),
@@ -158,7 +158,7 @@ class MemoryService:
             NotFound: there is no such change.
         """
         _, scope, store = await self._entry(caller, change_id)
-        _, after = await self._files.history.texts(change_id)
+        _, after = await self._files.texts(change_id)
         await self._files.restore(scope, store, after, expected_version)
         return self._document(scope, store, await self._files.read(scope, store))
 
@@ -267,7 +267,7 @@ class MemoryService:
     async def _visible(
         self, caller: Caller, change_id: int
     ) -> tuple[MemoryChange, MemoryScope, MemoryStoreName] | None:
-        entry = await self._files.history.entry(change_id)
+        entry = await self._files.change(change_id)
         if entry is None or not entry.document:
             return None
         if caller.chat is None:

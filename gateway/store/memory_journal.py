@@ -34,6 +34,7 @@ from gateway.memory.rules import clean
 from gateway.protocols import MemoryOutcome, MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
+from gateway.store.erasure import erase_memory
 from gateway.store.rows import columns_of, insert, value_of
 
 # A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
@@ -146,6 +147,9 @@ class SqliteMemoryJournal:
             " AND outcome = 'applied' AND position <= ?2 AND checkpoint IS NOT NULL) ORDER BY position",
             (document, position),
         )
+
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        await self._database.write(partial(erase_memory, user_ids=user_ids, lines=lines))
 
     async def _entries(self, sql: str, values: tuple[object, ...]) -> list[JournalEntry]:
         return await self._database.read(lambda connection: [_entry(row) for row in connection.execute(sql, values)])
