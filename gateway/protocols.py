@@ -345,6 +345,16 @@ class EditableMemory(Protocol):
         """
 
 
+@runtime_checkable
+class ListsDocuments(Protocol):
+    """A memory that knows which documents it has; with `EditableMemory`, all that copying their texts needs."""
+
+    async def keys(self) -> Sequence[str]:
+        """Of every document: `MEMORY.md`, `personalities/<id>/MEMORY.md`, `users/<id>/USER.md` and
+        `users/<id>/personalities/<id>/MEMORY.md`.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHit:
     """A passage that a search found; a higher `score` is a better match, comparable within one answer."""

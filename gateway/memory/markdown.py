@@ -23,9 +23,12 @@ from gateway.memory.history import History, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
 from gateway.memory.markdown_erasing import erase_files, visible_files
 from gateway.memory.markdown_originals import FileOriginals
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key, scope_of_key
 from gateway.memory.read_cache import CachedText, ReadCache
+from gateway.memory.stored.change import StoredDocument
+from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import Union
+from gateway.memory.whole_files import WholeFiles
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryAction,
@@ -82,6 +85,7 @@ class MarkdownFileMemoryProvider:
         self._writers: dict[str, DocumentWriter] = {}
         self._united: dict[str, Signature] = {}
         self._texts = ReadCache(self._root)
+        self._whole = WholeFiles(self._root, journal, lock_timeout_s=lock_timeout_s, settle=self._settled)
 
     @property
     def root(self) -> Path:
@@ -256,6 +260,21 @@ class MarkdownFileMemoryProvider:
         """See `SupportsUnion.part`."""
         return await self._union.part(link_id, survivor, absorbed, successors)
 
+    # ---- CopiesMemory -----------------------------------------------------------------------------------------------
+
+    async def keys(self) -> Sequence[str]:
+        """See `CopiesMemory`, as for the next three."""
+        return await self._whole.keys()
+
+    async def whole(self, key: str) -> WholeDocument:
+        return await self._whole.whole(key)
+
+    async def numbers(self, count: int) -> int:
+        return await self._whole.numbers(count)
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        return await self._whole.put_whole(key, whole, instead_of=instead_of)
+
     # ---- and the rest -----------------------------------------------------------------------------------------------
 
     async def replay(self) -> int:
@@ -286,6 +305,9 @@ class MarkdownFileMemoryProvider:
             if len(self._united) >= _MOST_WRITERS:
                 self._united.clear()
             self._united[key] = signature
+
+    async def _settled(self, key: str, store: MemoryStoreName) -> None:
+        await self._writer(key, store).apply(scope_of_key(key)[0], [])
 
     def _signature(self, key: str, store: MemoryStoreName) -> Signature | None:
         try:

@@ -22,8 +22,11 @@ from gateway.memory.history import History
 from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
 from gateway.memory.merging import merge_for_mine
 from gateway.memory.paths import check_ids, document_key, documents, scope_of_key
+from gateway.memory.stored.change import StoredDocument
+from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.server import RemoteFile, WebdavServer
+from gateway.memory.whole_files import is_original
 from gateway.protocols import (
     MemoryChange,
     MemoryContext,
@@ -133,6 +136,31 @@ class WebdavMemory:
         document = await self._files.undo(scope, entry_id)
         self._send(scope, STORES)
         return document
+
+    # ---- CopiesMemory -----------------------------------------------------------------------------------------------
+
+    async def keys(self) -> Sequence[str]:
+        return await self._files.keys()
+
+    async def whole(self, key: str) -> WholeDocument:
+        await self._met(key)
+        return await self._files.whole(key)
+
+    async def numbers(self, count: int) -> int:
+        return await self._files.numbers(count)
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        is_put = await self._files.put_whole(key, whole, instead_of=instead_of)
+        await self._met(key)
+        return is_put
+
+    async def _met(self, key: str) -> None:
+        """Have the server and the file agree; originals of links are kept here alone."""
+        if is_original(key):
+            return
+        await asyncio.wait([self._exchange(key)])
+        if self.problem is not None:
+            raise MemoryUnavailable(self.problem)
 
     # ---- with the server --------------------------------------------------------------------------------------------
 
