@@ -1,6 +1,5 @@
 """Documents in PostgreSQL: a row for each text, and a row for each entry of its history.
 
-from gateway.protocols import MemoryOutcome
 A change takes the document's lock, an advisory one, so that it holds for documents that are not there yet, too. Two
 round trips: lock and read; write and commit.
 """
@@ -22,6 +21,7 @@ from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacke
 from gateway.memory.stored.memory import Work
 from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
+from gateway.runtime.failpoints import reach
 
 SCHEMA: LiteralString = """
 CREATE TABLE IF NOT EXISTS ethos_documents (
@@ -51,6 +51,7 @@ _LOCK: LiteralString = "SELECT pg_advisory_xact_lock(hashtextextended('ethos ' |
 _LOAD: LiteralString = (
     "SELECT key, content, raw, sha256, position, modified_at FROM ethos_documents WHERE key = ANY(%s)"
 )
+_LOAD_LOCKED: LiteralString = _LOAD + " FOR UPDATE"  # also against people, who do not know the document's lock
 _SETTLED: LiteralString = (
     "SELECT turn_id, update_index, outcome FROM ethos_document_history WHERE document = %s AND turn_id = ANY(%s)"
 )
@@ -149,18 +150,22 @@ class PostgresDocuments:
         async with self._connection() as connection:
             async with connection.pipeline():
                 await connection.execute(_LOCK, (key,))
-                found = await connection.execute(_LOAD, ([key],))
+                found = await connection.execute(_LOAD_LOCKED, ([key],))
                 noted = await connection.execute(_SETTLED, (key, [turn_id for turn_id, _ in keys]))
                 row, rows = await found.fetchone(), await noted.fetchall()
+            reach("memory.postgres.read")
             settled: dict[Key, MemoryOutcome] = {(turn_id, index): outcome for turn_id, index, outcome in rows}
             commit = work(_document(row), {each: settled[each] for each in keys if each in settled})
             if not commit.entries:
                 return commit
             async with connection.pipeline():
                 await connection.execute(_PUT, _values(key, commit.document, commit.cut))
+                reach("memory.postgres.writing")
                 for entry in commit.entries:
                     await connection.execute(_NOTE, _entry_values(key, entry))
+                reach("memory.postgres.committing")
                 await connection.commit()
+            reach("memory.postgres.committed")
             return commit
 
     # ---- whole documents --------------------------------------------------------------------------------------------
@@ -171,7 +176,7 @@ class PostgresDocuments:
     async def whole(self, key: str) -> WholeDocument:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            row = await (await connection.execute(_LOAD, ([key],))).fetchone()
+            row = await (await connection.execute(_LOAD_LOCKED, ([key],))).fetchone()
             rows = await (await connection.execute(_ALL, (key,))).fetchall()
             archive = await (await connection.execute(_ARCHIVE, (key,))).fetchone()
         entries = [unpacked(entry_id, text) for entry_id, text in rows]
@@ -184,14 +189,16 @@ class PostgresDocuments:
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            if _document(await (await connection.execute(_LOAD, ([key],))).fetchone()) != instead_of:
+            if _document(await (await connection.execute(_LOAD_LOCKED, ([key],))).fetchone()) != instead_of:
                 return False
             await connection.execute("DELETE FROM ethos_documents WHERE key = %s", (key,))
             await connection.execute("DELETE FROM ethos_document_history WHERE document = %s", (key,))
+            reach("memory.postgres.replacing")
             if whole is not None:
                 await connection.execute(_PUT, _values(key, whole.document, whole.archive))
                 values = [(entry.id, *_entry_values(key, entry)) for entry in whole.entries]
                 await connection.cursor().executemany(_NOTE_NUMBERED, values)
+            reach("memory.postgres.replaced")
             return True
 
     # ---- history ----------------------------------------------------------------------------------------------------
@@ -228,6 +235,7 @@ class PostgresDocuments:
                     await connection.execute(SCHEMA)
                     await connection.commit()
                     self._is_prepared = True
+                    reach("memory.postgres.prepared")
                 yield connection
         except PoolTimeout as error:  # which does not say why
             problems = await self.check()

@@ -245,6 +245,7 @@ class WebdavMemory:
         there = await self._server.get(key, base.etag)
         if there is None or there == base:
             return base
+        reach("memory.webdav.asked")
         scope, store = scope_of_key(key)
         for _ in range(_TRIES):
             here = await self._files.read_bytes(scope, store)
@@ -256,6 +257,7 @@ class WebdavMemory:
                 continue
             reach("memory.webdav.merged")
             await asyncio.to_thread(self._copies.write, key, there)
+            reach("memory.webdav.taken")
             return there
         raise FileError(f"{key} changes faster than an edit on the server can be merged")
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from gateway.errors import MemoryUnavailable
+from gateway.runtime.failpoints import reach
 
 _LOCK = (
     '<?xml version="1.0" encoding="utf-8"?><D:lockinfo xmlns:D="DAV:"><D:lockscope><D:exclusive/></D:lockscope>'
@@ -169,6 +170,7 @@ class WebdavServer:
                 answer = await self._client.request("MKCOL", self.location("/".join(parts[:number])) + "/")
                 if answer.status_code != httpx.codes.METHOD_NOT_ALLOWED:  # it is there
                     self._check(answer)
+            reach("memory.webdav.folder")
 
     async def _strong(self, key: str) -> RemoteFile:
         """The file with an ETag that `If-Match` may name."""
@@ -208,6 +210,7 @@ class WebdavServer:
         token = _TOKEN.search(answer.headers.get("Lock-Token", ""))
         if token is None:
             raise MemoryUnavailable(f"{self._url} cannot lock files; leave `locks: true` out")
+        reach("memory.webdav.locked")
         try:
             yield token[1]
         finally:
