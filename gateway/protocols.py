@@ -347,6 +347,26 @@ class EditableMemory(Protocol):
         """
 
 
+@runtime_checkable
+class ListsDocuments(Protocol):
+    """A memory that knows which documents it has; with `EditableMemory`, all that copying their texts needs."""
+
+    async def keys(self) -> Sequence[str]:
+        """Of every document that is there.
+
+        `users/<user id>/USER.md`, `personalities/<id>/MEMORY.md`, `users/<user id>/personalities/<id>/MEMORY.md` or
+        `MEMORY.md`, as the `place` of a scope says.
+        """
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """An `EditableMemory` whose documents are files of this machine, which people edit."""
+
+    def file_of(self, scope: MemoryScope, store: MemoryStoreName) -> Path:
+        """The file of one store, whether it is there or not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHit:
     """A passage that a search found; a higher `score` is a better match, comparable within one answer."""
