@@ -95,6 +95,14 @@ class WebdavMemory:
         await self._files.close()
         await self._server.close()
 
+    async def check(self) -> Sequence[str]:
+        """See `ChecksMemory`."""
+        try:
+            await self._server.check()
+        except MemoryUnavailable as error:
+            return [str(error)]
+        return ()
+
     # ---- MemoryProvider ---------------------------------------------------------------------------------------------
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
