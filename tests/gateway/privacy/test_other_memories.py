@@ -16,6 +16,7 @@ from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import MemoryUnavailable
 from gateway.files.home import DATABASE_NAME
+from gateway.ops.privacy import memory as memory_module
 from gateway.ops.privacy import worker
 from gateway.ops.privacy.home import clean_restored, eraser_of, opened
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
@@ -75,12 +76,14 @@ class Elsewhere(Notes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_away = False
+        self.is_away = self.hangs = False
         self.erased: list[tuple[set[str], dict[str, set[str]]]] = []
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         if self.is_away:
             raise MemoryUnavailable("the memory at nowhere does not answer in time")
+        if self.hangs:
+            await asyncio.Event().wait()
         self.erased.append((set(user_ids), {document: set(added) for document, added in lines.items() if added}))
         for user_id in user_ids:
             self.lines.pop(user_id, None)
@@ -147,6 +150,21 @@ async def test_an_erasure_waits_for_a_memory_that_is_away_and_keeps_what_it_need
         await until_done(gateway)
     lines = {"personalities/assistant/MEMORY.md": {"the kanarieada door is blue"}}
     assert elsewhere.memory.erased == [({ada}, lines)]
+    assert not found_in(elsewhere.house.home, words_of("ada", ada))
+
+
+async def test_a_memory_that_hangs_holds_up_no_start(elsewhere: Elsewheres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
+    monkeypatch.setattr(memory_module, "TIMEOUT_S", 0.01)
+    async with elsewhere.gateway() as (gateway, channel):
+        ada = await both_note(gateway, channel)
+    elsewhere.memory.hangs = True
+    async with opened(elsewhere.house.home) as store:
+        await eraser_of(elsewhere.house.home, store).schedule(ada)
+    async with elsewhere.gateway() as (gateway, channel):
+        assert await say(channel, "Hello", "ben"), "others are served"
+        elsewhere.memory.hangs = False
+        await until_done(gateway)
     assert not found_in(elsewhere.house.home, words_of("ada", ada))
 
 
