@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.config import Config, ProviderConfig
@@ -16,8 +17,10 @@ from gateway.protocols import ErasableMemory, MemoryProvider, MemoryServices
 _WITH_FILES = ("markdown", "webdav")
 
 
-def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryProvider:
-    """The memory; nothing is opened or asked yet.
+def make_memory(
+    home: Path, config: Config, journal: MemoryJournal, traces: Callable[[], MemoryProvider] | None
+) -> MemoryProvider:
+    """The memory; nothing is opened or asked yet. `traces` makes it over the trace store, where that is open.
 
     Raises:
         ConfigError: it cannot be made, or it cannot erase a person and nothing says that the operator does.
@@ -32,6 +35,7 @@ def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryPro
             home=home,
             journal=journal,
             lock_timeout_s=config.memory.lock_timeout_s,
+            traces=traces,
         )
         if is_own
         else MemoryServices(state_dir=directory, max_document_bytes=config.memory.max_file_bytes)

@@ -19,7 +19,7 @@ from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.traces import compose_traces
+from gateway.app.traces import compose_traces, memory_in
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -162,7 +162,9 @@ class Composition:
         config, store = self.config, self.store
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
-        self.memory_provider = self._memory or make_memory(self.home, config, store.journal)
+        self.memory_provider = self._memory or make_memory(
+            self.home, config, store.journal, memory_in(self.trace_store, self.live)
+        )
         self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(

@@ -216,6 +216,11 @@ class MemoryConfig(Section):
     timeout_s: Annotated[Seconds, Field(le=60)] = 2
     traces: TracesConfig = Field(default_factory=TracesConfig)
 
+    @property
+    def has_traces(self) -> bool:
+        """Whether the trace memory is used: it is on, or it is the memory."""
+        return self.traces.enabled or self.provider.kind == "traces"
+
 
 class LimitsConfig(Section):
     """What bounds the work of the gateway.

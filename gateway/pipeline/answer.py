@@ -25,7 +25,7 @@ from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.proposals import ProposalStore, SettledMemory, settle_updates
-from gateway.memory.recall import Recall, recalled_section
+from gateway.memory.recall import Recall, recalled_section, unsaid
 from gateway.memory.sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
@@ -240,8 +240,9 @@ class Answering:
         self, turn: Turn, state: AgentState, preview: Preview, asked: Question, supersedes: str | None
     ) -> AgentWork:
         parts, personality, message = self._parts, turn.personality, turn.message
-        memory = await self._memory(turn.scope)
         question = own_words(asked.text)
+        memory = await self._memory(replace(turn.scope, question=question))
+        remembered = await self._memory_section(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         history = await parts.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
@@ -258,10 +259,10 @@ class Answering:
             system=system_prompt(
                 personality.prompt,
                 setting,
-                memory=await self._memory_section(memory, question),
+                memory=remembered,
                 summary=turn.session.summary,
                 can_remember=UPDATE_MEMORY.name in toolbox.names,
-                recalled=recalled_section(recalled),
+                recalled=recalled_section(unsaid(recalled, remembered)),
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
