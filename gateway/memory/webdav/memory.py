@@ -265,6 +265,11 @@ class WebdavMemory:
     # ---- with the server --------------------------------------------------------------------------------------------
 
     @property
+    def problems(self) -> Sequence[str]:
+        """See `ReportsProblems`: turns have the text that is here meanwhile."""
+        return () if self.problem is None else (self.problem,)
+
+    @property
     def late(self) -> int:
         """Documents of which the server may lack the last text."""
         return len(self._unsent)
