@@ -16,10 +16,10 @@ from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
-from gateway.app.memory import check_memory, make_memory
+from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.traces import compose_traces
+from gateway.app.traces import compose_traces, memory_in
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -28,7 +28,6 @@ from gateway.domain.personalities import Personalities
 from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
-from gateway.memory.sync import MemorySync
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
@@ -106,10 +105,6 @@ class Composition:
         return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
 
     @property
-    def _kind_of_memory(self) -> str:
-        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
-
-    @property
     def adapters(self) -> Sequence[ChannelAdapter]:
         """Of the channels of the configuration, connected or not."""
         return [*self.channels.configured.values()]
@@ -167,8 +162,10 @@ class Composition:
         config, store = self.config, self.store
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
-        self.memory_provider = self._memory or make_memory(self.home, config, store.journal)
-        self.memory = MemorySync(self.memory_provider, store.turns)
+        self.memory_provider = self._memory or make_memory(
+            self.home, config, store.journal, memory_in(self.trace_store, self.live)
+        )
+        self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
@@ -178,7 +175,7 @@ class Composition:
             models=self.models,
             personalities=self.personalities,
         )
-        self.review = MemoryReview(store.proposals, self.memory_provider, self.memory, self.traces.facts)
+        self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live)
 
     def _compose_queues(self, owner: str) -> None:
@@ -218,7 +215,7 @@ class Composition:
             operators=self.operators,
             linking=self.linking,
             memory=self.memory,
-            personal_memory=PersonalMemory(provider=self.memory_provider, kind=self._kind_of_memory),
+            personal_memory=PersonalMemory(provider=self.memory_provider, kind=self.memory_kind),
             trace_memory=self.traces.memory,
             history=self.history,
             presence=self.presence,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli import memory_proposals, memory_writing
+from gateway.cli import memory_copy, memory_proposals, memory_writing
 from gateway.cli.client import connected
 from gateway.cli.memory_writing import document_value
 from gateway.cli.names import check_names, labels
@@ -135,6 +135,7 @@ async def why(
 
 app.command()(memory_writing.undo)
 app.command()(memory_writing.edit)
+app.command()(memory_copy.copy)
 
 
 async def _documents(

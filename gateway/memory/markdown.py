@@ -21,11 +21,14 @@ from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
-from gateway.memory.markdown_erasing import erase_files, visible_files
+from gateway.memory.markdown_erasing import remove_user, take_lines_out, visible_files
 from gateway.memory.markdown_originals import FileOriginals
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key, scope_of_key
 from gateway.memory.read_cache import CachedText, ReadCache
+from gateway.memory.stored.change import StoredDocument
+from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import Union
+from gateway.memory.whole_files import WholeFiles
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryAction,
@@ -82,6 +85,7 @@ class MarkdownFileMemoryProvider:
         self._writers: dict[str, DocumentWriter] = {}
         self._united: dict[str, Signature] = {}
         self._texts = ReadCache(self._root)
+        self._whole = WholeFiles(self._root, journal, lock_timeout_s=lock_timeout_s, settle=self._settled)
 
     @property
     def root(self) -> Path:
@@ -241,10 +245,16 @@ class MarkdownFileMemoryProvider:
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """See `ErasableMemory.erase`; the history goes last, because it says what is still to be done."""
-        await erase_files(
-            self._root, user_ids, lines, pending=self._journal.pending, lock_timeout_s=self._lock_timeout_s
-        )
+        for document, added in lines.items():
+            await self.take_lines_out(document, added)
+        for user_id in user_ids:
+            await asyncio.to_thread(remove_user, self._root, user_id)
         await self._journal.erase(user_ids, lines)
+
+    async def take_lines_out(self, document: str, lines: Collection[str]) -> None:
+        """Take lines, given without blanks around, out of a document and its earlier versions; not of its history."""
+        pending = await self._journal.pending(document)
+        await take_lines_out(self._root, document, lines, pending=pending, lock_timeout_s=self._lock_timeout_s)
 
     async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
         """Every file that is one of these users' own, as it is."""
@@ -259,6 +269,24 @@ class MarkdownFileMemoryProvider:
     async def part(self, link_id: str, survivor: str, absorbed: str, successors: Sequence[str]) -> bool:
         """See `SupportsUnion.part`."""
         return await self._union.part(link_id, survivor, absorbed, successors)
+
+    # ---- CopiesMemory -----------------------------------------------------------------------------------------------
+
+    async def keys(self) -> Sequence[str]:
+        """See `ListsDocuments.keys`."""
+        return await self._whole.keys()
+
+    async def whole(self, key: str) -> WholeDocument:
+        """See `CopiesMemory.whole`."""
+        return await self._whole.whole(key)
+
+    async def numbers(self, count: int) -> int:
+        """See `CopiesMemory.numbers`."""
+        return await self._whole.numbers(count)
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        """See `CopiesMemory.put_whole`."""
+        return await self._whole.put_whole(key, whole, instead_of=instead_of)
 
     # ---- and the rest -----------------------------------------------------------------------------------------------
 
@@ -290,6 +318,9 @@ class MarkdownFileMemoryProvider:
             if len(self._united) >= _MOST_WRITERS:
                 self._united.clear()
             self._united[key] = signature
+
+    async def _settled(self, key: str, store: MemoryStoreName) -> None:
+        await self._writer(key, store).apply(scope_of_key(key)[0], [])
 
     def _signature(self, key: str, store: MemoryStoreName) -> Signature | None:
         try:

@@ -116,7 +116,7 @@ async def _each(call: MemoryCall, decide: Callable[[Caller, int], Awaitable[Prop
     for number in _numbers(call.words):
         try:
             decided = await decide(call.caller, number)
-            lines.append(f"Proposal {decided.id} {done}.")
+            lines.append(f"Proposal {decided.id} {_LATE if decided.is_late else done}.")
         except NotReviewable as error:
             lines.append(f"That did not work: {error}.")
     return CommandResult(text="\n".join(lines) or "Say which: `/memory proposals` shows the numbers.")
@@ -170,6 +170,7 @@ async def _undo(call: MemoryCall) -> CommandResult:
     return CommandResult(text=f"Change {undone.id} is taken back. {what}")
 
 
+_LATE = "is approved, and comes into my memory as soon as that can be written"
 _NOTHING = "_Nothing yet._"
 _USAGES: Mapping[str, str] = {
     "proposals": "proposals",

@@ -78,7 +78,7 @@ KINDS: Mapping[type[EthosError], Kind] = {
     NotOffered: Kind("not-offered", 501, "Not offered"),
     LockTimeout: Kind("locked", 503, "Locked"),
     StoreUnavailable: Kind("store-unavailable", 503, "Temporarily unavailable"),
-    MemoryUnavailable: Kind("unavailable", 503, "Temporarily unavailable"),
+    MemoryUnavailable: Kind("memory-unavailable", 503, "Temporarily unavailable"),
     FileError: Kind("unavailable", 503, "Temporarily unavailable"),
     IdentityMapBroken: Kind("unavailable", 503, "Temporarily unavailable"),
     StoreError: Kind("unavailable", 503, "Temporarily unavailable"),

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import EthosError, NotOffered
+from gateway.errors import EthosError, MemoryUnavailable, NotOffered
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https, login_again
 from gateway.web.dashboard.page import BASE, all_pages
@@ -118,7 +118,8 @@ class Dashboard:
         """An error of ours says what is wrong and what to do, for people."""
         if isinstance(error, NotOffered):
             return self.context.problem(request, "Not offered", str(error), status=501)
-        return self.context.problem(request, "That did not work", str(error), status=409)
+        status = 503 if isinstance(error, MemoryUnavailable) else 409
+        return self.context.problem(request, "That did not work", str(error), status=status)
 
 
 def _is_operator(request: Request) -> bool:
