@@ -24,7 +24,7 @@ from gateway.errors import ConfigError
 from gateway.files.atomic import is_id
 from gateway.files.home import data_directory
 from gateway.files.positions.validation import did_you_mean, shown, validate
-from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
+from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, parse_marked_yaml, read_marked_yaml, value_at
 
 CONFIG_NAME = "config.yaml"
 K = TypeVar("K")
@@ -154,6 +154,7 @@ def _read(
         _warn(config, reading)
         _check_prices(config, document)
         _check_embeddings(config, document)
+        _check_traces(config, document)
     return reading, config
 
 
@@ -270,6 +271,39 @@ def _memory(reading: _Reading) -> dict[str, Any]:
     return {"memory": {**document.values["memory"], "provider": made or ProviderConfig()}}
 
 
+def memory_section(document: MarkedYaml, home: Path, expanded: Mapping[KeyPath, str]) -> Any:
+    """The section of a file that has one, with its provider as a `ProviderConfig`, where that can be read.
+
+    Args:
+        home: what the paths of secrets are relative to.
+        expanded: what came out of the environment, and is shown in no message.
+    """
+    reading = _Reading(document, home, home / CONFIG_NAME, MarkedYaml(document.name), dict(expanded))
+    return _memory(reading).get("memory", document.values["memory"])
+
+
+def load_provider(text: str, name: str, home: Path) -> ProviderConfig:
+    """A memory that a command names: a kind, or a mapping in YAML as in the configuration.
+
+    Args:
+        name: of the option, for errors.
+        home: what the paths of secrets are relative to.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    is_kind = not set(text) & set("{}:\n")
+    document = MarkedYaml(name, values={"kind": text}) if is_kind else parse_marked_yaml(text.encode(), name)
+    document.values = {"memory": {"provider": document.values}}
+    expanded = expand_variables(document, os.environ) if document.is_readable else {}
+    made: ProviderConfig = memory_section(document, home, expanded)["provider"]
+    if document.problems:
+        paths = [one.path.removeprefix("memory.provider").removeprefix(".") for one in document.problems]
+        found = zip(paths, document.problems, strict=True)
+        raise ConfigError([": ".join(filter(None, (name, path, one.text))) for path, one in found])
+    return made
+
+
 def _loaded(load: Callable[[str], K], kind: object, path: KeyPath, document: MarkedYaml) -> K | None:
     if not isinstance(kind, str):
         return None  # the validation has said so
@@ -332,6 +366,14 @@ def _check_embeddings(config: Config, document: MarkedYaml) -> None:
             "model whose provider is openai, with the `base_url` of any server that speaks OpenAI's embeddings"
         )
         document.complain(("memory", "traces", "embeddings", "model"), text)
+
+
+def _check_traces(config: Config, document: MarkedYaml) -> None:
+    """What is the memory cannot be off."""
+    traces = config.memory.traces
+    if config.memory.provider.kind == "traces" and "enabled" in traces.model_fields_set and not traces.enabled:
+        text = "off, but `memory.provider` is traces, which needs it; expected true, or the line left out"
+        document.complain(("memory", "traces", "enabled"), text)
 
 
 def _check_prices(config: Config, document: MarkedYaml) -> None:

@@ -13,6 +13,7 @@ from gateway.config.values import CaFile, Seconds, Section, Text
 from gateway.memory.addresses import checked
 from gateway.memory.kinds import OwnServices
 from gateway.memory.stored.memory import TIMES_LONGER
+from gateway.memory.webdav.copies import COPIES_NAME
 from gateway.memory.webdav.memory import WebdavMemory
 from gateway.memory.webdav.server import WebdavServer
 
@@ -63,5 +64,5 @@ def provider(config: Config, services: OwnServices) -> WebdavMemory:
     )
     services.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return WebdavMemory(
-        services.files(services.state_dir), server, copies=services.state_dir / ".copies", news_s=config.news_s
+        services.files(services.state_dir), server, copies=services.state_dir / COPIES_NAME, news_s=config.news_s
     )

@@ -230,6 +230,20 @@ class StoredMemory:
                     found[f"{name.rpartition('/')[0]}/{ARCHIVE_NAME}"] = whole.archive
         return found
 
+    # ---- CopiesMemory -----------------------------------------------------------------------------------------------
+
+    async def keys(self) -> Sequence[str]:
+        return await self._store.keys()
+
+    async def whole(self, key: str) -> WholeDocument:
+        return await self._store.whole(key)
+
+    async def numbers(self, count: int) -> int:
+        return await self._store.numbers(count)
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        return await self._store.put_whole(key, whole, instead_of=instead_of)
+
     # ---- SupportsUnion ----------------------------------------------------------------------------------------------
 
     async def unite(self, link_id: str, survivor: str, absorbed: str) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from gateway.errors import MemoryUnavailable
+from gateway.runtime.failpoints import reach
 
 _LOCK = (
     '<?xml version="1.0" encoding="utf-8"?><D:lockinfo xmlns:D="DAV:"><D:lockscope><D:exclusive/></D:lockscope>'
@@ -112,11 +113,13 @@ class WebdavServer:
         return written or await self._put_over_same(key, data, base)
 
     async def delete(self, key: str) -> None:
-        """Remove a file or a folder; harmless where there is none."""
+        """Remove a file, or a folder (`key` ends in a slash) with all that is in it; harmless where there is none."""
         async with self._asked():
             answer = await self._client.delete(self.location(key))
-            if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
-                self._check(answer)
+        if answer.status_code == httpx.codes.MULTI_STATUS:
+            raise MemoryUnavailable(f"{self.location(key)} could not be deleted as a whole; is a file in it locked?")
+        if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+            self._check(answer)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -197,6 +200,7 @@ class WebdavServer:
                 answer = await self._client.request("MKCOL", self.location("/".join(parts[:number])) + "/")
                 if answer.status_code != httpx.codes.METHOD_NOT_ALLOWED:  # it is there
                     self._check(answer)
+            reach("memory.webdav.folder")
 
     async def _strong(self, key: str) -> RemoteFile:
         """The file with an ETag that `If-Match` may name."""
@@ -238,6 +242,7 @@ class WebdavServer:
         token = None if is_unknown else _TOKEN.search(answer.headers.get("Lock-Token", ""))
         if token is None:
             raise MemoryUnavailable(f"{self._url} cannot lock files; leave `locks: true` out")
+        reach("memory.webdav.locked")
         try:
             yield token[1]
         finally:
