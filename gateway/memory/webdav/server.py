@@ -21,7 +21,7 @@ _LOCK = (
 )
 _TEXT = {"Content-Type": "text/markdown; charset=utf-8"}
 _TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
-_LOCK_S = 30
+_LOCK_S = 10
 _LOCK_WAIT_S = 0.1
 # Apache calls an ETag weak while the file is younger than a second.
 _STRONG_WITHIN_S = 3.0
