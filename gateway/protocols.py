@@ -7,7 +7,7 @@ here, found with `isinstance`, never a method that does nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -235,6 +235,7 @@ class MemoryScope:
         place: where `MEMORY.md` lives.
         channel: where the turn came from, for the history.
         author_id: who wrote the message, for the history; known in a group too, where `user_id` is None.
+        question: what the turn asks, for a memory that chooses what to bring; kept nowhere, None outside of turns.
     """
 
     personality_id: str
@@ -244,6 +245,7 @@ class MemoryScope:
     place: MemoryPlace = "per-personality"
     channel: str | None = None
     author_id: str | None = None
+    question: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +345,26 @@ class EditableMemory(Protocol):
         Raises:
             MemoryConflict: it is not; carries both texts.
         """
+
+
+@runtime_checkable
+class ListsDocuments(Protocol):
+    """A memory that knows which documents it has; with `EditableMemory`, all that copying their texts needs."""
+
+    async def keys(self) -> Sequence[str]:
+        """Of every document that is there.
+
+        `users/<user id>/USER.md`, `personalities/<id>/MEMORY.md`, `users/<user id>/personalities/<id>/MEMORY.md` or
+        `MEMORY.md`, as the `place` of a scope says.
+        """
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """An `EditableMemory` whose documents are files of this machine, which people edit."""
+
+    def file_of(self, scope: MemoryScope, store: MemoryStoreName) -> Path:
+        """The file of one store, whether it is there or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

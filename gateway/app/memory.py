@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.config import Config, ProviderConfig
@@ -9,11 +10,17 @@ from gateway.config.memory_kinds import load_memory_kind
 from gateway.errors import ConfigError
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.kinds import OwnServices
+from gateway.memory.sync import CommittedMemory, MemorySync
 from gateway.protocols import ErasableMemory, MemoryProvider, MemoryServices
 
+# A write of these may wait for another process that writes the same file.
+_WITH_FILES = ("markdown", "webdav")
 
-def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryProvider:
-    """The memory; nothing is opened or asked yet.
+
+def make_memory(
+    home: Path, config: Config, journal: MemoryJournal, traces: Callable[[], MemoryProvider] | None
+) -> MemoryProvider:
+    """The memory; nothing is opened or asked yet. `traces` makes it over the trace store, where that is open.
 
     Raises:
         ConfigError: it cannot be made, or it cannot erase a person and nothing says that the operator does.
@@ -28,20 +35,33 @@ def make_memory(home: Path, config: Config, journal: MemoryJournal) -> MemoryPro
             home=home,
             journal=journal,
             lock_timeout_s=config.memory.lock_timeout_s,
+            traces=traces,
         )
         if is_own
         else MemoryServices(state_dir=directory, max_document_bytes=config.memory.max_file_bytes)
     )
     kind = load_memory_kind(chosen.kind)
+    if is_own:
+        return kind.provider(chosen.settings, services)
     try:
         memory = kind.provider(chosen.settings, services)
     except Exception as error:
-        if is_own:
-            raise
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ConfigError([f"memory.provider: {chosen.kind} cannot be made ({reason})"]) from error
     check_memory(memory, chosen)
     return memory
+
+
+def memory_sync(memory: MemoryProvider, kind: str, config: Config, store: CommittedMemory) -> MemorySync:
+    """What turns read and write the memory through."""
+    settings = config.memory
+    return MemorySync(
+        memory,
+        store,
+        kind=kind,
+        timeout_s=settings.timeout_s,
+        write_timeout_s=settings.timeout_s + (settings.lock_timeout_s if kind in _WITH_FILES else 0),
+    )
 
 
 def check_memory(memory: MemoryProvider, chosen: ProviderConfig) -> None:
@@ -54,7 +74,5 @@ def check_memory(memory: MemoryProvider, chosen: ProviderConfig) -> None:
     if not all(callable(getattr(memory, method, None)) for method in ("prefetch", "sync")):
         raise ConfigError([f"memory.provider: {name} is no memory; expected `prefetch` and `sync`"])
     if not isinstance(memory, ErasableMemory) and chosen.erasure is None:
-        raise ConfigError([
-            f"memory.provider: {name} cannot erase a person; expected one that has `erase`, or `erasure: by_hand` "
-            "beside its `kind` if you do that yourself"
-        ])
+        text = f"memory.provider: {name} cannot erase a person; expected one that has `erase`, or `erasure: by_hand`"
+        raise ConfigError([f"{text} beside its `kind` if you do that yourself"])

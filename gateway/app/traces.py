@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import time
@@ -12,16 +13,18 @@ from typing import TYPE_CHECKING
 
 from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.agent.tools import Tool
-from gateway.config import OFFLINE, Config, TracesConfig
+from gateway.config import OFFLINE, Config, LiveConfig, TracesConfig
 from gateway.domain.personalities import Personalities
 from gateway.errors import EthosError
 from gateway.memory.ingest import IngestWorker
+from gateway.protocols import MemoryProvider
 from gateway.traces.approved import ApprovedFacts
 from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.llm_prompts import gist_by, insight_by
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules, apply_traits
+from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import DAY_MS
@@ -70,13 +73,20 @@ async def open_configured_traces(
         StoreError, UnsafePath: it cannot be used.
     """
     traces = config.memory.traces
-    if not traces.enabled:
+    if not config.memory.has_traces:
         return None
     stability_ms = traces.stability_days * DAY_MS
     trace_store = await asyncio.to_thread(
         open_trace_store, home / TRACES_NAME, stability_ms=stability_ms, person_ids=person_ids
     )
     return await stack.enter_async_context(trace_store)
+
+
+def memory_in(trace_store: TraceStore | None, live: LiveConfig) -> Callable[[], MemoryProvider] | None:
+    """What makes the memory of the kind `traces`; None where the trace store is not open."""
+    if trace_store is None:
+        return None
+    return partial(TraceMemoryProvider, trace_store, lambda: live.current.memory)
 
 
 def compose_traces(

@@ -16,19 +16,19 @@ from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
-from gateway.app.memory import check_memory, make_memory
+from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.traces import compose_traces
+from gateway.app.traces import compose_traces, memory_in
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
-from gateway.memory.linked_notes import MarkdownNotes
+from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
-from gateway.memory.sync import MemorySync
+from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
@@ -109,6 +109,11 @@ class Composition:
         """Of the channels of the configuration, connected or not."""
         return [*self.channels.configured.values()]
 
+    @property
+    def memory_kind(self) -> str:
+        """What its memory is called: the kind that is configured, or the class that a program gave."""
+        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
+
     def _compose(self) -> None:
         """Make every part, around the open stores; nothing runs yet.
 
@@ -157,8 +162,10 @@ class Composition:
         config, store = self.config, self.store
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
-        self.memory_provider = self._memory or make_memory(self.home, config, store.journal)
-        self.memory = MemorySync(self.memory_provider, store.turns)
+        self.memory_provider = self._memory or make_memory(
+            self.home, config, store.journal, memory_in(self.trace_store, self.live)
+        )
+        self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
@@ -168,7 +175,7 @@ class Composition:
             models=self.models,
             personalities=self.personalities,
         )
-        self.review = MemoryReview(store.proposals, self.memory_provider, self.memory, self.traces.facts)
+        self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live)
 
     def _compose_queues(self, owner: str) -> None:
@@ -191,7 +198,8 @@ class Composition:
         self.linking = Linking(
             store.links,
             self.identities,
-            MarkdownNotes(self.memory_provider),
+            memory=self.memory_provider,
+            applied=self.memory,
             pepper=partial(asyncio.to_thread, load_pepper, self.home),
             channels=self.channels,
             outbox=self.outbox,
@@ -207,6 +215,7 @@ class Composition:
             operators=self.operators,
             linking=self.linking,
             memory=self.memory,
+            personal_memory=PersonalMemory(provider=self.memory_provider, kind=self.memory_kind),
             trace_memory=self.traces.memory,
             history=self.history,
             presence=self.presence,
@@ -214,7 +223,8 @@ class Composition:
             channels=self.channels,
             outbox=self.outbox,
         )
-        self.commands = Commands(self.linking, self.load_services)
+        lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
+        self.commands = Commands(self.linking, self.load_services, memory_lacks=lacks)
         self.admission = Admission(
             access=self.access,
             people=self.people,

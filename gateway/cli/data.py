@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gateway.config import Config, EmbeddingsConfig
-from gateway.config.file import CONFIG_NAME, core_keys, load_config
+from gateway.config.file import CONFIG_NAME, core_keys, load_config, memory_section
 from gateway.errors import ConfigError, StoreError
 from gateway.files.home import DATABASE_NAME
 from gateway.files.positions.validation import validate
@@ -42,7 +42,11 @@ def operator_config(home: Path) -> Config:
     if document.is_readable:
         values = {name: document.values[name] for name in _PARTS if name in document.values}
         values["channels"] = core_keys(document.values.get("channels", {}))
-        config = validate(Config, document, values=values) if "${" not in str(values) else None
+        if "${" in str(values):
+            return load_config(home=home).config
+        if "memory" in values:
+            values["memory"] = memory_section(document, home, {})
+        config = validate(Config, document, values=values)
         if config is not None:
             return _without_embeddings(config)
     if document.problems:

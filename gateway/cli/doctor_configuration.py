@@ -162,7 +162,7 @@ async def _asked(registry: ModelRegistry, name: str, *, is_embedder: bool) -> Fi
 
 def embeddings(ground: Ground) -> Iterator[Finding]:
     """They need libraries of their own, and what has no vector yet is found by its words alone."""
-    if ground.config is None or not ground.config.memory.traces.enabled:
+    if ground.config is None or not ground.config.memory.has_traces:
         return
     name = ground.config.memory.traces.embeddings.model
     if name is None:

@@ -13,6 +13,7 @@ from gateway.errors import (
     DataDirectoryLocked,
     EthosError,
     LockTimeout,
+    MemoryUnavailable,
     SchemaTooNew,
     StoreUnavailable,
 )
@@ -33,10 +34,15 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (GatewaySilent, EXIT_TEMPORARY),
     (LockTimeout, EXIT_TEMPORARY),
     (StoreUnavailable, EXIT_UNAVAILABLE),
+    (MemoryUnavailable, EXIT_UNAVAILABLE),
     (SchemaTooNew, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )
-_CODES_OF_PROBLEMS = {"locked": EXIT_TEMPORARY, "store-unavailable": EXIT_UNAVAILABLE}
+_CODES_OF_PROBLEMS = {
+    "locked": EXIT_TEMPORARY,
+    "store-unavailable": EXIT_UNAVAILABLE,
+    "memory-unavailable": EXIT_UNAVAILABLE,
+}
 """By the kind of a problem document, which is how such an error comes back from the API."""
 
 

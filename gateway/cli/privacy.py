@@ -65,6 +65,8 @@ async def erase(
         say(f"This erases everything about {plan.user} ({', '.join(plan.accounts) or 'no account'}), for good.")
         if copies:
             say(f"Copies of the data of all people are deleted with it: {copies}.")
+        if plan.left:
+            say(plan.left)
         say(f"`ethos people export {plan.user} FILE` saves it first. Backups elsewhere are yours to delete.")
         if typer.prompt(f"Type {plan.user} to do it", default="", show_default=False).strip() != plan.user:
             fail("nothing was erased")
@@ -72,13 +74,23 @@ async def erase(
         erasure = await _erased(client, plan.user)
     if as_json:
         accounts, deleted = plan.accounts, plan.copies
-        print_json({"user": plan.user, "accounts": accounts, "erasure": erasure, "deleted_copies": deleted})
+        print_json(
+            {
+                "user": plan.user,
+                "accounts": accounts,
+                "erasure": erasure,
+                "deleted_copies": deleted,
+                "left": plan.left,
+            }
+        )
         return
     names = ", ".join(plan.configured)
     advice = f" {CONFIG_NAME} still names {names}; take that out yourself." if names else ""
     say(f"{plan.user} is erased.{advice}")
     if copies:
         say(f"Deleted with it, because they are copies of the data of all people: {copies}.")
+    if plan.left:
+        say(plan.left)
 
 
 async def _erased(client: AsyncEthos, user_id: str) -> str:

@@ -24,7 +24,7 @@ from gateway.errors import ConfigError
 from gateway.files.atomic import is_id
 from gateway.files.home import data_directory
 from gateway.files.positions.validation import did_you_mean, shown, validate
-from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
+from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, parse_marked_yaml, read_marked_yaml, value_at
 
 CONFIG_NAME = "config.yaml"
 K = TypeVar("K")
@@ -154,6 +154,7 @@ def _read(
         _warn(config, reading)
         _check_prices(config, document)
         _check_embeddings(config, document)
+        _check_traces(config, document)
     return reading, config
 
 
@@ -270,6 +271,39 @@ def _memory(reading: _Reading) -> dict[str, Any]:
     return {"memory": {**document.values["memory"], "provider": made or ProviderConfig()}}
 
 
+def memory_section(document: MarkedYaml, home: Path, expanded: Mapping[KeyPath, str]) -> Any:
+    """The section of a file that has one, with its provider as a `ProviderConfig`, where that can be read.
+
+    Args:
+        home: what the paths of secrets are relative to.
+        expanded: what came out of the environment, and is shown in no message.
+    """
+    reading = _Reading(document, home, home / CONFIG_NAME, MarkedYaml(document.name), dict(expanded))
+    return _memory(reading).get("memory", document.values["memory"])
+
+
+def load_provider(text: str, name: str, home: Path) -> ProviderConfig:
+    """A memory that a command names: a kind, or a mapping in YAML as in the configuration.
+
+    Args:
+        name: of the option, for errors.
+        home: what the paths of secrets are relative to.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    is_kind = not set(text) & set("{}:\n")
+    document = MarkedYaml(name, values={"kind": text}) if is_kind else parse_marked_yaml(text.encode(), name)
+    document.values = {"memory": {"provider": document.values}}
+    expanded = expand_variables(document, os.environ) if document.is_readable else {}
+    made: ProviderConfig = memory_section(document, home, expanded)["provider"]
+    if document.problems:
+        paths = [one.path.removeprefix("memory.provider").removeprefix(".") for one in document.problems]
+        found = zip(paths, document.problems, strict=True)
+        raise ConfigError([": ".join(filter(None, (name, path, one.text))) for path, one in found])
+    return made
+
+
 def _loaded(load: Callable[[str], K], kind: object, path: KeyPath, document: MarkedYaml) -> K | None:
     if not isinstance(kind, str):
         return None  # the validation has said so
@@ -334,6 +368,14 @@ def _check_embeddings(config: Config, document: MarkedYaml) -> None:
         document.complain(("memory", "traces", "embeddings", "model"), text)
 
 
+def _check_traces(config: Config, document: MarkedYaml) -> None:
+    """What is the memory cannot be off."""
+    traces = config.memory.traces
+    if config.memory.provider.kind == "traces" and "enabled" in traces.model_fields_set and not traces.enabled:
+        text = "off, but `memory.provider` is traces, which needs it; expected true, or the line left out"
+        document.complain(("memory", "traces", "enabled"), text)
+
+
 def _check_prices(config: Config, document: MarkedYaml) -> None:
     """A budget of money needs the price of whatever may be called."""
     if config.budgets.limits_money:
@@ -370,6 +412,7 @@ def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> N
 def _warn(config: Config, reading: _Reading) -> None:
     warned = reading.warned
     literal = [path for path, origin in reading.origins.items() if not origin and path not in reading.expanded]
+    literal = [path for path in literal if not _is_open_address(value_at(reading.document.values, path))]
     for path in literal:
         advice = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
         warned.complain(path, advice)
@@ -394,6 +437,11 @@ def _warn(config: Config, reading: _Reading) -> None:
     if config.log.message_text:
         effect = "at the level debug, which is not set" if config.log.level != "debug" else "in the log"
         warned.complain(("log", "message_text"), f"what people write is shown {effect}; set it to false when done")
+
+
+def _is_open_address(value: object) -> bool:
+    """Whether it is an address that could hold a password, and does not."""
+    return isinstance(value, str) and "://" in value and "@" not in value and "password" not in value
 
 
 def _is_loopback(host: str) -> bool:

@@ -19,7 +19,7 @@ class Setting:
     """One value.
 
     Attributes:
-        key: dotted, as in `web.port`; the own settings of an adapter or a memory stand next to the core's, as in the file.
+        key: dotted, as in `web.port`; an adapter's or a memory's own stand next to the core's, as in the file.
         source: `config.yaml:12`, `config.yaml:12, from ${NAME}`, or `default`.
     """
 

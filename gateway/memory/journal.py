@@ -226,6 +226,21 @@ class MemoryJournal(Protocol):
     async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
         """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
 
+    async def documents(self) -> Sequence[str]:
+        """The keys of all documents of whose texts something is known."""
+
+    async def whole_history(self, document: str) -> Sequence[JournalEntry]:
+        """All that was settled of a document, oldest first."""
+
+    async def replace_history(self, document: str, entries: Sequence[JournalEntry]) -> None:
+        """Keep these entries, which have their ids, and nothing else that is settled of a document; durably."""
+
+    async def numbers(self, count: int) -> int:
+        """The first of so many ids for entries, which no other entry gets."""
+
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        """Forget the documents of these users, what they did to others, and these lines of others by document."""
+
 
 def iso(at: datetime) -> str:
     """A time as the journal writes it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Awaitable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,8 +21,14 @@ from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
+from gateway.memory.markdown_erasing import remove_user, take_lines_out, visible_files
+from gateway.memory.markdown_originals import FileOriginals
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key, scope_of_key
 from gateway.memory.read_cache import CachedText, ReadCache
+from gateway.memory.stored.change import StoredDocument
+from gateway.memory.stored.whole import WholeDocument
+from gateway.memory.union import Union
+from gateway.memory.whole_files import WholeFiles
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryAction,
@@ -51,7 +57,7 @@ def _no_step(_step: str) -> None:
 
 
 class MarkdownFileMemoryProvider:
-    """A `MemoryProvider` and an `EditableMemory` with a history, below a data directory."""
+    """A `MemoryProvider` below a data directory, with all protocols but a search."""
 
     def __init__(
         self,
@@ -72,12 +78,14 @@ class MarkdownFileMemoryProvider:
         self._root = root.resolve()
         self._journal = journal
         self._history = History(journal)
+        self._union = Union(self, FileOriginals(self._root))
         self._max_bytes = max_file_bytes
         self._lock_timeout_s = lock_timeout_s
         self._step = on_step
         self._writers: dict[str, DocumentWriter] = {}
         self._united: dict[str, Signature] = {}
         self._texts = ReadCache(self._root)
+        self._whole = WholeFiles(self._root, journal, lock_timeout_s=lock_timeout_s, settle=self._settled)
 
     @property
     def root(self) -> Path:
@@ -150,29 +158,27 @@ class MarkdownFileMemoryProvider:
         data = rules.encode(rules.clean(content))
         return await self._put(place, scope, data, expected_version=expected_version, action="write")
 
-    async def is_behind(self, user_id: str) -> bool:
-        """Whether something that this user's turns have noted is not in the files yet."""
-        return any(scope.user_id == user_id for scope, _ in await self._journal.unsettled())
+    def file_of(self, scope: MemoryScope, store: MemoryStoreName) -> Path:
+        """See `KeepsFiles.file_of`."""
+        return self._place(scope, store).path
 
     async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
         """The file's own bytes, none where there is no file; for a later `restore`."""
         snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))
         return b"" if snapshot is None else snapshot.data
 
-    async def restore(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
+    async def restore(
+        self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str
+    ) -> MemoryDocument:
         """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
-        await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="write")
+        place = self._place(scope, store)
+        return await self._put(place, scope, data, expected_version=expected_version, action="write")
 
     async def take_edit(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
         """Put in place what a person saved elsewhere, if the file still has that version; raises as `write` does."""
         await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="edit")
 
-    # ---- history ----------------------------------------------------------------------------------------------------
-
-    @property
-    def history(self) -> History:
-        """What was, by the ids of the entries."""
-        return self._history
+    # ---- HistoricMemory ---------------------------------------------------------------------------------------------
 
     async def log(
         self,
@@ -183,6 +189,14 @@ class MarkdownFileMemoryProvider:
     ) -> list[MemoryChange]:
         """The newest changes of a document, newest first, after entry `before`; without a scope, of all documents."""
         return await self._history.log(None if scope is None else self._place(scope, store).key, limit, before)
+
+    async def change(self, change_id: int) -> MemoryChange | None:
+        """See `HistoricMemory.change`."""
+        return await self._history.entry(change_id)
+
+    async def texts(self, change_id: int) -> tuple[bytes, bytes]:
+        """See `HistoricMemory.texts`."""
+        return await self._history.texts(change_id)
 
     async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
         """The newest entry that brought a line, or a part of one, in; in the user's document first."""
@@ -208,7 +222,7 @@ class MarkdownFileMemoryProvider:
         pending = [PendingChange(request=request) for request in _cleaned_requests(scope, updates)]
         return difference(data, draft(data, pending, max_bytes=self._max_bytes).after)
 
-    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
+    async def undo(self, scope: MemoryScope, change_id: int) -> MemoryDocument:
         """Bring back the bytes from before an entry; noted in the journal as a change of its own.
 
         Raises:
@@ -216,14 +230,63 @@ class MarkdownFileMemoryProvider:
             MemoryConflict: the text has changed since; carries the text from before and the current one.
         """
         check_ids(scope)
-        entry = await self._journal.entry(entry_id)
+        entry = await self._journal.entry(change_id)
         if entry is None or entry.outcome != "applied" or entry.position is None or entry.hash_after is None:
-            raise NoSuchEntry(f"entry {entry_id} is not a change that can be undone; `log` lists them")
+            raise NoSuchEntry(f"entry {change_id} is not a change that can be undone; `log` lists them")
         place = self._place(scope, entry.request.store)
         if place.key != entry.request.document:
-            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.request.document}, not to {place.key}")
+            raise NoSuchEntry(f"entry {change_id} belongs to {entry.request.document}, not to {place.key}")
         data = await self._history.text_before(entry)
-        return await self._put(place, scope, data, expected_version=entry.hash_after, action="undo", refers_to=entry_id)
+        return await self._put(
+            place, scope, data, expected_version=entry.hash_after, action="undo", refers_to=change_id
+        )
+
+    # ---- ErasableMemory, ExportableMemory, SupportsUnion ------------------------------------------------------------
+
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        """See `ErasableMemory.erase`; the history goes last, because it says what is still to be done."""
+        for document, added in lines.items():
+            await self.take_lines_out(document, added)
+        for user_id in user_ids:
+            await asyncio.to_thread(remove_user, self._root, user_id)
+        await self._journal.erase(user_ids, lines)
+
+    async def take_lines_out(self, document: str, lines: Collection[str]) -> None:
+        """Take lines, given without blanks around, out of a document and its earlier versions; not of its history."""
+        pending = await self._journal.pending(document)
+        await take_lines_out(self._root, document, lines, pending=pending, lock_timeout_s=self._lock_timeout_s)
+
+    async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
+        """Every file that is one of these users' own, as it is."""
+        return await asyncio.to_thread(
+            lambda: dict(each for user_id in user_ids for each in visible_files(self._root, user_id))
+        )
+
+    async def unite(self, link_id: str, survivor: str, absorbed: str) -> None:
+        """See `SupportsUnion.unite`."""
+        await self._union.unite(link_id, survivor, absorbed)
+
+    async def part(self, link_id: str, survivor: str, absorbed: str, successors: Sequence[str]) -> bool:
+        """See `SupportsUnion.part`."""
+        return await self._union.part(link_id, survivor, absorbed, successors)
+
+    # ---- CopiesMemory -----------------------------------------------------------------------------------------------
+
+    async def keys(self) -> Sequence[str]:
+        """See `ListsDocuments.keys`."""
+        return await self._whole.keys()
+
+    async def whole(self, key: str) -> WholeDocument:
+        """See `CopiesMemory.whole`."""
+        return await self._whole.whole(key)
+
+    async def numbers(self, count: int) -> int:
+        """See `CopiesMemory.numbers`."""
+        return await self._whole.numbers(count)
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        """See `CopiesMemory.put_whole`."""
+        return await self._whole.put_whole(key, whole, instead_of=instead_of)
 
     # ---- and the rest -----------------------------------------------------------------------------------------------
 
@@ -255,6 +318,9 @@ class MarkdownFileMemoryProvider:
             if len(self._united) >= _MOST_WRITERS:
                 self._united.clear()
             self._united[key] = signature
+
+    async def _settled(self, key: str, store: MemoryStoreName) -> None:
+        await self._writer(key, store).apply(scope_of_key(key)[0], [])
 
     def _signature(self, key: str, store: MemoryStoreName) -> Signature | None:
         try:

@@ -14,6 +14,7 @@ import re
 import sqlite3
 import threading
 import weakref
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -33,7 +34,7 @@ from gateway.protocols import MemoryContext
 MAX_CHARS = 20_000
 _PROFILE = "## About You"
 _MEMORY = "## Memory"
-_HEADINGS_CHARS = 64  # more than they take
+HEADINGS_CHARS = 64  # more than they take
 
 Fill = Callable[[str, int], str | None]
 """Chooses of a text what fits into so many characters; None where nothing does."""
@@ -73,7 +74,7 @@ class MemorySection:
     async def render(self, context: MemoryContext, question: str) -> str | None:
         """The section; None where nothing is remembered."""
         memory = self._config.current.memory
-        chars = len(context.user_memory or "") + len(context.project_memory or "") + _HEADINGS_CHARS
+        chars = len(context.user_memory or "") + len(context.project_memory or "") + HEADINGS_CHARS
         if memory.traces.recall == "tail" or chars <= memory.max_chars:
             return render_memory(context, memory.max_chars)
 
@@ -180,18 +181,7 @@ class Filler:
         with self._lock:
             passages, index = self._indexed(text)
             matching = _matching(index, passages, question, today)
-        choice = _Choice(passages, room_chars)
-        newest_first = range(len(passages) - 1, -1, -1)
-        for number in newest_first:
-            if not choice.take(number, keep_chars=room_chars - room_chars // _NEWEST_SHARE):
-                break
-        for number in _with_lists(passages, matching, room_chars // _LIST_SHARE):
-            if choice.take(number) and (heading := passages[number].heading) >= 0:
-                choice.take(heading)
-        for number in newest_first:
-            if not choice.take(number):
-                break
-        return _joined(text, [passages[number] for number in sorted(choice.taken)]) if choice.taken else None
+        return _filled(text, passages, matching, room_chars)
 
     def _indexed(self, text: str) -> tuple[Sequence[_Passage], sqlite3.Connection]:
         key = sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -203,6 +193,30 @@ class Filler:
             _, (_, index) = self._kept.popitem(last=False)
             index.close()
         return self._kept[key]
+
+
+def fill_around(text: str, best_first: Sequence[int], room_chars: int) -> str | None:
+    """As `Filler.fill`, for a memory that knows itself where in the text stands what matches."""
+    passages = list(_passages(text))
+    starts = [passage.start for passage in passages]
+    matching = dict.fromkeys(max(0, bisect_right(starts, at) - 1) for at in best_first)
+    return _filled(text, passages, [*matching], room_chars)
+
+
+def _filled(text: str, passages: Sequence[_Passage], best_first: Sequence[int], room_chars: int) -> str | None:
+    """The newest, the best, and the newest again, as far as there is room."""
+    choice = _Choice(passages, room_chars)
+    newest_first = range(len(passages) - 1, -1, -1)
+    for number in newest_first:
+        if not choice.take(number, keep_chars=room_chars - room_chars // _NEWEST_SHARE):
+            break
+    for number in _with_lists(passages, best_first, room_chars // _LIST_SHARE):
+        if choice.take(number) and (heading := passages[number].heading) >= 0:
+            choice.take(heading)
+    for number in newest_first:
+        if not choice.take(number):
+            break
+    return _joined(text, [passages[number] for number in sorted(choice.taken)]) if choice.taken else None
 
 
 def _close(kept: _Kept) -> None:

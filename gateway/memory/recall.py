@@ -10,6 +10,7 @@ from typing import Protocol
 
 from gateway.domain.roles import Role
 from gateway.memory.ingest import IngestJob
+from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryScope
 
 HEADING = "## What you recall"
@@ -65,6 +66,14 @@ def fit_recollections(best_first: Iterable[Recollection], room_chars: int) -> li
             chosen.append(each)
             left_chars -= line_chars
     return chosen
+
+
+def unsaid(recollections: Sequence[Recollection], section: str | None) -> Sequence[Recollection]:
+    """Those that no line of the prompt's section of the memory says in the same words."""
+    if not recollections or section is None:
+        return recollections
+    said = {words_of(line) for line in section.split("\n") if line}
+    return [one for one in recollections if words_of(one.text) not in said]
 
 
 def recalled_section(recollections: Sequence[Recollection]) -> str | None:

@@ -38,6 +38,11 @@ class PersonalService:
         self._people = people
         self._privacy = privacy
 
+    @property
+    def left_by_erasure(self) -> str | None:
+        """What of the memory stays when a person is erased, and where; None where nothing does."""
+        return self._privacy.left_by_erasure
+
     async def export(self, caller: Caller, wanted: str) -> ExportFile:
         """Everything about a person, as a zip file.
 
@@ -92,7 +97,7 @@ class PersonalService:
 
     async def _erasure(self, user_id: str, erasure: str) -> wire.Erasure:
         is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
-        return wire.Erasure(user=user_id, erasure=erasure, is_done=is_done)
+        return wire.Erasure(user=user_id, erasure=erasure, is_done=is_done, left=self.left_by_erasure)
 
     async def schedule_erasure(self, caller: Caller, user_id: str, *, farewell_id: str | None = None) -> str:
         """Decide, durably, that a person is erased, and return the erasure's id.
@@ -140,6 +145,7 @@ class PersonalService:
             accounts=tuple(accounts),
             copies=tuple(await self._privacy.copies()),
             configured=tuple(await asyncio.to_thread(_named_in, self._home / CONFIG_NAME, accounts)),
+            left=self.left_by_erasure,
         )
 
     async def _whom(self, caller: Caller, wanted: str) -> str:

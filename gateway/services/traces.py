@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import cast
 
 from gateway.errors import TraceError
 from gateway.runtime.observe import happened
@@ -332,7 +333,7 @@ def _trace_of(trace: Trace, now: datetime) -> wire.Trace:
     return wire.Trace(
         id=trace.id,
         type=trace.type,
-        scope=trace.owner.kind,
+        scope=cast("ScopeKind", trace.owner.kind),  # the lines of documents are not shown here
         user=user,
         personality=personality,
         session=session,
@@ -396,6 +397,8 @@ def _names(owner: Owner) -> tuple[str | None, str | None, str | None]:
             return None, None, owner.id
         case "organization":
             return None, second or None, None
+        case "document":
+            return None, None, None
 
 
 def _opening(content: str) -> str:

@@ -34,6 +34,7 @@ from gateway.memory.rules import clean
 from gateway.protocols import MemoryOutcome, MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
+from gateway.store.erasure import erase_memory
 from gateway.store.rows import columns_of, insert, value_of
 
 # A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
@@ -146,6 +147,23 @@ class SqliteMemoryJournal:
             " AND outcome = 'applied' AND position <= ?2 AND checkpoint IS NOT NULL) ORDER BY position",
             (document, position),
         )
+
+    async def documents(self) -> Sequence[str]:
+        sql = "SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND hash_after IS NOT NULL"
+        return sorted(row["document"] for row in await self._database.rows(sql, ()))
+
+    async def whole_history(self, document: str) -> Sequence[JournalEntry]:
+        sql = "SELECT * FROM memory_journal WHERE document = ? AND outcome IS NOT NULL"
+        return _in_order(await self._entries(sql, (document,)))
+
+    async def replace_history(self, document: str, entries: Sequence[JournalEntry]) -> None:
+        await self._database.write(partial(_replace_history, document=document, entries=entries))
+
+    async def numbers(self, count: int) -> int:
+        return await self._database.write(partial(_numbers, count=count), is_durable=False)
+
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        await self._database.write(partial(erase_memory, user_ids=user_ids, lines=lines))
 
     async def _entries(self, sql: str, values: tuple[object, ...]) -> list[JournalEntry]:
         return await self._database.read(lambda connection: [_entry(row) for row in connection.execute(sql, values)])
@@ -280,6 +298,27 @@ def _past(connection: sqlite3.Connection, *, document: str, since: str, limit: i
     return list(itertools.takewhile(lambda change: change.written_at >= since, rows))
 
 
+def _numbers(connection: sqlite3.Connection, *, count: int) -> int:
+    table = ("memory_journal",)
+    connection.execute(
+        "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0 WHERE NOT EXISTS"
+        " (SELECT 1 FROM sqlite_sequence WHERE name = ?1)",
+        table,
+    )
+    sql = "UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1 RETURNING seq"
+    (last,) = connection.execute(sql, (*table, count)).fetchone()
+    return int(last) - count + 1
+
+
+def _replace_history(connection: sqlite3.Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
+    connection.execute("DELETE FROM memory_journal WHERE document = ? AND outcome IS NOT NULL", (document,))
+    for entry in entries:
+        # Noted by its turn here, and settled where it comes from.
+        sql = "DELETE FROM memory_journal WHERE turn_id = ? AND update_index = ? AND document = ?"
+        connection.execute(sql, (*entry.request.key, document))
+        insert(connection, "memory_journal", _columns(entry))
+
+
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +342,34 @@ def _request(row: sqlite3.Row) -> JournalRequest:
         document=row["document"] or "",
         at=datetime.fromisoformat(row["at"]),
     )
+
+
+def _columns(entry: JournalEntry) -> dict[str, object]:
+    request, delta, checkpoint = entry.request, entry.delta, entry.checkpoint
+    return columns_of(request, without=("index",)) | {
+        "id": entry.id,
+        "update_index": request.index,
+        "at": iso(request.at),
+        "outcome": entry.outcome,
+        "position": entry.position,
+        "written_at": None if entry.written_at is None else iso(entry.written_at),
+        "hash_before": None if entry.hash_before is None else bytes.fromhex(entry.hash_before),
+        "hash_after": None if entry.hash_after is None else bytes.fromhex(entry.hash_after),
+        "prefix_bytes": None if delta is None else delta.prefix_bytes,
+        "suffix_bytes": None if delta is None else delta.suffix_bytes,
+        "removed": None if delta is None else delta.removed,
+        "inserted": None if delta is None else delta.inserted,
+        "checkpoint": None if checkpoint is None else zlib.compress(checkpoint, 1),
+    }
+
+
+def _in_order(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """As they came about: by position, and what changed nothing where its id says. Ids alone are given earlier."""
+    placed = sorted((entry for entry in entries if entry.position is not None), key=lambda entry: entry.position or 0)
+    newest = itertools.accumulate((entry.id for entry in placed), max)
+    ordered = [(number, 0, entry.position or 0, entry) for number, entry in zip(newest, placed, strict=True)]
+    ordered += [(entry.id, 1, entry.id, entry) for entry in entries if entry.position is None]
+    return [entry for *_, entry in sorted(ordered, key=lambda one: one[:3])]
 
 
 def _entry(row: sqlite3.Row) -> JournalEntry:

@@ -73,7 +73,7 @@ def marks_for(values: Collection[object]) -> str:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    return tuple(field.name for field in fields(kind) if field.compare)  # others are not part of the value
 
 
 @cache

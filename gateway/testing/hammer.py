@@ -178,6 +178,8 @@ async def _keep_running(task: Task, plan: Sequence[str | None], killed: Counter[
                 with suppress(ProcessLookupError):
                     process.kill()
             code = await process.wait()
+            if code == 0 and step is None:  # it was faster than the kill
+                return
             if code == 0:
                 raise RuntimeError(f"no process of the hammer came to the step {step}")
             if code > 0:

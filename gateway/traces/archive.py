@@ -35,8 +35,9 @@ you. Rewrite it as one short sentence, in its language, with the names, numbers 
 _REFUSED = "gistRefused"  # in the metadata: the hash of a content that no model makes shorter
 # exp() is a function of ours: not every SQLite has it.
 _OLD = f"""
-    {SELECT} WHERE deleted_at IS NULL AND created_at <= :before AND retrieval_count < :uses
-        AND length(content) >= :chars AND strength * exp(-max(0, :now - last_accessed_at) / stability_ms) < :strength
+    {SELECT} WHERE owners.kind <> 'document' AND deleted_at IS NULL AND created_at <= :before
+        AND retrieval_count < :uses AND length(content) >= :chars
+        AND strength * exp(-max(0, :now - last_accessed_at) / stability_ms) < :strength
         AND ifnull(json_extract(metadata, '$.{_REFUSED}'), '') <> content_hash
         AND NOT EXISTS (SELECT 1 FROM archive WHERE trace = traces.id)
     ORDER BY traces.number LIMIT :most

@@ -38,7 +38,7 @@ T = TypeVar("T")
 LOCK_NAME = "traces.consolidating"
 _INDEX_PAGES = 500  # of the full-text index that are merged at a time
 
-_OWNERS = "SELECT number FROM owners ORDER BY number"
+_OWNERS = "SELECT number FROM owners WHERE kind <> 'document' ORDER BY number"  # whose lines stay as people wrote them
 _LOG = """
     INSERT INTO consolidation_log (started_at, duration_ms, reason, pruned, merged, derived, compacted)
     VALUES (:started_at, :duration_ms, :reason, :pruned, :merged, :derived, :compacted)

@@ -31,7 +31,7 @@ BETWEEN = "::"
 NODE = "node:"
 """With this begins the end of an edge that is no trace, but a node of an import."""
 _decode = json.JSONDecoder().decode
-_ALL_OWNERS = "SELECT number FROM owners ORDER BY number"
+_ALL_OWNERS = "SELECT number FROM owners WHERE kind <> 'document' ORDER BY number"
 _PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
 _MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHING"

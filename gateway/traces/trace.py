@@ -14,9 +14,10 @@ from gateway.protocols import MemoryScope
 
 TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]
+OwnerKind = ScopeKind | Literal["document"]
 TraceSource = Literal["turn", "tool", "import", "consolidation"]
-Extent = Literal["turn", "person", "everything"]
-"""How far a viewer sees: what one turn may, all that is a person's, or the whole trace store."""
+Extent = Literal["turn", "person", "everything", "documents"]
+"""How far a viewer sees: what one turn may, all that is a person's, all facts, or the lines of some documents alone."""
 
 TYPES: tuple[TraceType, ...] = get_args(TraceType)
 SCOPES: tuple[ScopeKind, ...] = get_args(ScopeKind)
@@ -51,9 +52,12 @@ def where_of(scope: MemoryScope) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a trace is: `id` is a session, a user, `user::personality`, or the gateway, by kind."""
+    """Whose a trace is: `id` is a session, a user, `user::personality`, or the gateway, by kind.
 
-    kind: ScopeKind
+    A `document` owns its lines, see `gateway.traces.notes`; `id` is its key.
+    """
+
+    kind: OwnerKind
     id: str
 
 
@@ -69,6 +73,7 @@ class Viewer:
         extent: `person` adds the person's traces with every personality, and of `sessions`; `everything` is the
             operator's, and `owners` is not all of it.
         sessions: the ids of the person's sessions besides `session_id`.
+        documents: the keys of those that an extent of `documents` sees.
     """
 
     user_id: str | None
@@ -79,6 +84,7 @@ class Viewer:
     reads_shared: bool = True
     extent: Extent = "turn"
     sessions: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -88,6 +94,8 @@ class Viewer:
     @property
     def owners(self) -> tuple[Owner, ...]:
         """Whose traces the viewer may see; what a personality shares with all its people among them."""
+        if self.extent == "documents":
+            return tuple(Owner("document", key) for key in self.documents)
         own = (owner for kind in SCOPES if (owner := self._owner(kind, self.user_id)) is not None)
         others = (self._owner(kind, each) for each in self.ids[1:] for kind in PERSONAL)
         shared = Owner("organization", f"{ORGANIZATION}::{self.personality_id}")
@@ -96,6 +104,8 @@ class Viewer:
 
     def may_change(self, owner: Owner) -> bool:
         """Whether they may change traces of an owner that they see."""
+        if owner.kind == "document":
+            return False
         return self.may_share or owner.kind in PERSONAL or (owner.kind == "thread" and self.user_id is not None)
 
     def owner(self, kind: ScopeKind) -> Owner:

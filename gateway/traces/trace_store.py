@@ -22,7 +22,7 @@ from gateway.traces.changes import Added, Merged
 from gateway.traces.rows import NOT_SHARED, StoredTrace, find, find_to_change, places, visible
 from gateway.traces.search import ScoredTrace, TraceQuery, recall, search
 from gateway.traces.search_words import register_functions
-from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer
+from gateway.traces.trace import STABILITY_MS, OwnerKind, Trace, Viewer
 
 if TYPE_CHECKING:
     from gateway.traces.vectors import QueryVectors  # which loads numpy
@@ -215,7 +215,7 @@ class TraceStore:
 
     async def check_change(
         self, viewer: Viewer, trace_ids: Sequence[str], *, is_merge: bool = False
-    ) -> ScopeKind | None:
+    ) -> OwnerKind | None:
         """Whose the traces are that are to be changed later; None where the viewer has none of them now.
 
         Raises:
@@ -226,7 +226,7 @@ class TraceStore:
             raise TraceError(_TOO_FEW)
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> ScopeKind | None:
+        def work(connection: sqlite3.Connection) -> OwnerKind | None:
             found = [stored for each in wanted if (stored := find_to_change(connection, viewer, each)) is not None]
             if is_merge:
                 _check_sources(found)

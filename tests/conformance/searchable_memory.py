@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.protocols import SearchableMemory
-from tests.conformance.memory import scope
+from gateway.testing.memory import scope
 
 ADA, BEN = scope("t", user="u_1"), scope("t", user="u_2")
 

@@ -5,12 +5,13 @@ A package of somebody else has the same two, and is named with a dot in it; see 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.protocols import MemoryServices
+from gateway.protocols import MemoryProvider, MemoryServices
 from gateway.runtime.failpoints import reach
 
 
@@ -22,11 +23,13 @@ class OwnServices(MemoryServices):
         home: the data directory.
         journal: of the gateway's database; the history of files.
         lock_timeout_s: how long a write of a file waits for another process.
+        traces: makes the memory over the open trace store; None where none is open.
     """
 
     home: Path
     journal: MemoryJournal
     lock_timeout_s: float
+    traces: Callable[[], MemoryProvider] | None = None
 
     def files(self, root: Path) -> MarkdownFileMemoryProvider:
         """Markdown files below a directory."""

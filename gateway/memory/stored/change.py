@@ -114,7 +114,7 @@ def _edit_by_hand(stored: StoredDocument, pending: Sequence[PendingChange], at: 
             author_id=None,
             session_id=None,
             channel=None,
-            turn_id=f"edit:{stored.position}:{found[:16]}",
+            turn_id=f"edit:{first.document}:{stored.position + 1}:{found[:16]}",
         ),
         index=0,
         document=first.document,
@@ -143,7 +143,7 @@ def packed(entry: JournalEntry) -> str:
     """An entry without its id, as JSON."""
     request, delta = entry.request, entry.delta
     values: dict[str, Any] = {
-        **asdict(request.scope),
+        **asdict(replace(request.scope, question=None)),
         "index": request.index,
         "document": request.document,
         "store": request.store,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from gateway.memory import rules
-from gateway.memory.journal import JournalEntry
+from gateway.memory.journal import JournalEntry, JournalRequest
+from gateway.memory.paths import scope_of_key
 from gateway.memory.stored.change import StoredDocument
 
 
@@ -18,6 +20,63 @@ class WholeDocument:
     document: StoredDocument
     entries: Sequence[JournalEntry] = ()
     archive: bytes = b""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a document, and not only its history."""
+        return self.document.modified_at is not None
+
+
+def with_edit_noted(key: str, whole: WholeDocument) -> WholeDocument:
+    """The document with an entry for the text that somebody put there by hand, if they did; always the same one."""
+    document = whole.document
+    found = rules.version(document.data)
+    if found == document.sha256:
+        return whole
+    scope, store = scope_of_key(key)
+    at = document.modified_at or datetime.fromtimestamp(0, UTC)
+    position = document.position + 1
+    turn_id = f"edit:{key}:{position}:{found[:16]}"
+    entry = JournalEntry(
+        id=0,
+        request=JournalRequest(
+            scope=replace(scope, user_id=None, turn_id=turn_id),
+            index=0,
+            document=key,
+            store=store,
+            action="edit",
+            content="",
+            at=at,
+        ),
+        outcome="applied",
+        position=position,
+        written_at=at,
+        hash_before=document.sha256,
+        hash_after=found,
+        checkpoint=document.data,
+    )
+    noted = replace(document, sha256=found, position=position)
+    return replace(whole, document=noted, entries=[*whole.entries, entry])
+
+
+def numbered(entries: Sequence[JournalEntry], first: int) -> Sequence[JournalEntry]:
+    """The entries with ids of their own from `first` on; what one refers to is named by its new id, 0 if it is gone."""
+    new = {entry.id: number for number, entry in enumerate(entries, first) if entry.id}
+    return [
+        replace(
+            entry,
+            id=number,
+            request=entry.request
+            if entry.request.refers_to is None
+            else replace(entry.request, refers_to=new.get(entry.request.refers_to, 0)),
+        )
+        for number, entry in enumerate(entries, first)
+    ]
+
+
+def is_same_history(one: Sequence[JournalEntry], other: Sequence[JournalEntry]) -> bool:
+    """Whether two histories say the same, whatever ids their entries have."""
+    return numbered(one, 1) == numbered(other, 1)
 
 
 def without_person(whole: WholeDocument, user_ids: Collection[str], lines: Collection[str]) -> WholeDocument:

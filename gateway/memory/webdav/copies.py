@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from gateway.files.atomic import make_private_directory, read_once, write_atomically
+from gateway.files.atomic import make_private_directory, read_once, sync_directory, write_atomically
+from gateway.memory.markdown_erasing import filter_lines
 from gateway.memory.webdav.server import RemoteFile
+
+COPIES_NAME = ".copies"
+_LOCK = ".lock"
 
 
 class Copies:
@@ -23,7 +28,7 @@ class Copies:
     def lock_path(self, key: str) -> Path:
         """The lock of who exchanges it with the server."""
         make_private_directory(self._directory)
-        return self._directory / f"{quote(key, safe='')}.lock"
+        return self._directory / f"{quote(key, safe='')}{_LOCK}"
 
     def read(self, key: str) -> RemoteFile:
         """What was noted; a copy of nothing where nothing was."""
@@ -37,3 +42,25 @@ class Copies:
         """Note it."""
         make_private_directory(self._directory)
         write_atomically(self.path(key), json.dumps({"etag": copy.etag}).encode() + b"\n" + copy.data)
+
+    def keys(self) -> list[str]:
+        """The documents of which something was noted."""
+        return sorted({unquote(path.name.removesuffix(_LOCK)) for path in self._files()})
+
+    def remove(self, user_id: str) -> None:
+        """Forget what was noted of a person's own documents, with their locks."""
+        for path in self._files():
+            if unquote(path.name).startswith(f"users/{user_id}/"):
+                path.unlink(missing_ok=True)
+        if self._directory.is_dir():
+            sync_directory(self._directory)
+
+    def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        """Forget a person, where the server is not asked any more."""
+        for user_id in user_ids:
+            self.remove(user_id)
+        for key, added in lines.items():
+            filter_lines(self.path(key), added)
+
+    def _files(self) -> Iterator[Path]:
+        yield from self._directory.iterdir() if self._directory.is_dir() else ()

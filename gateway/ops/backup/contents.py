@@ -12,7 +12,7 @@ from gateway.config.file import CONFIG_NAME
 from gateway.config.secrets import secret_files
 from gateway.errors import BackupError
 from gateway.files.home import DATABASE_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME
-from gateway.files.positions.yaml import read_marked_yaml
+from gateway.files.positions.yaml import read_marked_yaml, value_at
 
 STAGING_PREFIX = ".ethos-backup-"
 UNPACKED_PREFIX = ".restore-"
@@ -32,6 +32,7 @@ _LEFT_AT_TOP = re.compile(
 _LEFT_ANYWHERE = re.compile(
     rf"\.memory\.lock|\.edit\.lock|\.identity-map\.lock|\.erasures\.lock|\.(?:MEMORY|USER)\.md\..*|\..*\.tmp|{NAME.pattern}"
 )
+_IN_DATA_DIRECTORY = frozenset(["markdown", "traces", "webdav"])
 _SECRETS_AT_TOP = frozenset(["secrets", TOKEN_NAME, ".env"])
 
 
@@ -75,6 +76,17 @@ def secrets_of(home: Path) -> set[Path]:
                 if seen.is_relative_to(root):
                     found.add(seen.relative_to(root))
     return found
+
+
+def memory_elsewhere(home: Path) -> str | None:
+    """The kind of the memory, where the data directory does not hold it; None where it does."""
+    try:
+        values = read_marked_yaml(home / CONFIG_NAME, CONFIG_NAME).values
+    except FileNotFoundError:
+        return None
+    provider = value_at(values, ("memory", "provider"))
+    kind = provider.get("kind") if isinstance(provider, dict) else provider
+    return kind if isinstance(kind, str) and kind not in _IN_DATA_DIRECTORY else None
 
 
 def walk(home: Path, secrets: set[Path]) -> Iterator[HomeEntry]:

@@ -23,7 +23,7 @@ from gateway.files.locks import FileLock
 from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents
 from gateway.ops.backup.archive import Contents, list_files, read_archive, write_archive
-from gateway.ops.backup.contents import NAME, STAGING_PREFIX, HomeEntry, secrets_of, walk
+from gateway.ops.backup.contents import NAME, STAGING_PREFIX, HomeEntry, memory_elsewhere, secrets_of, walk
 from gateway.ops.backup.databases import Snapshot, take_snapshots
 
 LOCK_TIMEOUT_S = 30.0
@@ -224,6 +224,9 @@ async def copy_at_one_moment(
     home = await asyncio.to_thread(home.resolve)
     secrets = set() if with_secrets else await asyncio.to_thread(secrets_of, home)
     copied = CopyResult()
+    kind = await asyncio.to_thread(memory_elsewhere, home)
+    if kind is not None:
+        copied.left_out.append(f"the memory, which the kind {kind} keeps elsewhere; back it up there, too")
     with ExitStack() as closing:
         async with _moment(home, lock_timeout_s) as (snapshots, places):
             for snapshot in snapshots:
@@ -246,7 +249,7 @@ async def _moment(home: Path, lock_timeout_s: float) -> AsyncIterator[tuple[list
     held: set[Path] = set()
     async with AsyncExitStack() as locks:
         while True:
-            places = await asyncio.to_thread(lambda: list(documents(home)))
+            places = await asyncio.to_thread(lambda: list(_documents(home)))
             wanted = {place.lock_path for place in places}
             if (home / _MAP_LOCK).parent.is_dir():
                 wanted.add(home / _MAP_LOCK)
@@ -255,12 +258,18 @@ async def _moment(home: Path, lock_timeout_s: float) -> AsyncIterator[tuple[list
             held |= wanted
             snapshots = await asyncio.to_thread(take_snapshots, home)
             # A document that came into being meanwhile was not held: then once more, with it.
-            new = await asyncio.to_thread(lambda: {place.lock_path for place in documents(home)})
+            new = await asyncio.to_thread(lambda: {place.lock_path for place in _documents(home)})
             if new <= held:
                 break
             for snapshot in snapshots:
                 snapshot.close()
         yield snapshots, [place for place in places if place.lock_path in held]
+
+
+def _documents(home: Path) -> Iterator[DocumentPlace]:
+    """Every document, and those that a memory elsewhere has a copy of in `memory/<kind>`."""
+    for root in (home, *sorted(home.glob("memory/*/"))):
+        yield from documents(root)
 
 
 def _allow_many_files() -> None:

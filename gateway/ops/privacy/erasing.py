@@ -1,4 +1,4 @@
-"""Takes a person out of a data directory: database, memory files, traces, identity map. Copies of these are deleted.
+"""Takes a person out of a gateway: memory, database, traces, identity map. Copies of these are deleted.
 
 The tombstone is durable before anything is touched, and each step may be done twice. So an erasure that was broken off
 is done again as a whole at the next start, until the database itself says that it has gone through it.
@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import structlog
 
-from gateway.ops.privacy.files import remove_copies, remove_traces_of_chats, remove_user, take_lines_out
+from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
+from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import directories_of_users, ids_of, named
 from gateway.ops.privacy.tombstones import Tombstone, Tombstones
 from gateway.people.identity import IdentityMap
@@ -40,6 +41,7 @@ class Eraser:
 
     Attributes:
         store: the directory's database, open. No turn of the erased people may run.
+        memory: open, where it is one that must be opened.
         kinds: of the channels, by name.
         trace_store: the directory's traces, where they are open; else they are opened for the time being.
         on_step: told the name of every step, before it begins.
@@ -48,6 +50,7 @@ class Eraser:
     home: Path
     store: SqliteStore
     identities: IdentityMap
+    memory: PersonalMemory
     kinds: Mapping[str, str]
     trace_store: TraceStore | None = None
     on_step: Callable[[str], None] = field(default=lambda _step: None)
@@ -97,7 +100,7 @@ class Eraser:
         run: Run = database.alone
         sessions = await database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
         # While the database still says what is whose.
-        await self._erase_files(person, run)
+        await self._erase_memory(person, run)
         self.on_step("traces")
         await self._erase_traces(person)
         self.on_step("chats")
@@ -116,16 +119,15 @@ class Eraser:
         await self.store.database.write(partial(erasure.note_applied, erasure_id=tombstone.id))
         _log.info("person_erased", erasure=tombstone.id)
 
-    async def _erase_files(self, person: Person, run: Run) -> None:
-        """The shared memory files, while the journal still says what came from whom; then the person's own."""
-        self.on_step("shared")
+    async def _erase_memory(self, person: Person, run: Run) -> None:
+        """The memory last, because it may forget what is whose, too."""
+        self.on_step("files")
         lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
-        for document, added in lines.items():
-            if added:
-                await take_lines_out(self.home, document, added, await self.store.journal.pending(document))
-        self.on_step("users")
+        await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
         for user_id in person.user_ids:
-            await asyncio.to_thread(remove_user, self.home, user_id)
+            await asyncio.to_thread(remove_exports, self.home, user_id)
+        self.on_step("memory")
+        await self.memory.erase(person.user_ids, lines)
 
     async def _erase_traces(self, person: Person) -> None:
         threads = await self.store.database.read(partial(erasure.own_sessions, user_ids=person.user_ids))

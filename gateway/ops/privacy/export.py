@@ -20,6 +20,7 @@ from gateway import __version__
 from gateway.domain.sessions import Session, SessionMessage
 from gateway.errors import FileError
 from gateway.files.atomic import sync_directory
+from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import accounts_of, ids_of
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Account
@@ -48,7 +49,7 @@ Made on {now:%Y-%m-%d %H:%M} UTC by Ethos Gateway {version}, for the user `{user
 | `traces.json`, `traces.md` | single facts that the agent keeps, if it keeps such; \
 `traces-waiting.json` says of which turns they are still to be taken |
 
-Times are in UTC. `/forget-me` erases all of it here.
+{left_out}Times are in UTC. `/forget-me` erases all of it here.
 """
 _HEADINGS = {"user": "You", "assistant": "Agent", "tool_call": "Tool called", "tool_result": "Tool answered"}
 
@@ -60,6 +61,7 @@ class Exporter:
     home: Path
     store: SqliteStore
     identities: IdentityMap
+    memory: PersonalMemory
     kinds: Mapping[str, str]
 
     async def write(self, user_id: str, path: Path) -> int:
@@ -67,6 +69,7 @@ class Exporter:
 
         Raises:
             FileError: the name is taken, or there is no room.
+            MemoryUnavailable: the memory lies elsewhere, and cannot be asked now.
         """
         unfinished = path.with_name(f".{path.name}.unfinished")
         try:
@@ -88,8 +91,14 @@ class Exporter:
         keys = {account.key for account in known}
         accounts = await read(partial(accounts_of, keys=keys, kinds=self.kinds, until_ms=wall_ms()))
         sessions = await read(partial(sessions_of, user_ids=ids))
-        now = datetime.now(UTC)
-        await _add(archive, "README.md", _README.format(now=now, version=__version__, user_id=user_id))
+        left_out = self.memory.left_out_of_export
+        readme = _README.format(
+            now=datetime.now(UTC),
+            version=__version__,
+            user_id=user_id,
+            left_out="" if left_out is None else f"{left_out}\n\n",
+        )
+        await _add(archive, "README.md", readme)
         links = await read(partial(personal.links, user_ids=ids))
         await _add(
             archive,
@@ -106,8 +115,9 @@ class Exporter:
         await _add(archive, "usage.json", await read(partial(personal.usage, user_ids=ids)))
         await _add(archive, "memory/history.json", await read(partial(personal.memory_history, user_ids=ids)))
         await _add(archive, "memory/proposals.json", await read(partial(personal.proposals, user_ids=ids)))
-        for each in ids:
-            await asyncio.to_thread(_add_files, archive, self.home / "users" / each, _memory_of(each, ids))
+        for name, data in (await self.memory.export(ids)).items():
+            place = name if len(ids) > 1 else name.removeprefix(f"{ids[0]}/")  # apart only where accounts were linked
+            await asyncio.to_thread(archive.writestr, f"memory/{place}", data)
         for session_id in sessions:
             await self._add_session(archive, session_id, ids)
         await self._add_traces(archive, ids, await read(partial(own_sessions, user_ids=ids)))
@@ -136,11 +146,6 @@ class Exporter:
         plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]
         await _add(archive, "traces.json", plain)
         await _add(archive, "traces.md", "\n".join(map(_line, traces)) + "\n")
-
-
-def _memory_of(user_id: str, ids: Sequence[str]) -> str:
-    """Where the files of a user stand: apart from one another only where accounts were linked."""
-    return "memory" if len(ids) == 1 else f"memory/{user_id}"
 
 
 def _begin(path: Path, unfinished: Path) -> BinaryIO:
@@ -182,14 +187,6 @@ def _as_markdown(session: Session, messages: Sequence[SessionMessage], *, is_sha
 def _line(trace: Trace) -> str:
     state = " (deleted)" if trace.deleted_at is not None else ""
     return f"- {trace.created_at:%Y-%m-%d} {trace.type}{state}: {' '.join(trace.content.split())}"
-
-
-def _add_files(archive: zipfile.ZipFile, directory: Path, name: str) -> None:
-    """Every visible file; not the hidden ones next to a memory file."""
-    for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
-        parts = path.relative_to(directory).parts
-        if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in parts):
-            archive.write(path, f"{name}/{'/'.join(parts)}")
 
 
 async def _add(archive: zipfile.ZipFile, name: str, content: object) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from gateway.config.memory_kinds import DEFAULT_KIND
 from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.errors import FileError
-from gateway.files.atomic import follow, read_once, sync_directory, write_atomically
+from gateway.files.atomic import sync_directory
 from gateway.files.chat_state import ChatState
 from gateway.files.home import DATABASE_NAME
-from gateway.files.locks import FileLock
-from gateway.memory.atomic_document import AtomicDocument
-from gateway.memory.journal import Key
-from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME
+from gateway.memory.journal import MemoryJournal
+from gateway.memory.markdown_erasing import filter_lines, remove_directory, remove_user, take_lines_out
+from gateway.memory.webdav.copies import COPIES_NAME, Copies
 from gateway.ops.backup.contents import REPLACED_PREFIX, UNPACKED_PREFIX
 from gateway.traces.trace_store import TRACES_NAME
 
@@ -25,78 +25,36 @@ _LOCK_TIMEOUT_S = 30.0
 _MOST_BYTES = 1 << 20  # of a file of a channel that is a list of conversations
 
 
-async def take_lines_out(home: Path, document: str, lines: Collection[str], pending: Collection[Key]) -> int:
-    """Take a person's lines out of a shared memory file, its archive and its earlier versions; how many.
+async def erase_earlier_memories(
+    home: Path, kind: str, user_ids: Collection[str], lines: Mapping[str, Collection[str]], journal: MemoryJournal
+) -> None:
+    """Take a person out of the Markdown files of memories that were chosen earlier, and are not asked any more.
 
     Args:
-        document: the file's path in the data directory.
-        lines: without blanks around.
-        pending: updates that are not settled yet, whose evidence must stay.
+        home: the data directory.
+        kind: of the memory that is chosen now, which is asked.
+        user_ids: of the person.
+        lines: of the person, by shared document.
+        journal: knows what is not settled yet.
 
     Raises:
-        FileError: a file cannot be read, locked or written.
+        FileError: a file cannot be read, locked, written or removed.
     """
-    path = await asyncio.to_thread(_where, home, document)
-    if path is None:
-        return 0
-    async with FileLock((home / document).parent / LOCK_NAME, _LOCK_TIMEOUT_S):
-        return await asyncio.to_thread(_take_lines_out, path, lines, pending)
+    now = home if kind == DEFAULT_KIND else home / "memory" / kind
+    for root in [home, *await asyncio.to_thread(lambda: sorted((home / "memory").glob("*/")))]:
+        if root == now:
+            continue
+        for document, added in lines.items():
+            pending = await journal.pending(document)
+            await take_lines_out(root, document, added, pending=pending, lock_timeout_s=_LOCK_TIMEOUT_S)
+        for user_id in user_ids:
+            await asyncio.to_thread(remove_user, root, user_id)
+        await asyncio.to_thread(Copies(root / COPIES_NAME).erase, user_ids, lines)
 
 
-def _where(home: Path, document: str) -> Path | None:
-    path = follow(home / document, str(home.resolve()))
-    return path if path.parent.is_dir() else None
-
-
-def _take_lines_out(path: Path, lines: Collection[str], pending: Collection[Key]) -> int:
-    count = sum(_filter(each, lines) for each in (path, path.with_name(ARCHIVE_NAME)))
-    AtomicDocument(path, lambda _step: None).tidy(pending)
-    for evidence in path.parent.glob(f".{path.name}.*.applied"):  # its name is what counts; it is a link to a version
-        evidence.unlink()
-        evidence.touch(mode=0o600)
-    path.with_name(f".{path.name}.previous").unlink(missing_ok=True)
-    sync_directory(path.parent)
-    return count
-
-
-def _filter(path: Path, lines: Collection[str]) -> int:
-    found = read_once(path)
-    if found is None:
-        return 0
-    before = found.data.decode("utf-8", "surrogateescape").split("\n")
-    after: list[str] = []
-    count, is_gap = 0, False
-    for line in before:
-        if line.strip() in lines:
-            count, is_gap = count + 1, not any(after[-1:])
-        elif line.strip() or not is_gap:  # of the blank lines around, one is enough
-            after.append(line)
-            is_gap = False
-    if count:
-        text = "\n".join(after).rstrip("\n")
-        write_atomically(path, f"{text}\n".encode("utf-8", "surrogateescape") if text else b"")
-    return count
-
-
-def remove_user(home: Path, user_id: str) -> None:
-    """Remove what lies in `users/` and among the exports; a link goes with what it leads to, if that is ours.
-
-    Raises:
-        FileError: something cannot be removed.
-    """
-    for path in (home / "users" / user_id, home / EXPORTS_NAME / user_id):
-        try:
-            if path.is_symlink():
-                real = path.resolve()
-                path.unlink()
-                if real.is_relative_to(home.resolve()):
-                    shutil.rmtree(real, ignore_errors=False)
-            elif path.exists():
-                shutil.rmtree(path)
-            if path.parent.is_dir():
-                sync_directory(path.parent)
-        except OSError as error:
-            raise FileError(f"{error.filename or path} could not be removed: {error.strerror}") from error
+def remove_exports(home: Path, user_id: str) -> None:
+    """Remove a user's exports; raises as `remove_directory`."""
+    remove_directory(home, home / EXPORTS_NAME / user_id)
 
 
 def remove_traces_of_chats(home: Path, accounts: Collection[str], conversations: Iterable[tuple[str, str]]) -> None:
@@ -116,7 +74,7 @@ def remove_traces_of_chats(home: Path, accounts: Collection[str], conversations:
         for path in directory.iterdir() if directory.is_dir() else ():
             if path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES:
                 with contextlib.suppress(UnicodeDecodeError):
-                    _filter(path, names)
+                    filter_lines(path, names)
 
 
 def copies_of_databases(home: Path) -> Sequence[Path]:

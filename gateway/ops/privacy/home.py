@@ -9,10 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gateway.config.file import CONFIG_NAME
+from gateway.config.memory_kinds import DEFAULT_KIND
 from gateway.domain.sessions import LOCAL
 from gateway.files.home import DATABASE_NAME
-from gateway.files.positions.yaml import read_marked_yaml
+from gateway.files.positions.yaml import read_marked_yaml, value_at
+from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.ops.privacy.erasing import Eraser
+from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.tombstones import Tombstones
 from gateway.people.identity import IdentityMap
 from gateway.store.sqlite import SqliteStore, open_store
@@ -34,10 +37,24 @@ def kinds_of_channels(home: Path) -> Mapping[str, str]:
     return {**named, LOCAL: LOCAL}
 
 
+def kind_of_memory(home: Path) -> str:
+    """What the configuration calls the memory, whatever else is wrong there."""
+    path = home / CONFIG_NAME
+    document = read_marked_yaml(path, path.name) if path.exists() else None
+    provider = value_at(document.values, ("memory", "provider")) if document and document.is_readable else None
+    kind = provider.get("kind") if isinstance(provider, dict) else provider
+    return kind if isinstance(kind, str) else DEFAULT_KIND
+
+
 def eraser_of(home: Path, store: SqliteStore) -> Eraser:
-    """The eraser of a directory; only while no other process uses the directory."""
-    identities = IdentityMap(home / "users" / "identity-map.json")
-    return Eraser(home=home, store=store, identities=identities, kinds=kinds_of_channels(home))
+    """The eraser of a directory whose memory is its files; only while no other process uses the directory."""
+    return Eraser(
+        home=home,
+        store=store,
+        identities=IdentityMap(home / "users" / "identity-map.json"),
+        memory=PersonalMemory(provider=MarkdownFileMemoryProvider(home, store.journal), kind=DEFAULT_KIND),
+        kinds=kinds_of_channels(home),
+    )
 
 
 @asynccontextmanager
@@ -50,31 +67,35 @@ async def opened(home: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-async def erase_due(home: Path) -> int:
-    """Erase each person that has a tombstone and is still there; returns how many erasures were missing.
+async def _erase_due(home: Path) -> Sequence[str]:
+    """Erase each person that has a tombstone and is still there; lines for people.
+
+    A memory that lies elsewhere is asked by the gateway alone, at its start.
 
     Raises:
         EthosError, OSError: it could not be done now.
     """
     if not await asyncio.to_thread(Tombstones(home).read):
-        return 0
+        return ()
     async with opened(home) as store:
         eraser = eraser_of(home, store)
         due = await eraser.due()
+        if not due:
+            return ()
+        who = f"{len(due)} {'person' if len(due) == 1 else 'people'} erased since the backup was made"
+        if await asyncio.to_thread(kind_of_memory, home) != DEFAULT_KIND:
+            return (f"The next start of the gateway takes out again: {who}.",)
         for tombstone in due:
             await eraser.erase(tombstone)
-        return len(due)
+        return (f"Taken out again: {who}.",)
 
 
 def clean_restored(unpacked: Path, home: Path) -> Sequence[str]:
     """Keep people erased whom a backup would bring back; see `gateway.ops.backup.restoring.Clean`. Blocks."""
     with ThreadPoolExecutor(1) as thread:
-        count: int = thread.submit(asyncio.run, _clean_restored(unpacked, home)).result()
-    if not count:
-        return ()
-    return (f"Taken out again: {count} {'person' if count == 1 else 'people'} erased since the backup was made.",)
+        return thread.submit(asyncio.run, _clean_restored(unpacked, home)).result()
 
 
-async def _clean_restored(unpacked: Path, home: Path) -> int:
+async def _clean_restored(unpacked: Path, home: Path) -> Sequence[str]:
     await Tombstones(unpacked).add(await asyncio.to_thread(Tombstones(home).read))
-    return await erase_due(unpacked)
+    return await _erase_due(unpacked)

@@ -16,13 +16,14 @@ import structlog
 
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
-from gateway.errors import EthosError, FileError
+from gateway.errors import EthosError, FileError, MemoryUnavailable
 from gateway.files.atomic import make_private_directory
 from gateway.memory.sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
 from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.export import Exporter
 from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
+from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
 from gateway.ops.privacy.tombstones import Tombstone, Tombstones
@@ -79,6 +80,7 @@ class PrivacyWorker:
         operators: Operators,
         linking: Linking,
         memory: MemorySync,
+        personal_memory: PersonalMemory,
         trace_memory: TraceMemory | None,
         history: History,
         presence: Presence,
@@ -95,6 +97,7 @@ class PrivacyWorker:
         self._operators = operators
         self._linking = linking
         self._memory = memory
+        self._personal_memory = personal_memory
         self._trace_memory = trace_memory
         self._history = history
         self._config = config
@@ -127,8 +130,15 @@ class PrivacyWorker:
 
         Raises:
             FileError: there is no room for it.
+            MemoryUnavailable: the memory lies elsewhere, and cannot be asked now.
         """
-        exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._channels.kinds)
+        exporter = Exporter(
+            home=self._home,
+            store=self._store,
+            identities=self._identities,
+            memory=self._personal_memory,
+            kinds=self._channels.kinds,
+        )
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
         path = self._home / name
@@ -154,6 +164,11 @@ class PrivacyWorker:
         """The accounts of a person, under all ids that the person has had."""
         ids = await self._store.database.read(partial(ids_of, user_id=user_id))
         return [one.key for each in sorted(ids) for one in await self._identities.accounts_of(each)]
+
+    @property
+    def left_by_erasure(self) -> str | None:
+        """What stays when a person is erased, and where; None where nothing does."""
+        return self._personal_memory.left_by_erasure
 
     async def copies(self) -> Sequence[str]:
         """The names of the copies of the data of all people, which an erasure deletes."""
@@ -199,7 +214,7 @@ class PrivacyWorker:
             if tombstone.id == erasure_id:
                 try:
                     await self._erase(tombstone)
-                except (OSError, sqlite3.Error) as error:
+                except (MemoryUnavailable, OSError, sqlite3.Error) as error:
                     raise FileError(f"not all is erased yet, the next start does the rest: {error}") from error
 
     # ---- the work ---------------------------------------------------------------------------------------------------
@@ -207,12 +222,18 @@ class PrivacyWorker:
     async def clean(self) -> None:
         """At the start: finish interrupted erasures, and repeat those that an old backup has undone.
 
+        Where a memory that lies elsewhere is away, `run` does it when it is back; till then the person's updates wait.
+
         Raises:
             EthosError, OSError: it could not be done; the gateway must not serve them.
         """
         eraser = self.eraser()
         for tombstone in await eraser.due():
-            await eraser.erase(tombstone)
+            try:
+                await eraser.erase(tombstone)
+            except MemoryUnavailable as error:
+                _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
+                await self._memory.forget((await eraser.whom(tombstone)).user_ids)
 
     async def run(self) -> None:
         """Erase on request, and forget by age at the start and once a day, until cancelled."""
@@ -312,6 +333,7 @@ class PrivacyWorker:
             home=self._home,
             store=self._store,
             identities=self._identities,
+            memory=self._personal_memory,
             kinds=self._channels.kinds,
             trace_store=self._trace_store,
         )

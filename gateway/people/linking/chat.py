@@ -19,6 +19,7 @@ from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import (
     UNFINISHED,
     AccountBefore,
+    AppliesMemory,
     Link,
     LinkGuard,
     LinkRequest,
@@ -26,12 +27,12 @@ from gateway.people.linking.links import (
     NotLinked,
     OwnCode,
     Party,
-    PersonalNotes,
     RequestState,
     SendsReplies,
     TooManyTries,
     Wrong,
 )
+from gateway.protocols import MemoryProvider
 
 FINISH_S = 20.0
 _LIVE: Collection[RequestState] = ("open", "asked")
@@ -73,8 +74,9 @@ class Linking:
         self,
         store: LinkStore,
         accounts: IdentityMap,
-        notes: PersonalNotes,
         *,
+        memory: MemoryProvider,
+        applied: AppliesMemory,
         pepper: Callable[[], Awaitable[bytes]],
         channels: Channels,
         outbox: SendsReplies,
@@ -82,11 +84,21 @@ class Linking:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         code: Callable[[], str] = new_code,
     ) -> None:
-        """`pepper`: what codes are hashed with; `guard` is asked at the yes; `code` makes a code, as it is shown."""
+        """Nothing is read yet.
+
+        Args:
+            memory: where it can unite people, a link does that.
+            applied: knows whether the memory has what turns have committed.
+            pepper: what codes are hashed with.
+            guard: is asked at the yes.
+            code: makes a code, as it is shown.
+        """
         self._store = store
         self._accounts = accounts
         self.people = LinkedIdentities(accounts, store)
-        self.job = LinkJob(store, accounts, notes, self.people, outbox=outbox, channels=channels)
+        self.job = LinkJob(
+            store, accounts, self.people, memory=memory, applied=applied, outbox=outbox, channels=channels
+        )
         self._pepper = pepper
         self._channels = channels
         self._outbox = outbox
@@ -261,7 +273,7 @@ class Linking:
             me,
             turn_id=turn_id,
             second_hash=await self._hash(second) if is_claimed else None,
-            question=lambda request: words.in_form(words.question(request), self._channels),
+            question=lambda request: words.in_form(words.question(request, is_united=self.job.unites), self._channels),
         )
         match outcome:
             case Wrong(tries_left=left):

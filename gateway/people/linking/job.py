@@ -1,7 +1,7 @@
 """Carries out what was decided: a link, or its end. Durable, in small steps, each of which may be repeated.
 
-The decision is one commit. Then the identity map, then the notes, then both sides are told and the link is done, in one
-commit again. A crash between any two steps is made good at the next start.
+The decision is one commit. Then the identity map, then the memory (where it can unite two people), then both sides are
+told and the link is done, in one commit again. A crash between any two steps is made good at the next start.
 """
 
 from __future__ import annotations
@@ -13,41 +13,44 @@ from dataclasses import replace
 import structlog
 
 from gateway.domain.channels import Channels
-from gateway.errors import FileError, IdentityMapBroken, StoreError
+from gateway.errors import FileError, IdentityMapBroken, MemoryUnavailable, StoreError
 from gateway.messages import OutboundMessage
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Move
 from gateway.people.linking.linked_identities import LinkedIdentities
-from gateway.people.linking.links import UNFINISHED, Link, LinkState, LinkStore, PersonalNotes, SendsReplies
+from gateway.people.linking.links import UNFINISHED, AppliesMemory, Link, LinkState, LinkStore, SendsReplies
 from gateway.people.linking.texts import in_form, linked, unlinked
+from gateway.protocols import MemoryProvider, SupportsUnion
 
 RETRY_S = 5.0
 
 _log = structlog.get_logger(__name__)
-_TRY_AGAIN = (FileError, StoreError, IdentityMapBroken, OSError)
+_TRY_AGAIN = (FileError, MemoryUnavailable, StoreError, IdentityMapBroken, OSError)
 
 
 class LinkJob:
     """Brings links to their end, one after another or at the same time.
 
     Attributes:
-        when_linked: called when the map and the notes say it, before both sides are told; perhaps again after a crash.
+        when_linked: called when the map and the memory say it, before both sides are told; perhaps again after a crash.
     """
 
     def __init__(
         self,
         store: LinkStore,
         accounts: IdentityMap,
-        notes: PersonalNotes,
         people: LinkedIdentities,
         *,
+        memory: MemoryProvider,
+        applied: AppliesMemory,
         outbox: SendsReplies,
         channels: Channels,
     ) -> None:
         self._store = store
         self._accounts = accounts
-        self._notes = notes
         self._people = people
+        self._memory = memory
+        self._applied = applied
         self._outbox = outbox
         self._channels = channels
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -117,10 +120,10 @@ class LinkJob:
                 return await self._advance(link, "mapped")
             case "mapped":
                 await self._people.wait_until_absent(link.absorbed)  # a turn as that user may still write notes
-                await self._notes.unite(link)
+                await self._unite(link)
                 for listener in self.when_linked:
                     await listener(link)
-                return await self._advance(link, "linked", linked(link))
+                return await self._advance(link, "linked", linked(link, is_united=self.unites))
             case "undoing":
                 successors = tuple(self._people.successors(link.survivor))
                 await self._accounts.move(
@@ -128,8 +131,27 @@ class LinkJob:
                 )
                 return await self._advance(link, "parted")
             case _:
-                is_changed = await self._notes.part(link, self._people.successors(link.survivor))
+                is_changed = await self._part(link)
                 return await self._advance(link, "undone", unlinked(link, is_changed=is_changed))
+
+    @property
+    def unites(self) -> bool:
+        """Whether what is remembered of both people comes together; else it stays apart."""
+        return isinstance(self._memory, SupportsUnion)
+
+    async def _unite(self, link: Link) -> None:
+        if not isinstance(self._memory, SupportsUnion):
+            return
+        if await self._applied.is_behind(link.absorbed):  # a full disk, a server that is away: both are tried again
+            raise MemoryUnavailable(f"what {link.absorbed} noted last is not in the memory yet")
+        await self._memory.unite(link.id, link.survivor, link.absorbed)
+
+    async def _part(self, link: Link) -> bool:
+        """Whether something has changed since the link, that stays with the survivor."""
+        if not isinstance(self._memory, SupportsUnion):
+            return True
+        successors = self._people.successors(link.survivor)
+        return await self._memory.part(link.id, link.survivor, link.absorbed, successors)
 
     async def _advance(self, link: Link, state: LinkState, told: Sequence[OutboundMessage] = ()) -> Link:
         await self._store.advance(link.id, state, [in_form(message, self._channels) for message in told])

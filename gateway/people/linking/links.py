@@ -211,29 +211,8 @@ class SendsReplies(Protocol):
         """Say that the conversation has a reply to send."""
 
 
-class PersonalNotes(Protocol):
-    """The documents that belong to a person. Every method may be repeated after a crash."""
+class AppliesMemory(Protocol):
+    """What linking asks of `memory.sync.MemorySync`."""
 
-    async def unite(self, link: Link) -> None:
-        """Keep both people's documents as they are, then add to the survivor's what only the absorbed one's have.
-
-        Raises:
-            FileError: not done now; try again.
-        """
-
-    async def part(self, link: Link, successors: Sequence[str]) -> bool:
-        """Take out again what came in with the link.
-
-        A document that is still as the link left it becomes, byte for byte, what it was before. From another one the
-        paragraphs that the link brought are taken; all else stays.
-
-        Args:
-            link: that ends.
-            successors: the user ids whose documents may have what came in: the survivor, and who absorbed it since.
-
-        Returns:
-            Whether something else has changed since the link, so that what was added stays with the successors.
-
-        Raises:
-            FileError: not done now; try again.
-        """
+    async def is_behind(self, user_id: str) -> bool:
+        """Whether something that this user's turns have committed is not in the memory yet."""

@@ -42,6 +42,7 @@ LINKING = "Yes. I am linking them, and tell you on both when it is done."
 REFUSED = "No. Nothing was changed, and the code is void."
 NOTHING_TO_UNDO = "There is no link of yours that `/unlink` could take back."
 UNLINKING = "I am taking it back, and tell you on both when it is done."
+KEPT_APART = "What I remember of the two is kept apart, because the memory of this gateway cannot unite them."
 NOT_BY_LETTER = "This channel does not prove well enough who writes. Type `/unlink` on one of your other accounts."
 
 
@@ -71,16 +72,17 @@ def code_given(code: str, channels: Collection[ChannelAdapter]) -> str:
     )
 
 
-def question(request: LinkRequest) -> OutboundMessage:
+def question(request: LinkRequest, *, is_united: bool) -> OutboundMessage:
     """Whether the account that typed the code is the starter's own."""
+    memory, apart = (", with one memory", "") if is_united else ("", f"{KEPT_APART} ")
     if request.redeemer is None or request.starter.conversation is None:
         raise ValueError(f"request {request.id} was not redeemed")
     return OutboundMessage(
         id=f"{request.id}.question",
         conversation=request.starter.conversation,
         text=f"Your code was typed. Link {shown(request.redeemer)}?\n\n"
-        "Both accounts are then one person, with one memory: each sees what the other told me. "
-        "`/link yes` or `/link no`; without an answer in 10 minutes nothing changes.",
+        f"Both accounts are then one person{memory}: each sees what the other told me. "
+        f"{apart}`/link yes` or `/link no`; without an answer in 10 minutes nothing changes.",
         actions=(
             Action(id=f"link yes {request.id}", label="Yes, it is me"),
             Action(id=f"link no {request.id}", label="No"),
@@ -129,11 +131,12 @@ def too_many(again_in_s: float) -> str:
     return f"Too many wrong codes. Try again in {max(1, round(again_in_s / 60))} minutes."
 
 
-def linked(link: Link) -> list[OutboundMessage]:
+def linked(link: Link, *, is_united: bool) -> list[OutboundMessage]:
     """For both sides, when it is done."""
     names = " and ".join(shown(party) for party in link.parties)
+    memory = ", with one memory. What I knew of both is together." if is_united else f". {KEPT_APART}"
     text = (
-        f"Linked: {names} are one person now, with one memory. What I knew of both is together. "
+        f"Linked: {names} are one person now{memory} "
         f"If that was not you, or was a mistake: `/unlink` takes it back, until {day(link.undo_until)}."
     )
     return _to_all(link, "linked", text)

@@ -147,6 +147,7 @@ class Erasure(ApiModel):
     user: str = Field(description="User id of the erased person.")
     erasure: str = Field(description="Id of the erasure.")
     is_done: bool = Field(description="Whether it is finished; if not it continues, also after a restart.")
+    left: str | None = Field(default=None, description="What of the memory stays, and where; null where nothing does.")
 
 
 class ErasureState(ApiModel):
@@ -163,6 +164,7 @@ class ErasurePlan(ApiModel):
     accounts: tuple[str, ...] = Field(description="Accounts of the person, also of those linked to them.")
     copies: tuple[str, ...] = Field(description="Copies of the data of all people, which would be deleted with it.")
     configured: tuple[str, ...] = Field(description="Accounts that config.yaml names; the operator takes them out.")
+    left: str | None = Field(default=None, description="What of the memory stays, and where; null where nothing does.")
 
 
 class OwnerCode(ApiModel):

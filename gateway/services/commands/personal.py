@@ -72,7 +72,7 @@ class ForgetMe:
         self._codes = {user: code for user, code in self._codes.items() if code.until_s > now_s}
         code = self._codes.get(user_id)
         if not typed:
-            return self._ask(user_id, message.conversation, now_s)
+            return self._ask(user_id, message.conversation, now_s, service.left_by_erasure)
         if code is None or code.where != message.conversation:
             return "There is no code that waits here, or it is too old. `/forget-me` gives you one.", ()
         if not secrets.compare_digest(typed.strip().upper().encode(), code.code.encode()):
@@ -82,10 +82,16 @@ class ForgetMe:
             return "That is not the code. Nothing was erased.", ()
         await service.schedule_erasure(caller, user_id, farewell_id=f"{turn_id}.reply")
         self._codes.pop(user_id, None)
-        return ERASED, ()
+        return _with(ERASED, service.left_by_erasure), ()
 
-    def _ask(self, user_id: str, where: ConversationRef, now_s: float) -> tuple[str, tuple[Action, ...]]:
+    def _ask(
+        self, user_id: str, where: ConversationRef, now_s: float, left: str | None
+    ) -> tuple[str, tuple[Action, ...]]:
         code = "".join(secrets.choice(_ALPHABET) for _ in range(CODE_CHARS))
         self._codes[user_id] = _Code(code=code, where=where, until_s=now_s + VALID_S)
-        text = f"{WHAT_GOES}\n\nTo do it, answer `/forget-me {code}` within {VALID_S / 60:.0f} minutes."
+        text = f"{_with(WHAT_GOES, left)}\n\nTo do it, answer `/forget-me {code}` within {VALID_S / 60:.0f} minutes."
         return text, (Action(id=f"forget-me {code}", label="Erase everything about me"),)
+
+
+def _with(text: str, left: str | None) -> str:
+    return text if left is None else f"{text}\n\n{left}"

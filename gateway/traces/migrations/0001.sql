@@ -6,7 +6,7 @@
 -- Whose traces they are. The number stands in the full-text index, so a search is limited to its owners inside of it.
 CREATE TABLE owners (
     number INTEGER PRIMARY KEY,
-    kind   TEXT NOT NULL CHECK (kind IN ('thread', 'user', 'persona', 'organization')),
+    kind   TEXT NOT NULL CHECK (kind IN ('thread', 'user', 'persona', 'organization', 'document')),
     id     TEXT NOT NULL,
     UNIQUE (kind, id)
 ) STRICT;
@@ -191,3 +191,28 @@ CREATE TABLE records (
 CREATE TABLE approved_changes (
     turn_id TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
+
+-- ---- documents ------------------------------------------------------------------------------------------------------
+
+-- USER.md and MEMORY.md of everybody, where the memory is of the kind `traces`. Each line is also a trace of the owner
+-- `document`, whose `conversation` is the key and whose `position` is the place among the lines that are not blank.
+CREATE TABLE documents (
+    key         TEXT PRIMARY KEY,       -- users/<user id>/USER.md, personalities/<id>/MEMORY.md, ...
+    data        BLOB NOT NULL,
+    sha256      TEXT NOT NULL,          -- of the text as the gateway left it
+    position    INTEGER NOT NULL,       -- of the newest entry of its history
+    archive     BLOB NOT NULL,          -- the oldest lines of a text that became too long
+    modified_at TEXT                    -- ISO 8601; NULL where only the history has something to say
+) STRICT;
+CREATE TABLE document_history (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    document       TEXT NOT NULL,
+    position       INTEGER,             -- in its document's history; NULL for what changed nothing
+    turn_id        TEXT NOT NULL,
+    update_index   INTEGER NOT NULL,
+    outcome        TEXT NOT NULL,
+    has_checkpoint INTEGER NOT NULL,
+    entry          TEXT NOT NULL,
+    UNIQUE (turn_id, update_index, document),
+    UNIQUE (document, position)
+) STRICT;

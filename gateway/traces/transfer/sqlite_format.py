@@ -37,6 +37,11 @@ _REPORTED_EVERY = 500
 _STEPS_BETWEEN = 1_000_000  # of SQLite's machine, some milliseconds
 _FORGET_HIDDEN = (
     "DELETE FROM traces WHERE deleted_at IS NOT NULL",
+    # The memory's documents are no part of it: `ethos memory copy` takes them along.
+    "DELETE FROM traces WHERE owner IN (SELECT number FROM owners WHERE kind = 'document')",
+    "DELETE FROM owners WHERE kind = 'document'",
+    "DELETE FROM documents",
+    "DELETE FROM document_history",
     "DELETE FROM archive WHERE trace NOT IN (SELECT id FROM traces)",
     "DELETE FROM archive_reads WHERE trace NOT IN (SELECT id FROM traces)",
     "DELETE FROM uses WHERE trace NOT IN (SELECT id FROM traces)",
@@ -52,7 +57,7 @@ _OWN_TRACES = """
     SELECT traces.*, owners.kind AS scope, owners.id AS scope_id, archive.verbatim AS verbatim_content,
         archive.archived_at AS archived_at
     FROM traces JOIN owners ON owners.number = traces.owner LEFT JOIN archive ON archive.trace = traces.id
-    ORDER BY traces.number
+    WHERE owners.kind <> 'document' ORDER BY traces.number
 """
 _AGENTOS_RECORDS: Mapping[str, RecordKind] = {
     "knowledge_nodes": "node",

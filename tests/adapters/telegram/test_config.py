@@ -68,7 +68,8 @@ def test_the_token_is_not_in_what_the_configuration_shows() -> None:
 def test_a_missing_library_is_named() -> None:
     program = (
         "import sys; sys.modules['telegram'] = None\n"
-        "from gateway.config.channel_kinds import KindUnusable, load_kind\n"
+        "from gateway.config.channel_kinds import load_kind\n"
+        "from gateway.config.packages import KindUnusable\n"
         "try: load_kind('telegram')\n"
         "except KindUnusable as error: print(error)"
     )

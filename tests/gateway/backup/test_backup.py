@@ -208,6 +208,24 @@ def holds(path: Path, text: str) -> bool:
         return any(text.encode() in (tar.extractfile(member) or pytest.fail("no file")).read() for member in tar)
 
 
+@pytest.mark.parametrize(("provider", "kind"), [("redis", "redis"), ("{kind: acme.notes, table: t}", "acme.notes")])
+async def test_a_memory_that_lies_elsewhere_is_told(tmp_path: Path, home: Path, provider: str, kind: str) -> None:
+    (home / "config.yaml").write_text(f"memory:\n  provider: {provider}\n")
+    taken = await take_backup(home, tmp_path / "backup.tar.gz")
+    assert taken.left_out == (f"the memory, which the kind {kind} keeps elsewhere; back it up there, too",)
+
+
+@pytest.mark.parametrize("provider", ["markdown", "traces", "{kind: webdav, url: https://example.org/}"])
+async def test_a_memory_in_the_data_directory_is_in_the_backup(tmp_path: Path, home: Path, provider: str) -> None:
+    (home / "config.yaml").write_text(f"memory:\n  provider: {provider}\n")
+    copy = home / "memory" / "webdav" / "users" / "u_1" / "USER.md"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("likes tea\n")
+    taken = await take_backup(home, tmp_path / "backup.tar.gz")
+    assert taken.left_out == ()
+    assert "memory/webdav/users/u_1/USER.md" in taken.contents.files
+
+
 async def test_row_26_secrets_are_left_out_and_named(tmp_path: Path, home: Path) -> None:
     plant_secrets(home)
     taken = await take_backup(home, tmp_path)

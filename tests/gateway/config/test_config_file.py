@@ -15,8 +15,8 @@ import pytest
 import adapters
 from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
-from gateway.config.packages import KindUnusable
 from gateway.config.file import check, load_config
+from gateway.config.packages import KindUnusable
 from gateway.errors import ConfigError
 from gateway.files.home import data_directory
 

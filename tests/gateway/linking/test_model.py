@@ -29,7 +29,7 @@ from gateway.people.linking.links import CODE_VALID_S, LinkRequest, Party
 from gateway.store.database import connect
 from gateway.store.links import SqliteLinks
 from gateway.store.payloads import outbound
-from tests.gateway.linking.twins import Configured, NoSender, OpenDoor, TwinAccounts, TwinNotes
+from tests.gateway.linking.twins import Configured, NoSender, NothingLate, OpenDoor, TwinAccounts, TwinNotes
 from tests.stores import empty_database
 
 USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e", "fake:m": "u_m"}
@@ -125,6 +125,16 @@ class Gated:
         return call
 
 
+class GatedMemory(Gated):
+    """The same, of a `SupportsUnion`: what it can do is found without asking it."""
+
+    async def unite(self, *args: Any) -> None:
+        await self.__getattr__("unite")(*args)
+
+    async def part(self, *args: Any) -> Any:
+        return await self.__getattr__("part")(*args)
+
+
 class World:
     """One run: the stores that survive a crash, the process that does not, and what is known to have been proved."""
 
@@ -157,7 +167,8 @@ class World:
         self.linking = Linking(
             Gated(self, self.links),  # type: ignore[arg-type]
             Gated(self, self.accounts),  # type: ignore[arg-type]
-            Gated(self, self.notes),  # type: ignore[arg-type]
+            memory=GatedMemory(self, self.notes),  # type: ignore[arg-type]
+            applied=NothingLate(),
             pepper=pepper,
             channels=Configured(CHANNELS),  # type: ignore[arg-type]
             outbox=NoSender(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -11,24 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import FileError
-from gateway.memory.journal import JournalRequest, MemoryJournal
-from gateway.memory.linked_notes import MarkdownNotes, has_any, only_in, paragraphs, without
+from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.people.linking.links import Link, PersonalNotes
-from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.memory.union import has_any, only_in, paragraphs, without
+from gateway.protocols import SupportsUnion
 from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.gateway.linking.twins import TwinNotes
 from tests.stores import opened_database
 
-LINK = Link(id="l_1", survivor="u_a", absorbed="u_b", accounts=(), parties=(), by="code", linked_at=datetime.now(UTC))
-ABOVE = Link(id="l_2", survivor="u_c", absorbed="u_a", accounts=(), parties=(), by="code", linked_at=datetime.now(UTC))
+LINK = ("l_1", "u_a", "u_b")
+ABOVE = ("l_2", "u_c", "u_a")
 
 
 class Shelf(Protocol):
-    """Notes, with a way to look at them and to write them by hand."""
+    """A memory, with a way to look at it and to write it by hand."""
 
-    notes: PersonalNotes
+    @property
+    def notes(self) -> SupportsUnion: ...
 
     def read(self, user_id: str) -> str: ...
     def write(self, user_id: str, text: str) -> None: ...
@@ -37,9 +35,7 @@ class Shelf(Protocol):
 class OnDisk:
     def __init__(self, home: Path, journal: MemoryJournal) -> None:
         self.home = home
-        self.journal = journal
-        self.memory = MarkdownFileMemoryProvider(home, journal)
-        self.notes: PersonalNotes = MarkdownNotes(self.memory)
+        self.notes = MarkdownFileMemoryProvider(home, journal)
 
     def path(self, user_id: str) -> Path:
         return self.home / "users" / user_id / "USER.md"
@@ -55,14 +51,13 @@ class OnDisk:
 
 class AsTwin:
     def __init__(self) -> None:
-        self.twin = TwinNotes({})
-        self.notes: PersonalNotes = self.twin
+        self.notes = TwinNotes({})
 
     def read(self, user_id: str) -> str:
-        return self.twin.texts.get(user_id, "")
+        return self.notes.texts.get(user_id, "")
 
     def write(self, user_id: str, text: str) -> None:
-        self.twin.texts[user_id] = text
+        self.notes.texts[user_id] = text
 
 
 @pytest.fixture
@@ -70,7 +65,7 @@ async def disk(tmp_path: Path) -> AsyncIterator[OnDisk]:
     async with opened_database(tmp_path / "ethos.sqlite") as database:
         made = OnDisk(tmp_path, SqliteMemoryJournal(database))
         yield made
-        await made.memory.close()
+        await made.notes.close()
 
 
 @pytest.fixture(params=["disk", "twin"])
@@ -82,7 +77,7 @@ async def test_each_paragraph_is_there_once_and_what_was_there_stays_in_front(sh
     shelf.write("u_a", "# Ada\n\nCat: Mia\n")
     shelf.write("u_b", "Cat: Mia\n\n- one\n- two\n\n\nBoat: Argo")
     for _ in range(2):
-        await shelf.notes.unite(LINK)
+        await shelf.notes.unite(*LINK)
     assert shelf.read("u_a") == "# Ada\n\nCat: Mia\n\n- one\n- two\n\nBoat: Argo\n"
     assert shelf.read("u_b") == "Cat: Mia\n\n- one\n- two\n\n\nBoat: Argo"
 
@@ -90,30 +85,30 @@ async def test_each_paragraph_is_there_once_and_what_was_there_stays_in_front(sh
 async def test_parting_brings_back_every_byte_where_nothing_changed(shelf: Shelf) -> None:
     shelf.write("u_a", "  odd\n\n\n\ntext without an end")
     shelf.write("u_b", "Boat: Argo\n")
-    await shelf.notes.unite(LINK)
+    await shelf.notes.unite(*LINK)
     for _ in range(2):
-        assert not await shelf.notes.part(LINK, ["u_a"])
+        assert not await shelf.notes.part(*LINK, ["u_a"])
         assert shelf.read("u_a") == "  odd\n\n\n\ntext without an end"
 
 
 async def test_what_was_added_stays_and_what_was_forgotten_stays_forgotten(shelf: Shelf) -> None:
     shelf.write("u_a", "Cat: Mia\n\nTea.\n")
     shelf.write("u_b", "Boat: Argo\n\nCat: Mia\n")
-    await shelf.notes.unite(LINK)
+    await shelf.notes.unite(*LINK)
     shelf.write("u_a", shelf.read("u_a").replace("Tea.\n\n", "") + "\nHorse.\n")
     for _ in range(2):
-        assert await shelf.notes.part(LINK, ["u_a"])
+        assert await shelf.notes.part(*LINK, ["u_a"])
         assert paragraphs(shelf.read("u_a")) == ["Cat: Mia", "Horse."]
 
 
 async def test_where_one_of_them_had_no_notes(shelf: Shelf) -> None:
-    await shelf.notes.unite(LINK)
-    assert not await shelf.notes.part(LINK, ["u_a"])
+    await shelf.notes.unite(*LINK)
+    assert not await shelf.notes.part(*LINK, ["u_a"])
     shelf.write("u_b", "Boat: Argo\n")
-    other = Link(id="l_3", survivor="u_a", absorbed="u_b", accounts=(), parties=(), by="code", linked_at=LINK.linked_at)
-    await shelf.notes.unite(other)
+    other = ("l_3", "u_a", "u_b")
+    await shelf.notes.unite(*other)
     assert shelf.read("u_a") == "Boat: Argo\n"
-    assert not await shelf.notes.part(other, ["u_a"])
+    assert not await shelf.notes.part(*other, ["u_a"])
     assert shelf.read("u_a") == ""
 
 
@@ -121,12 +116,12 @@ async def test_whoever_absorbed_the_survivor_since_gives_it_back_too(shelf: Shel
     shelf.write("u_a", "Cat: Mia\n")
     shelf.write("u_b", "Boat: Argo\n")
     shelf.write("u_c", "Tea.\n")
-    await shelf.notes.unite(LINK)
-    await shelf.notes.unite(ABOVE)
+    await shelf.notes.unite(*LINK)
+    await shelf.notes.unite(*ABOVE)
     assert paragraphs(shelf.read("u_c")) == ["Tea.", "Cat: Mia", "Boat: Argo"]
-    await shelf.notes.part(LINK, ["u_a", "u_c"])
+    await shelf.notes.part(*LINK, ["u_a", "u_c"])
     assert (shelf.read("u_a"), shelf.read("u_c")) == ("Cat: Mia\n", "Tea.\n\nCat: Mia\n")
-    await shelf.notes.part(ABOVE, ["u_c"])
+    await shelf.notes.part(*ABOVE, ["u_c"])
     assert shelf.read("u_c") == "Tea.\n"
 
 
@@ -138,7 +133,7 @@ async def test_both_originals_are_kept_beside_for_their_owner_only_and_no_prompt
     personal = tmp_path / "users" / "u_b" / "personalities" / "engineer" / "MEMORY.md"
     personal.parent.mkdir(parents=True)
     personal.write_text("Uses vi.\n")
-    await disk.notes.unite(LINK)
+    await disk.notes.unite(*LINK)
     for user_id, name in (("u_a", "USER.md"), ("u_b", "USER.md"), ("u_b", "personalities/engineer/MEMORY.md")):
         kept = tmp_path / "users" / user_id / "before-l_1" / name
         assert kept.stat().st_mode & 0o777 == 0o600
@@ -146,31 +141,10 @@ async def test_both_originals_are_kept_beside_for_their_owner_only_and_no_prompt
     assert (tmp_path / "users/u_a/before-l_1/USER.md").read_text() == "Cat: Mia\n\xff"
     united = tmp_path / "users" / "u_a" / "personalities" / "engineer" / "MEMORY.md"
     assert united.read_text() == "Uses vi.\n"
-    await disk.notes.part(LINK, ["u_a"])
+    await disk.notes.part(*LINK, ["u_a"])
     assert united.read_text() == ""
-    log = await disk.memory.log(limit=10)
+    log = await disk.notes.log(limit=10)
     assert "link" in {entry.channel for entry in log}, "the history says where it came from"
-
-
-async def test_what_is_noted_and_not_yet_in_the_files_is_waited_for(disk: OnDisk) -> None:
-    """A turn whose notes could not be written, on a full disk, writes them later; the union comes after that."""
-    scope = MemoryScope(personality_id="assistant", user_id="u_b", session_id=None, turn_id="t_1")
-    noted = MemoryUpdate.add("user", "Boat: Argo")
-    ask = JournalRequest(
-        scope=scope,
-        index=0,
-        document="users/u_b/USER.md",
-        store="user",
-        action="add",
-        content="Boat: Argo",
-        at=datetime.now(UTC),
-    )
-    await disk.journal.begin([ask])
-    with pytest.raises(FileError, match="not in the files yet"):
-        await disk.notes.unite(LINK)
-    await disk.memory.sync(scope, [noted])
-    await disk.notes.unite(LINK)
-    assert disk.read("u_a") == "Boat: Argo\n"
 
 
 @given(st.text(alphabet="ab\n \t"), st.text(alphabet="ab\n \t"))

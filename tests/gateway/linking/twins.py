@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gateway.memory.linked_notes import has_any, only_in, without
+from gateway.memory.union import has_any, only_in, without
 from gateway.messages import Capabilities, ConversationRef
 from gateway.people.identity import User
 from gateway.people.identity.file import Account, Move
-from gateway.people.linking.links import Link, Party
+from gateway.people.linking.links import Party
 from gateway.protocols import ChannelAdapter
 
 BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -52,26 +52,26 @@ class TwinAccounts:
 
 
 class TwinNotes:
-    """The `PersonalNotes`: one text for each user, and the kept originals."""
+    """The `SupportsUnion` of a memory: one text for each user, and the kept originals."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = dict(texts)
         self.kept: dict[tuple[str, str], str] = {}
         self.united: set[str] = set()
 
-    async def unite(self, link: Link) -> None:
-        for user_id in (link.survivor, link.absorbed):
-            self.kept.setdefault((link.id, user_id), self.texts.get(user_id, ""))
-        brought = self._brought(link)
-        if brought and link.id not in self.united:
-            self.texts[link.survivor] = _with(self.texts.get(link.survivor, ""), brought)
-        self.united.add(link.id)
+    async def unite(self, link_id: str, survivor: str, absorbed: str) -> None:
+        for user_id in (survivor, absorbed):
+            self.kept.setdefault((link_id, user_id), self.texts.get(user_id, ""))
+        brought = self._brought(link_id, survivor, absorbed)
+        if brought and link_id not in self.united:
+            self.texts[survivor] = _with(self.texts.get(survivor, ""), brought)
+        self.united.add(link_id)
 
-    async def part(self, link: Link, successors: Sequence[str]) -> bool:
-        brought, is_changed = self._brought(link), False
+    async def part(self, link_id: str, survivor: str, absorbed: str, successors: Sequence[str]) -> bool:
+        brought, is_changed = self._brought(link_id, survivor, absorbed), False
         for heir in successors if brought else ():
             now = self.texts.get(heir, "")
-            before = self.kept.get((link.id, link.survivor), "") if heir == link.survivor else None
+            before = self.kept.get((link_id, survivor), "") if heir == survivor else None
             if before is not None and now in (before, _with(before, brought)):
                 self.texts[heir] = before
                 continue
@@ -80,9 +80,15 @@ class TwinNotes:
                 self.texts[heir] = without(now, brought)
         return is_changed
 
-    def _brought(self, link: Link) -> list[str]:
-        theirs = self.kept.get((link.id, link.absorbed), "")
-        return only_in(theirs, self.kept.get((link.id, link.survivor), ""))
+    def _brought(self, link_id: str, survivor: str, absorbed: str) -> list[str]:
+        return only_in(self.kept.get((link_id, absorbed), ""), self.kept.get((link_id, survivor), ""))
+
+
+class NothingLate:
+    """The `AppliesMemory` of a memory that has everything."""
+
+    async def is_behind(self, _user_id: str) -> bool:
+        return False
 
 
 def _with(text: str, brought: Sequence[str]) -> str:

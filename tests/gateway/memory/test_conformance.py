@@ -1,16 +1,17 @@
-"""The Markdown files do what every memory must do."""
+"""The Markdown files do what every memory must do, and all that one can do beside it."""
 
 import pytest
 
-from gateway.protocols import EditableMemory
-from tests.conformance.memory import MemoryConformance
+from gateway.testing.memory import (
+    EditableMemorySuite,
+    ErasableMemorySuite,
+    HistoricMemorySuite,
+    MemoryProviderSuite,
+    UnionSuite,
+)
 
 
-class TestMarkdown(MemoryConformance):
+class TestMarkdown(MemoryProviderSuite, EditableMemorySuite, HistoricMemorySuite, ErasableMemorySuite, UnionSuite):
     @pytest.fixture
     def provider(self, markdown):
         return markdown()
-
-
-def test_it_can_be_edited(markdown):
-    assert isinstance(markdown(), EditableMemory)

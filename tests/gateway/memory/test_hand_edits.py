@@ -11,7 +11,7 @@ from gateway.errors import FileError, MemoryConflict
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.proposals import SqliteProposals
-from tests.conformance.memory import add, remove, replace, scope
+from gateway.testing.memory import add, remove, replace, scope
 
 MEMORY = "personalities/assistant/MEMORY.md"
 

@@ -15,7 +15,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
-from tests.conformance.memory import add, put, remove, replace, scope
+from gateway.testing.memory import add, remove, replace, scope
 from tests.stores import empty_database, opened_database
 
 MEMORY = "personalities/assistant/MEMORY.md"
@@ -26,7 +26,7 @@ async def test_the_log_says_who_when_where_and_what(markdown):
     await provider.sync(scope("t1"), [add("memory", "A"), add("memory", "B"), remove("memory", "nothing")])
     newest, oldest = await provider.log(scope("x"))
     assert (newest.action, newest.content, newest.outcome) == ("add", "B", "applied")
-    assert (newest.user_id, newest.channel, newest.session_id, newest.turn_id) == ("u_1", "terminal", "s", "t1")
+    assert (newest.user_id, newest.channel, newest.session_id, newest.turn_id) == ("u_1", "local", "s", "t1")
     assert newest.hash_before == oldest.hash_after
     assert (oldest.diff, newest.diff) == ("@@ -0,0 +1 @@\n+A", "@@ -0,0 +1,2 @@\n+\n+B")
     assert newest.at.utcoffset().total_seconds() == 0
@@ -65,7 +65,8 @@ async def test_undo_of_a_hand_edit_and_of_a_write_in_the_dashboard(markdown, roo
     provider = markdown()
     await provider.sync(scope("t1"), [add("memory", "A")])
     (root / MEMORY).write_bytes(b"by hand\r\n\xff\n")
-    await put(provider, "dashboard\n")
+    before = await provider.read(scope("w"), "memory")
+    await provider.write(scope("w"), "memory", "dashboard\n", before.version)
     write, edit = (await provider.log(scope("x")))[:2]
     assert (write.action, edit.action, edit.user_id) == ("write", "edit", None)
     assert "+by hand" in edit.diff

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from gateway.errors import FileError, InvalidId, LockTimeout, UnsafePath
 from gateway.memory import atomic_document as live_file
-from tests.conformance.memory import BAD_IDS, add, remove, replace, scope
+from gateway.testing.memory import BAD_IDS, add, remove, replace, scope
 
 MEMORY = "personalities/assistant/MEMORY.md"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway.ops.privacy.home import eraser_of, opened
 
 STEPS = (
-    "shared", "users", "traces", "chats", "copies", "database", "compact", "identities", "noted",
+    "files", "memory", "traces", "chats", "copies", "database", "compact", "identities", "noted",
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from tests.scripted_model import Hang, ScriptedModel
 
 PEOPLE = ("ada", "ben", "cem")
 STEPS = (
-    "shared", "users", "traces", "chats", "copies", "database", "compact", "identities", "noted",
+    "files", "memory", "traces", "chats", "copies", "database", "compact", "identities", "noted",
 )  # fmt: skip
 
 

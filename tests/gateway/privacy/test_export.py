@@ -11,6 +11,7 @@ import pytest
 
 from gateway.errors import FileError
 from gateway.ops.privacy.export import Exporter
+from gateway.ops.privacy.memory import PersonalMemory
 from tests.gateway.privacy.conftest import account, add_traces, canary, quiet, say, talk, user_ids
 from tests.gateway.way.conftest import House
 
@@ -75,7 +76,13 @@ async def test_an_export_never_takes_the_place_of_a_file(house: House) -> None:
         ids = await user_ids(gateway)
         taken = house.home / "mine.zip"
         taken.write_bytes(b"mine")
-        exporter = Exporter(home=house.home, store=gateway.store, identities=gateway.identities, kinds={"fake": "fake"})
+        exporter = Exporter(
+            home=house.home,
+            store=gateway.store,
+            identities=gateway.identities,
+            memory=PersonalMemory(provider=gateway.memory_provider, kind="markdown"),
+            kinds={"fake": "fake"},
+        )
         with pytest.raises(FileError, match="is there already"):
             await exporter.write(ids[account("ada")], taken)
         with pytest.raises(FileError, match="could not be written"):

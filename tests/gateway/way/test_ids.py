@@ -17,7 +17,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -30,11 +29,9 @@ from gateway.domain.personalities import Personalities
 from gateway.errors import EthosError, UnsafePath
 from gateway.files.atomic import make_private_directory
 from gateway.memory.journal import MemoryJournal
-from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import Attachment
 from gateway.people.identity import IdentityMap
-from gateway.people.linking.links import AccountBefore, Link
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryUpdate
 from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.adapters.webhook.other_side import SECRET, ReplyReceiver, signed
@@ -195,15 +192,14 @@ async def test_row_25_personalities_and_the_identity_map_stay_where_they_are(wat
 
 async def test_row_25_notes_of_links_stay_where_they_are(watch: Watch, journal: MemoryJournal) -> None:
     """1 000 links of hostile users."""
-    notes = MarkdownNotes(MarkdownFileMemoryProvider(Path(watch.home), journal))
-    now = SimpleNamespace(linked_at=None)
+    memory = MarkdownFileMemoryProvider(Path(watch.home), journal)
     for one, other in pairs(1_000, watch.outside, salt=5):
-        link = Link(
-            id=one, survivor=other, absorbed=one, accounts=(AccountBefore(key="k:1", via="test"),), parties=(),
-            by="code", linked_at=now.linked_at,  # type: ignore[arg-type]  # is not read here
-        )  # fmt: skip
         with contextlib.suppress(EthosError):
-            await notes.unite(link)
+            await memory.unite(one, other, one)
+        with contextlib.suppress(EthosError):
+            await memory.erase([one, other], {one: ["a line"], f"personalities/{other}/MEMORY.md": ["a line"]})
+        with contextlib.suppress(EthosError):
+            assert CANARY not in str(await memory.export([one, other]))
 
 
 async def test_row_25_what_people_are_called_on_a_channel_becomes_no_path(house: House, watch: Watch) -> None:

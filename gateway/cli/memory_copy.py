@@ -1,0 +1,228 @@
+"""`ethos memory copy`: all documents of one memory into another, while no gateway runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.errors import EXIT_ERROR
+from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.output import print_json, print_table, say
+from gateway.errors import ConfigError, DataDirectoryLocked, MemoryUnavailable
+from gateway.files.home import DATABASE_NAME, data_directory
+
+if TYPE_CHECKING:  # a command that only prints its help needs none of them
+    from gateway.config import Config, ProviderConfig
+    from gateway.memory.copying import CopiedDocument
+    from gateway.protocols import MemoryProvider
+    from gateway.store.sqlite import SqliteStore
+
+_KIND = "a kind (`markdown`), or a mapping as in the configuration (`{kind: redis, url: …}`)"
+_MEANINGS = {
+    "conflict": "is another text at the target; nothing was written",
+    "differs": "is not what was written when it is read back",
+    "left": "has no place at the target",
+}
+
+
+@asynchronous
+async def copy(
+    to: Annotated[str, typer.Option("--to", help=f"The memory to copy to: {_KIND}.")],
+    source: Annotated[
+        str | None, typer.Option("--from", help=f"The memory to copy from: {_KIND}; the configured one by default.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace documents at the target that have a text of their own.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy all documents with their history to another memory, and read each back; stop the gateway first.
+
+    Call it again after an interruption: what is there already is left as it is.
+    """
+    home = data_directory()
+    if not (home / DATABASE_NAME).exists():
+        raise ConfigError([f"{home} has no database, so there is no memory to copy; look at ETHOS_HOME"])
+    async with _at_rest(home) as store:
+        from gateway.cli.data import operator_config
+        from gateway.config.file import load_provider
+
+        config = operator_config(home)
+        configured = config.memory.provider
+        one = configured if source is None else load_provider(source, "--from", home)
+        other = load_provider(to, "--to", home)
+        if _is_same(one, other):
+            raise ConfigError([f"--from and --to are the same memory ({one.kind}); expected two"])
+        async with AsyncExitStack() as stack:
+            first = await _opened(stack, home, config, one, store)
+            second = await _opened(stack, home, config, other, store)
+            if _is_same(one, configured):
+                await _brought_up_to_date(first, store)
+            documents, others = await _copied(first, second, overwrites=overwrite)
+    _tell(documents, others, one, other, as_json=as_json)
+
+
+@asynccontextmanager
+async def _at_rest(home: Path) -> AsyncGenerator[SqliteStore]:
+    """The database, with no gateway beside."""
+    from gateway.files.running_gateway import take
+    from gateway.ops.backup.placing import refuse_half_placed
+    from gateway.store.sqlite import open_store
+
+    try:
+        held = await take(home)
+    except DataDirectoryLocked as locked:
+        locked.args = (f"{locked} A copy is of one moment, so no gateway may run meanwhile.",)
+        raise
+    try:
+        refuse_half_placed(home)
+        store = await asyncio.to_thread(open_store, home / DATABASE_NAME)
+        try:
+            yield store
+        finally:
+            await store.close()
+    finally:
+        held.release()
+
+
+async def _opened(
+    stack: AsyncExitStack, home: Path, config: Config, chosen: ProviderConfig, store: SqliteStore
+) -> MemoryProvider:
+    from gateway.app.memory import make_memory
+    from gateway.app.traces import memory_in, open_configured_traces
+    from gateway.config import LiveConfig
+    from gateway.protocols import OpensMemory
+
+    # Whether it can erase a person is asked at the start of a gateway that uses it.
+    settings = config.memory.model_copy(update={"provider": chosen.model_copy(update={"erasure": "by_hand"})})
+    config = config.model_copy(update={"memory": settings})
+    traces = None
+    if chosen.kind == "traces":
+        trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
+        traces = memory_in(trace_store, LiveConfig(config))
+    memory = make_memory(home, config, store.journal, traces)
+    if isinstance(memory, OpensMemory):
+        stack.push_async_callback(memory.close)
+        await memory.open()
+    return memory
+
+
+async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> None:
+    """Apply what turns have committed and the source does not have yet."""
+    from gateway.memory.sync import MemorySync
+
+    sync = MemorySync(memory, store.turns)
+    await sync.replay()
+    if sync.late:
+        raise MemoryUnavailable(
+            f"{sync.late} turns wait for the memory that is copied from, and it cannot take them now; "
+            "look at `ethos doctor`"
+        )
+
+
+async def _copied(
+    first: MemoryProvider, second: MemoryProvider, *, overwrites: bool
+) -> tuple[Sequence[CopiedDocument], Sequence[str]]:
+    """What became of each document, and the keys of those that only the target has."""
+    from gateway.memory.copying import Copying, copies, copy_all
+
+    source, target = copies(first), copies(second)
+    await _check_apart(first, second)
+    keys, others = await source.keys(), await target.keys()
+    is_shown = sys.stderr.isatty()
+
+    def show(number: int, key: str) -> None:
+        if is_shown:
+            sys.stderr.write(f"\r\x1b[K{number} of {len(keys)}  {key}")
+            sys.stderr.flush()
+
+    try:
+        documents = await copy_all(Copying(source, target, overwrites=overwrites), keys, on_document=show)
+    finally:
+        if is_shown:
+            sys.stderr.write("\r\x1b[K")
+    return documents, sorted(set(others) - set(keys))
+
+
+async def _check_apart(first: MemoryProvider, second: MemoryProvider) -> None:
+    """Refuse one memory under two names: the same server with and without a password, say."""
+    from gateway.memory.paths import scope_of_key
+    from gateway.protocols import EditableMemory
+
+    places = []
+    for memory in (first, second):
+        if isinstance(memory, EditableMemory):
+            scope, store = scope_of_key("MEMORY.md")
+            places.append((await memory.read(scope, store)).location)
+    if len(places) == 2 and places[0] == places[1]:
+        raise ConfigError([f"--from and --to are the same memory ({places[0]}); expected two"])
+
+
+def _is_same(one: ProviderConfig, other: ProviderConfig) -> bool:
+    return one.kind == other.kind and (one.settings or None) == (other.settings or None)
+
+
+def _tell(
+    documents: Sequence[CopiedDocument],
+    others: Sequence[str],
+    one: ProviderConfig,
+    other: ProviderConfig,
+    *,
+    as_json: bool,
+) -> None:
+    from gateway.memory.copying import left_behind
+
+    counts: Counter[str] = Counter(document.state for document in documents)
+    is_whole = not (counts["conflict"] or counts["differs"])
+    if as_json:
+        print_json(
+            {
+                "from": one.kind,
+                "to": other.kind,
+                "is_complete": is_whole,
+                "documents": [asdict(document) for document in documents],
+                "left_behind": left_behind(documents),
+                "only_at_target": others,
+            }
+        )
+    else:
+        _print(documents, counts, others, one, other)
+    if not is_whole:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _print(
+    documents: Sequence[CopiedDocument],
+    counts: Counter[str],
+    others: Sequence[str],
+    one: ProviderConfig,
+    other: ProviderConfig,
+) -> None:
+    from gateway.memory.copying import left_behind
+
+    told = [document for document in documents if document.state in _MEANINGS]
+    if told:
+        rows = [(document.key, document.size_bytes, _MEANINGS[document.state]) for document in told]
+        print_table(("document", "bytes", "what"), rows, flexible=("document", "what"))
+    done = [document for document in documents if document.state in {"copied", "same"}]
+    sizes, changes = (sum(getattr(each, name) for each in done) for name in ("size_bytes", "changes"))
+    say(
+        f"From {one.kind} to {other.kind}: {counts['copied']} documents copied, {counts['same']} were there already; "
+        f"{sizes:,} bytes and {changes:,} changes, each read back with the same SHA-256."
+    )
+    for line in left_behind(documents):
+        say(f"Not copied: {line}")
+    if others:
+        say(f"Only at the target, and left as they are: {', '.join(others)}")
+    if counts["conflict"]:
+        say(f"{counts['conflict']} documents are not copied. `--overwrite` replaces what is at the target.")
+    if counts["differs"]:
+        say(f"{counts['differs']} documents are not the same at the target. Keep the source, and call this again.")

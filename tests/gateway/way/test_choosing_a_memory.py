@@ -1,0 +1,63 @@
+"""The memory that the configuration names, or that Python gives, is the one that turns read and write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.app.gateway import Gateway
+from gateway.config import Config
+from gateway.config.file import load_config
+from gateway.errors import ConfigError
+from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.dictionary_memory import Notes
+from tests.scripted_model import ScriptedModel, call
+
+KIND = "tests.gateway.way.dictionary_memory"
+REMEMBER = call("update_memory", '{"action": "add", "store": "user", "content": "Likes tea."}')
+
+
+async def test_a_memory_of_somebody_else_is_named_by_a_dotted_name(house: House) -> None:
+    provider = {"kind": KIND, "heading": "WHAT I KNOW", "erasure": "by_hand"}
+    model = ScriptedModel([REMEMBER], "Noted.", "You like tea.")
+    async with house.gateway(model, memory={"provider": provider}) as (gateway, channel):
+        notes: Any = gateway.memory_provider
+        await channel.ask("I like tea", user="ada", conversation="c1")
+        await settled(gateway)
+        await channel.ask("what do I like?", user="ada", conversation="c1")
+        assert [line for lines in notes.lines.values() for line in lines] == ["Likes tea."]
+        assert "WHAT I KNOW\nLikes tea." in model.requests[-1].system
+    assert notes.life == ["opened", "checked", "closed"]
+    assert not [*house.home.rglob("USER.md"), *house.home.glob("personalities/*/MEMORY.md")]
+
+
+async def test_a_memory_is_one_argument_from_python(tmp_path: Path) -> None:
+    notes = Notes()
+    config = Config.model_validate({"memory": {"provider": {"erasure": "by_hand"}}})
+    async with Gateway(tmp_path / "home", config, is_served=False, memory=notes) as gateway:
+        assert gateway.memory_provider is notes
+    assert notes.life == ["opened", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "problem"),
+    [
+        ({"kind": KIND}, r"Notes cannot erase a person; expected one that has `erase`, or `erasure: by_hand`"),
+        ({"kind": KIND, "erasure": "by_hand", "is_broken": True}, r"cannot be made \(RuntimeError: no such table\)"),
+    ],
+)
+async def test_a_memory_that_cannot_be_used_is_refused_at_the_start(
+    house: House, provider: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        async with house.gateway(memory={"provider": provider}):
+            pass
+
+
+async def test_what_is_no_memory_is_refused_at_the_start(tmp_path: Path) -> None:
+    not_a_memory: Any = object()
+    with pytest.raises(ConfigError, match="object is no memory; expected `prefetch` and `sync`"):
+        async with Gateway(tmp_path / "home", load_config(home=tmp_path).config, memory=not_a_memory):
+            pass
