@@ -215,14 +215,14 @@ def _print(
     done = [document for document in documents if document.state in {"copied", "same"}]
     sizes, changes = (sum(getattr(each, name) for each in done) for name in ("size_bytes", "changes"))
     say(
-        f"From {one.kind} to {other.kind}: {counts['copied']} documents copied, {counts['same']} were there already; "
-        f"{sizes:,} bytes and {changes:,} changes, each read back with the same SHA-256."
+        f"Copied from {one.kind} to {other.kind}: {counts['copied']:,}. There already: {counts['same']:,}. "
+        f"Together {sizes:,} bytes and {changes:,} changes, read back with the same SHA-256."
     )
     for line in left_behind(documents):
-        say(f"Not copied: {line}")
+        say(f"Left behind: {line}")
     if others:
         say(f"Only at the target, and left as they are: {', '.join(others)}")
     if counts["conflict"]:
-        say(f"{counts['conflict']} documents are not copied. `--overwrite` replaces what is at the target.")
+        say(f"Not copied, because the target has another text: {counts['conflict']}. `--overwrite` replaces it.")
     if counts["differs"]:
-        say(f"{counts['differs']} documents are not the same at the target. Keep the source, and call this again.")
+        say(f"Not the same when read back: {counts['differs']}. Keep the source, and call this again.")
