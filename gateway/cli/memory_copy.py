@@ -116,7 +116,8 @@ async def _opened(
 
 
 async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> None:
-    """Apply what turns have committed and the source does not have yet."""
+    """Apply what turns have committed and the source does not have yet, and unite what was saved by hand."""
+    from gateway.memory.copying import copies, scope_of
     from gateway.memory.sync import MemorySync
 
     sync = MemorySync(memory, store.turns)
@@ -126,6 +127,10 @@ async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> Non
             f"{sync.late} turns wait for the memory that is copied from, and it cannot take them now; "
             "look at `ethos doctor`"
         )
+    for key in await copies(memory).keys():
+        scope = scope_of(key)
+        if scope is not None:
+            await memory.prefetch(scope)  # as the next turn would
 
 
 async def _copied(
