@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.
 	@$(BIN)/ethos serve
 
-channels: $(RUN)       ## Install the libraries of all channels, LGPL and GPL ones among them.
+channels: $(RUN)       ## Install the libraries of all channels and memories, LGPL and GPL ones among them.
 	$(PIP) --require-hashes -r requirements-channels.lock
 
 test: $(DEV) lint      ## Install what the tests need, and run them all but the browser's and the slow ones.

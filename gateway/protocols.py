@@ -359,6 +359,14 @@ class ListsDocuments(Protocol):
         """
 
 
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """An `EditableMemory` whose documents are files of this machine, which people edit."""
+
+    def file_of(self, scope: MemoryScope, store: MemoryStoreName) -> Path:
+        """The file of one store, whether it is there or not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHit:
     """A passage that a search found; a higher `score` is a better match, comparable within one answer."""

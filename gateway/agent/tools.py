@@ -33,6 +33,7 @@ class ToolContext:
     Attributes:
         role: what the person may do.
         memory: as it was when the turn began.
+        is_unread: it could not be read, so nobody knows what is in it.
         updates: where memory updates are gathered; after the turn they are applied once, in this order, or wait.
         writes: of the personality.
         read: what the turn began with that is not the person's own words.
@@ -42,6 +43,7 @@ class ToolContext:
     scope: MemoryScope
     role: Role
     memory: MemoryContext | None
+    is_unread: bool = False
     updates: list[MemoryUpdate] = field(default_factory=list)
     writes: MemoryWrites = "auto"
     read: Sequence[str] = ()
@@ -186,7 +188,8 @@ async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
         match = arguments.substring_match or ""
         if not match.strip():
             raise ToolError("remove needs `substring_match`, a text that is not blank")
-        is_there = any(match in line for line in _text_so_far(arguments.store, context).split("\n"))
+        lines = _text_so_far(arguments.store, context).split("\n")
+        is_there = context.is_unread or any(match in line for line in lines)
         context.updates.append(MemoryUpdate.remove(arguments.store, match))
         if not is_there:
             return "Noted, but no line of the store has exactly this text now (case matters), so nothing may go."
@@ -195,6 +198,8 @@ async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
     if arguments.action == "replace":
         if arguments.content is None:
             raise ToolError("replace needs `content`; an empty text empties the store")
+        if context.is_unread:
+            raise ToolError("the store cannot be read now, so nothing may go in its place; add what is new")
         context.updates.append(MemoryUpdate.replace(arguments.store, content))
         return f"Noted: the store is replaced {_when(context)}."
     if not content.strip():
@@ -208,7 +213,7 @@ async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
 def _when(context: ToolContext) -> str:
     if context.is_reviewed:
         return "once a person has said yes to it; they are told below your answer"
-    return "when the answer is done"
+    return "as soon as the memory can be written again" if context.is_unread else "when the answer is done"
 
 
 def _is_there(content: str, store: str, context: ToolContext) -> bool:

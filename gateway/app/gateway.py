@@ -23,7 +23,7 @@ from gateway.files.home import DATABASE_NAME, announce, prepare_home
 from gateway.files.running_gateway import take
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.pipeline.health import as_json
-from gateway.protocols import ChecksMemory, MemoryProvider, OpensMemory, SupportsHttp
+from gateway.protocols import ChecksMemory, MemoryProvider, SupportsHttp
 from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
 from gateway.store.idempotency import SqliteIdempotency
@@ -136,9 +136,8 @@ class Gateway(Composition):
         )
         self._metrics = await measure(stack, self.config)
         self._compose()
-        if isinstance(self.memory_provider, OpensMemory):
-            stack.push_async_callback(self.memory_provider.close)
-            await self.memory_provider.open()
+        stack.push_async_callback(self.memory.close)
+        await self.memory.open()
         await self.people.snapshot()
         stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)

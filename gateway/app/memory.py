@@ -10,7 +10,11 @@ from gateway.config.memory_kinds import load_memory_kind
 from gateway.errors import ConfigError
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.kinds import OwnServices
+from gateway.memory.sync import CommittedMemory, MemorySync
 from gateway.protocols import ErasableMemory, MemoryProvider, MemoryServices
+
+# A write of these may wait for another process that writes the same file.
+_WITH_FILES = ("markdown", "webdav")
 
 
 def make_memory(
@@ -46,6 +50,18 @@ def make_memory(
         raise ConfigError([f"memory.provider: {chosen.kind} cannot be made ({reason})"]) from error
     check_memory(memory, chosen)
     return memory
+
+
+def memory_sync(memory: MemoryProvider, kind: str, config: Config, store: CommittedMemory) -> MemorySync:
+    """What turns read and write the memory through."""
+    settings = config.memory
+    return MemorySync(
+        memory,
+        store,
+        kind=kind,
+        timeout_s=settings.timeout_s,
+        write_timeout_s=settings.timeout_s + (settings.lock_timeout_s if kind in _WITH_FILES else 0),
+    )
 
 
 def check_memory(memory: MemoryProvider, chosen: ProviderConfig) -> None:

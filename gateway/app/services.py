@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def services_of(gateway: Composition) -> OperatorServices:
     """The services of a running gateway."""
     store, config = gateway.store, gateway.live
-    naming = Naming(gateway.home, gateway.identities, gateway.personalities, config=config)
+    naming = Naming(gateway.memory.within_time, gateway.identities, gateway.personalities, config=config)
     people = _people_service(gateway, naming)
     scopes = TraceScopes(
         naming=naming,
@@ -66,7 +66,8 @@ def services_of(gateway: Composition) -> OperatorServices:
 
 def _memory_service(gateway: Composition, naming: Naming, traces: TraceService) -> MemoryService:
     return MemoryService(
-        files=gateway.memory_provider,
+        provider=gateway.memory.within_time,
+        kind=gateway.memory_kind,
         review=gateway.review,
         proposals=gateway.store.proposals,
         personalities=gateway.personalities,

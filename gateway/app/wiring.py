@@ -16,7 +16,7 @@ from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
-from gateway.app.memory import check_memory, make_memory
+from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces, memory_in
@@ -25,9 +25,9 @@ from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
+from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
-from gateway.memory.sync import MemorySync
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
@@ -105,13 +105,14 @@ class Composition:
         return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
 
     @property
-    def _kind_of_memory(self) -> str:
-        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
-
-    @property
     def adapters(self) -> Sequence[ChannelAdapter]:
         """Of the channels of the configuration, connected or not."""
         return [*self.channels.configured.values()]
+
+    @property
+    def memory_kind(self) -> str:
+        """What its memory is called: the kind that is configured, or the class that a program gave."""
+        return self.config.memory.provider.kind if self._memory is None else type(self._memory).__name__
 
     def _compose(self) -> None:
         """Make every part, around the open stores; nothing runs yet.
@@ -164,7 +165,7 @@ class Composition:
         self.memory_provider = self._memory or make_memory(
             self.home, config, store.journal, memory_in(self.trace_store, self.live)
         )
-        self.memory = MemorySync(self.memory_provider, store.turns)
+        self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
@@ -174,7 +175,7 @@ class Composition:
             models=self.models,
             personalities=self.personalities,
         )
-        self.review = MemoryReview(store.proposals, self.memory_provider, self.memory, self.traces.facts)
+        self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live)
 
     def _compose_queues(self, owner: str) -> None:
@@ -214,7 +215,7 @@ class Composition:
             operators=self.operators,
             linking=self.linking,
             memory=self.memory,
-            personal_memory=PersonalMemory(provider=self.memory_provider, kind=self._kind_of_memory),
+            personal_memory=PersonalMemory(provider=self.memory_provider, kind=self.memory_kind),
             trace_memory=self.traces.memory,
             history=self.history,
             presence=self.presence,
@@ -222,7 +223,8 @@ class Composition:
             channels=self.channels,
             outbox=self.outbox,
         )
-        self.commands = Commands(self.linking, self.load_services)
+        lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
+        self.commands = Commands(self.linking, self.load_services, memory_lacks=lacks)
         self.admission = Admission(
             access=self.access,
             people=self.people,

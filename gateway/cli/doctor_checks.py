@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_stores
+from gateway.cli import doctor_configuration, doctor_files, doctor_memory, doctor_stores
 from gateway.cli.data import opened_store
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import HealthUnknown
@@ -184,6 +184,7 @@ CHECKS: Sequence[Check] = (
     running,
     doctor_stores.database,
     doctor_stores.queues,
+    doctor_memory.memory,
     doctor_stores.memory_journal,
     doctor_stores.shared_memory,
     doctor_stores.identity_map,

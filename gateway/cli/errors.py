@@ -38,7 +38,11 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (SchemaTooNew, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )
-_CODES_OF_PROBLEMS = {"locked": EXIT_TEMPORARY, "store-unavailable": EXIT_UNAVAILABLE}
+_CODES_OF_PROBLEMS = {
+    "locked": EXIT_TEMPORARY,
+    "store-unavailable": EXIT_UNAVAILABLE,
+    "memory-unavailable": EXIT_UNAVAILABLE,
+}
 """By the kind of a problem document, which is how such an error comes back from the API."""
 
 

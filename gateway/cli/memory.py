@@ -27,6 +27,15 @@ DiffOption = Annotated[bool, typer.Option("--diff", help="With the lines that ca
 
 OUTSIDE = "(an editor)"
 OPERATOR = "(the operator)"
+_ABILITIES = {
+    "editable": "editing",
+    "history": "its history",
+    "origins": "where a line comes from",
+    "search": "search",
+    "erasure": "erasing a person",
+    "export": "exporting a person",
+    "linking": "uniting two people",
+}
 _LOG_COLUMNS = ("id", "when", "who", "channel", "action", "outcome", "file", "turn")
 _SCOPE = {"personality", "user", "session", "turn", "place", "channel", "author"}
 
@@ -48,10 +57,25 @@ async def show(
         return
     for index, one in enumerate(documents):
         size = f"{one.bytes:,} of at most {one.max_bytes:,} bytes ({one.bytes / one.max_bytes:.0%})"
-        say(("\n" if index else "") + one.path)
-        say(f"{local(one.modified_at)}, {size}" if one.modified_at else "Not there yet.")
+        say(("\n" if index else "") + one.location)
+        say(f"{local(one.modified_at)}, {size}" if one.modified_at else size if one.content else "Not there yet.")
         if one.content:
             say("\n" + one.content.removesuffix("\n"))
+
+
+@app.command()
+@asynchronous
+async def provider(as_json: AsJson = False) -> None:
+    """Print where the memory is, and what can be done with it."""
+    async with connected() as client:
+        kind = await client.memory.provider()
+    if as_json:
+        print_json(fields(kind))
+        return
+    offered = ["reading", *(what for name, what in _ABILITIES.items() if name not in kind.lacks)]
+    say(f"The memory is `{kind.kind}`. It offers {', '.join(offered)}.")
+    for why in dict.fromkeys(kind.lacks.values()):
+        say(why)
 
 
 @app.command()
@@ -186,7 +210,7 @@ def _action(change: Change) -> str:
 
 
 def _file(change: Change, names: Mapping[str, str]) -> str | None:
-    """The document for people, who may have many; its path is in the JSON."""
+    """The document for people, who may have many; its name is in the JSON."""
     user = names.get(change.user or "", change.user)
     if change.store == "user":
         return f"USER.md of {user}"

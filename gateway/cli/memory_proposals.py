@@ -25,7 +25,7 @@ Numbers = Annotated[
 ]
 
 _MOST = 200
-_LATE = " The file cannot be written now; the gateway does it at its next start."
+_LATE = " The memory cannot be written now; the gateway tries again."
 
 
 @app.command("list")
@@ -43,7 +43,7 @@ async def list_(as_json: AsJson = False) -> None:
         return
     for one in waiting:
         say("\n".join(_told(one, names)))
-        print_diff(one.diff or "It would change nothing now.")
+        print_diff(one.shown)
         say("")
     say("`ethos memory proposals approve N` writes one, `refuse N` lets it go, `edit N` edits its text.")
 

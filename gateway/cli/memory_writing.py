@@ -20,7 +20,7 @@ from gateway.cli.errors import EXIT_TEMPORARY
 from gateway.cli.names import check_names
 from gateway.cli.options import LARGEST_ID, AsJson, PersonalityOption, StoreOption, UserOption, asynchronous
 from gateway.cli.output import fields, print_diff, print_json, say
-from gateway.errors import EthosError, FileError
+from gateway.errors import EthosError, FileError, NotOffered
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.files.home import data_directory
 from gateway.services.caller import NotNamed
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a command that only prints its help needs no client
     from gateway.sdk.models.memory import Document
 
 EXIT_CONFLICT = EXIT_TEMPORARY  # nothing was written; look at what changed, and do it again
+_FILE_NAMES = {"user": "USER.md", "memory": "MEMORY.md"}
 _EDITORS = ("sensible-editor", "nano", "vi")
 
 
@@ -61,7 +62,7 @@ async def undo(
     if as_json:
         print_json({"outcome": "undone", **document_value(document)})
     else:
-        say(f"{document.path} is again as it was before change {entry}.")
+        say(f"{document.location} is again as it was before change {entry}.")
 
 
 def _tell_undo_conflict(document: str, conflict: VersionConflictError, *, as_json: bool) -> None:
@@ -103,7 +104,7 @@ class _Copy:
         given = document.content.encode("utf-8", "replace") if start is None else start.read_bytes()
         directory = home / "run" / f"edit-{secrets.token_hex(4)}"
         make_private_directory(directory)
-        copy = cls(directory / Path(document.path).name, given)
+        copy = cls(directory / _FILE_NAMES[document.store], given)
         write_atomically(copy.path, given)
         return copy
 
@@ -165,6 +166,9 @@ async def edit(
     check_names(personality=personality, user=user)
     async with connected() as client:  # not held while the editor is open, so a gateway may start, stop and write
         before = await client.memory.get(store, personality=personality, user=user)
+        lacks = (await client.memory.provider()).lacks
+    if "editable" in lacks:
+        raise NotOffered(lacks["editable"])
     copy = _Copy.make(data_directory(), before, start)
     try:
         copy.wait_for_editor()
@@ -185,7 +189,7 @@ async def edit(
     if as_json:
         print_json({"outcome": outcome, **document_value(document)})
     else:
-        say(f"{document.path}: {outcome}.")
+        say(f"{document.location}: {outcome}.")
 
 
 async def _written(text: str, before: Document, personality: str | None) -> Document:
@@ -216,9 +220,9 @@ def _tell_edit_conflict(before: Document, conflict: VersionConflictError, copy: 
     from gateway.memory.history import difference
 
     if as_json:
-        print_json({"outcome": "conflict", "path": before.path, "kept_in": copy.path, **_both(conflict)})
+        print_json({"outcome": "conflict", "location": before.location, "kept_in": copy.path, **_both(conflict)})
         return
-    say(f"{before.path} changed while you were editing; nothing was written.\n\nWhat changed there:\n")
+    say(f"{before.location} changed while you were editing; nothing was written.\n\nWhat changed there:\n")
     print_diff(difference(before.content, conflict.current))
     say("\nWhat you changed:\n")
     print_diff(difference(before.content, conflict.proposed))

@@ -49,6 +49,7 @@ class Status:
         queues: unfinished rows and dead letters of `inbox` and `outbox`, by channel and state, each with the age of the
             oldest in seconds; None where the database is not readable.
         disk_free_bytes: as the gateway said.
+        memory: as `gateway.sdk.models.system.MemoryHealth` has it.
         memory_late: updates that are not in the files yet, by turns.
         problems: one line for people each.
     """
@@ -65,6 +66,7 @@ class Status:
     turns_running: int | None = None
     conversations_waiting: int | None = None
     conversations_parked: int | None = None
+    memory: Mapping[str, Any] | None = None
     memory_late: int | None = None
     queues: Mapping[str, list[Mapping[str, Any]]] | None = None
     problems: list[str] = field(default_factory=list)
@@ -109,6 +111,7 @@ async def _look() -> Status:
         turns_running=health.get("turns_running"),
         conversations_waiting=health.get("conversations_waiting"),
         conversations_parked=health.get("conversations_parked"),
+        memory=health.get("memory"),
         memory_late=health.get("memory_late"),
         problems=[*health.get("problems", []), *problems],
     )
@@ -142,6 +145,7 @@ def _print(found: Status) -> None:
         ("Version", found.version),
         ("Since", local(found.started_at) if found.started_at else None),
         ("Web page", found.url),
+        ("Memory", _of_memory(found)),
     ):
         if value is not None:
             say(f"{title:8} {value}")
@@ -174,8 +178,20 @@ def _print_what_waits(found: Status) -> None:
             say(f"\nThe channel {channel.get('name')} is behind by {_age(lag_s)}.")
     if found.conversations_parked:
         say(f"\nConversations that wait for a model: {found.conversations_parked}")
-    if found.memory_late:
+    if found.memory_late and found.memory is None:
         say(f"\nTurns whose memory updates are not in the files yet: {found.memory_late}")
+
+
+def _of_memory(found: Status) -> str | None:
+    """One line, if the gateway said how it is."""
+    memory = found.memory
+    if memory is None:
+        return None
+    since = local(_time(memory.get("since")))
+    state = "in use" if memory.get("state") == "up" else f"away since {since}; messages are answered without it"
+    late = memory.get("late_turns")
+    waiting = f"; the updates of {late} turn{'' if late == 1 else 's'} wait" if late else ""
+    return f"{memory.get('kind')}, {state}{waiting}"
 
 
 def _age(seconds: float) -> str:

@@ -199,13 +199,21 @@ class ProviderConfig(Section):
 
 
 class MemoryConfig(Section):
-    """What is remembered; `max_chars` is for the section of the prompt, `max_file_bytes` for one document."""
+    """What is remembered.
+
+    Attributes:
+        max_chars: for the section of the prompt.
+        max_file_bytes: for one document.
+        lock_timeout_s: how long a write of a file waits for another process.
+        timeout_s: how long a turn waits for the memory before it is answered without.
+    """
 
     provider: ProviderConfig = Field(default_factory=ProviderConfig)
 
     max_chars: Annotated[Count, Field(ge=200, le=2_000_000)] = 20_000
     max_file_bytes: Annotated[Count, Field(ge=1_024, le=1 << 30)] = 524_288
     lock_timeout_s: Seconds = 10
+    timeout_s: Annotated[Seconds, Field(le=60)] = 2
     traces: TracesConfig = Field(default_factory=TracesConfig)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, tzinfo
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -75,6 +76,17 @@ def zone_name(value: str) -> str:
     return value
 
 
+def _certificates(path: Path) -> Path:
+    path = path.expanduser()
+    try:
+        is_pem = path.is_absolute() and b"-----BEGIN CERTIFICATE-----" in path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); expected a file with certificates") from None
+    if not is_pem:
+        raise ValueError("expected the whole path of a file with certificates in PEM")
+    return path
+
+
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Count = Annotated[int, BeforeValidator(no_truth)]
 Seconds = Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=86_400)]
@@ -84,6 +96,7 @@ Days = Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=36_500)]
 AccountId = Annotated[Text, BeforeValidator(_id_text)]
 Host = Annotated[Text, AfterValidator(_host)]
 WebAddress = Annotated[Text, AfterValidator(_web_address)]
+CaFile = Annotated[Path, AfterValidator(_certificates)]
 
 
 class Section(BaseModel):

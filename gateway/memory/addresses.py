@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from pydantic import SecretStr
+
+_SEPARATOR = re.compile(r"[@/?#]")
 
 
 def checked(url: SecretStr, schemes: tuple[str, ...], example: str) -> SecretStr:
@@ -13,16 +16,20 @@ def checked(url: SecretStr, schemes: tuple[str, ...], example: str) -> SecretStr
     Raises:
         ValueError: it has not; the text does not show it.
     """
+    text = url.get_secret_value().strip()
     try:
-        parts = urlsplit(url.get_secret_value().strip())
+        parts = urlsplit(text)
         is_good = parts.scheme in schemes and (bool(parts.hostname) or bool(parts.path)) and parts.port != 0
     except ValueError:
         is_good = False
-    if not is_good:
+    if _SEPARATOR.search(text.partition("://")[2].rpartition("@")[0]):
         raise ValueError(
-            f"not an address with {' or '.join(f'{one}://' for one in schemes)}; expected such as {example}"
+            "a character before the host is not escaped; expected %40 for @, %2F for /, %3F for ?, %23 for #"
         )
-    return SecretStr(url.get_secret_value().strip())
+    if not is_good:
+        expected = " or ".join(f"{one}://" for one in schemes)
+        raise ValueError(f"not an address with {expected}; expected such as {example}")
+    return SecretStr(text)
 
 
 def shown(url: str) -> str:

@@ -21,7 +21,7 @@ from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
-from gateway.memory.markdown_erasing import erase_files, visible_files
+from gateway.memory.markdown_erasing import remove_user, take_lines_out, visible_files
 from gateway.memory.markdown_originals import FileOriginals
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
 from gateway.memory.read_cache import CachedText, ReadCache
@@ -158,6 +158,10 @@ class MarkdownFileMemoryProvider:
         data = rules.encode(rules.clean(content))
         return await self._put(place, scope, data, expected_version=expected_version, action="write")
 
+    def file_of(self, scope: MemoryScope, store: MemoryStoreName) -> Path:
+        """See `KeepsFiles.file_of`."""
+        return self._place(scope, store).path
+
     async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
         """The file's own bytes, none where there is no file; for a later `restore`."""
         snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))
@@ -241,10 +245,16 @@ class MarkdownFileMemoryProvider:
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """See `ErasableMemory.erase`; the history goes last, because it says what is still to be done."""
-        await erase_files(
-            self._root, user_ids, lines, pending=self._journal.pending, lock_timeout_s=self._lock_timeout_s
-        )
+        for document, added in lines.items():
+            await self.take_lines_out(document, added)
+        for user_id in user_ids:
+            await asyncio.to_thread(remove_user, self._root, user_id)
         await self._journal.erase(user_ids, lines)
+
+    async def take_lines_out(self, document: str, lines: Collection[str]) -> None:
+        """Take lines, given without blanks around, out of a document and its earlier versions; not of its history."""
+        pending = await self._journal.pending(document)
+        await take_lines_out(self._root, document, lines, pending=pending, lock_timeout_s=self._lock_timeout_s)
 
     async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
         """Every file that is one of these users' own, as it is."""

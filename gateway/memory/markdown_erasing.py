@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from gateway.errors import FileError
@@ -12,36 +12,26 @@ from gateway.files.atomic import follow, is_id, read_once, sync_directory, write
 from gateway.files.locks import FileLock
 from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.journal import Key
-from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME
-
-Pending = Callable[[str], Awaitable[Collection[Key]]]
-"""The updates of a document that are not settled yet, whose evidence must stay."""
-
-
-async def erase_files(
-    root: Path,
-    user_ids: Collection[str],
-    lines: Mapping[str, Collection[str]],
-    *,
-    pending: Pending,
-    lock_timeout_s: float,
-) -> None:
-    """Take the lines out of the files that others read, too, and remove what is the person's own. Again is harmless.
-
-    Raises:
-        FileError: a file cannot be read, locked, written or removed.
-    """
-    for document, added in lines.items():
-        if added:
-            await take_lines_out(root, document, added, await pending(document), lock_timeout_s)
-    for user_id in user_ids:
-        await asyncio.to_thread(remove_user, root, user_id)
+from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME, is_document
 
 
 async def take_lines_out(
-    root: Path, document: str, lines: Collection[str], pending: Collection[Key], lock_timeout_s: float
+    root: Path, document: str, lines: Collection[str], *, pending: Collection[Key], lock_timeout_s: float
 ) -> None:
-    """Take lines, given without blanks around, out of a file, its archive and its earlier versions."""
+    """Take lines out of a file that others read, too, its archive and its earlier versions.
+
+    Args:
+        root: the directory of all memory files.
+        document: the file's key; nothing is done for one that no document can have.
+        lines: without blanks around.
+        pending: updates that are not settled yet, whose evidence must stay.
+        lock_timeout_s: how long another process may hold the file's lock.
+
+    Raises:
+        FileError: a file cannot be read, locked or written.
+    """
+    if not lines or not is_document(document):
+        return
     path = await asyncio.to_thread(lambda: follow(root / document, str(root.resolve())))
     if not await asyncio.to_thread(path.parent.is_dir):
         return

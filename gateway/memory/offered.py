@@ -25,6 +25,15 @@ LACKS: dict[type[Any], str] = {
     SupportsUnion: "The memory of this gateway cannot unite two people, so what it holds of each stays apart.",
 }
 """By protocol, why something is not offered."""
+PROTOCOLS: dict[str, type[Any]] = {
+    "editable": EditableMemory,
+    "history": HistoricMemory,
+    "search": SearchableMemory,
+    "erasure": ErasableMemory,
+    "export": ExportableMemory,
+    "linking": SupportsUnion,
+}
+"""By the name that all surfaces use."""
 
 
 def offered(memory: MemoryProvider, protocol: type[P]) -> P:
@@ -36,3 +45,11 @@ def offered(memory: MemoryProvider, protocol: type[P]) -> P:
     if not isinstance(memory, protocol):
         raise NotOffered(LACKS[protocol])
     return memory
+
+
+def lacking(memory: MemoryProvider, *, has_facts: bool) -> dict[str, str]:
+    """What is not offered, and why; `origins` is to explain a line, by the history or by facts of the trace memory."""
+    lacks = {name: LACKS[protocol] for name, protocol in PROTOCOLS.items() if not isinstance(memory, protocol)}
+    if "history" in lacks and not has_facts:
+        lacks["origins"] = lacks["history"]
+    return lacks

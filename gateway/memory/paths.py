@@ -68,6 +68,15 @@ def _scope(
     )
 
 
+def is_document(key: str) -> bool:
+    """Whether a document can have this key; the journal notes what was asked of malformed ids, too."""
+    try:
+        check_ids(scope_of_key(key)[0])
+    except InvalidId:
+        return False
+    return True
+
+
 def check_ids(scope: MemoryScope) -> None:
     """Refuse a scope that could lead anywhere else.
 

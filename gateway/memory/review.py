@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
 from dataclasses import replace
 from typing import Literal, Protocol
 
-from gateway.errors import MemoryStoreError
+from gateway.errors import FileError, MemoryStoreError, MemoryUnavailable
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer
 from gateway.memory.sync import MemorySync
-from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.protocols import HistoricMemory, MemoryProvider
 
 
 class NotReviewable(MemoryStoreError):
@@ -22,13 +22,6 @@ class NotReviewable(MemoryStoreError):
 
 class NoSuchProposal(NotReviewable):
     """There is none, or none that the reviewer may see."""
-
-
-class ComparesMemory(Protocol):
-    """A memory that says what updates would change."""
-
-    async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
-        """What updates of one store would change in its text now, as a unified diff; empty for nothing."""
 
 
 class FactMemory(Protocol):
@@ -51,7 +44,7 @@ class MemoryReview:
     def __init__(
         self,
         store: ProposalStore,
-        memory: ComparesMemory,
+        memory: MemoryProvider,
         sync: MemorySync,
         facts: FactMemory | None = None,
     ) -> None:
@@ -70,10 +63,16 @@ class MemoryReview:
         """What waits and the reviewer may see, oldest first."""
         return [one for one in await self._store.proposals() if reviewer.may_see(one)]
 
-    async def difference(self, proposal: Proposal) -> str:
-        """What it would change in the text of now, as a unified diff; empty where it would change nothing any more."""
+    async def difference(self, proposal: Proposal) -> str | None:
+        """What it would change in the text of now, as a unified diff; empty where it would change nothing any more.
+
+        None where the memory cannot say that, or not now.
+        """
         if proposal.fact is None:
-            return await self._memory.difference(proposal.scope, proposal.updates)
+            if isinstance(self._memory, HistoricMemory):
+                with contextlib.suppress(FileError, MemoryUnavailable):
+                    return await self._memory.difference(proposal.scope, proposal.updates)
+            return None
         facts = self._facts
         return (
             f"+{proposal.fact.content or proposal.fact.action}" if facts is None else await facts.difference(proposal)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal
 
 import structlog
 
@@ -19,7 +20,7 @@ from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
 from gateway.domain.sessions import LOCAL, Session, SessionScope, SessionStore, with_title
-from gateway.errors import ModelRefused, ModelUnavailable
+from gateway.errors import MemoryUnavailable, ModelRefused, ModelUnavailable
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
 from gateway.memory.prompt_section import MemorySection
@@ -47,7 +48,19 @@ SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
 _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 
+UNREAD = "I could not read my memory just now, so this answer was given without it."
+"""What the person is told below an answer."""
+_NOTED = " What I am to remember now is kept, and written as soon as the memory is back."
+# What the model is told instead of what it remembers.
+_UNREAD_SECTION = """\
+## Your memory
+
+It cannot be read just now, so you do not see your notes from earlier. If they matter for the answer, say so; do not say
+that there are none."""
+
 _log = structlog.get_logger(__name__)
+Unread = Literal["unread"]
+"""In place of a memory that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +151,12 @@ class Turn:
             return allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
         return allowed
 
-    def tool_context(self, state: AgentState, asked: Question, memory: MemoryContext | None) -> ToolContext:
+    def tool_context(self, state: AgentState, asked: Question, memory: MemoryContext | Unread | None) -> ToolContext:
         """On whose behalf tools are called."""
         return ToolContext(
             scope=self.scope,
-            memory=memory,
+            memory=None if memory == "unread" else memory,
+            is_unread=memory == "unread",
             updates=state.updates,
             role=self.role,
             writes=self.personality.memory_writes,
@@ -216,7 +230,8 @@ class Answering:
             raise
         if ending is not None:
             state.stop()
-        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes)
+        is_unread = work.context.is_unread
+        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes, is_unread=is_unread)
         if ending is None:
             await parts.parking.answered(turn.message.conversation, work.model.name)
         return None
@@ -226,9 +241,8 @@ class Answering:
     ) -> AgentWork:
         parts, personality, message = self._parts, turn.personality, turn.message
         question = own_words(asked.text)
-        with span("memory.prefetch"):
-            memory = await parts.memory.prefetch(replace(turn.scope, question=question))
-        remembered = None if memory is None else await parts.memory_section.render(memory, question)
+        memory = await self._memory(replace(turn.scope, question=question))
+        remembered = await self._memory_section(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         history = await parts.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
@@ -258,6 +272,18 @@ class Answering:
             on_text=preview.grow,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
+
+    async def _memory(self, scope: MemoryScope) -> MemoryContext | Unread | None:
+        try:
+            with span("memory.prefetch"):
+                return await self._parts.memory.prefetch(scope)
+        except MemoryUnavailable:
+            return "unread"
+
+    async def _memory_section(self, memory: MemoryContext | Unread | None, question: str) -> str | None:
+        if memory is None:
+            return None
+        return _UNREAD_SECTION if memory == "unread" else await self._parts.memory_section.render(memory, question)
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
         """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
@@ -309,13 +335,22 @@ class Answering:
         return await parking.announced(row.message.conversation, waits_for, error, again_s)
 
     async def _commit_answer(
-        self, turn: Turn, state: AgentState, *, asked: Question, ending: str | None, supersedes: str | None
+        self,
+        turn: Turn,
+        state: AgentState,
+        *,
+        asked: Question,
+        ending: str | None,
+        supersedes: str | None,
+        is_unread: bool,
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
         if ending == STOPPED:
             text = state.text.strip() or stopped(turn.message)
         else:
             text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+        if is_unread and text:
+            text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
         text = (text + self._committer.in_form(memory.notice, turn.message)).strip()
         session = turn.session_after(asked, memory)
         commit = replace(

@@ -21,13 +21,13 @@ from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.queues import InboxStore, Parked
 from gateway.pipeline.supervisor import Supervisor
-from gateway.sdk.models.system import ChannelHealth, Health, ModelHealth, QueueHealth, Verdict
+from gateway.sdk.models.system import ChannelHealth, Health, MemoryHealth, ModelHealth, QueueHealth, Verdict
 
 # Less than this, and writing will soon fail.
 LITTLE_DISK_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
-Seen = TypeVar("Seen", ChannelHealth, ModelHealth)
+Seen = TypeVar("Seen", ChannelHealth, ModelHealth, MemoryHealth)
 # A caller has an answer by then, also while the disk hangs.
 PATIENCE_S = 5.0
 _DOWN: tuple[ChannelState, ...] = ("down", "auth_failed")
@@ -137,7 +137,8 @@ class Checkup:
         seen = [channel_health(one, facts.queues, self._channels.problems(one.name)) for one in channels]
         impaired = [f"{channel.name}: {channel.error}" for channel in seen if channel.error]
         must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
-        troubles = self._troubles(facts.free_bytes)
+        memory = memory_health(self._memory, facts.memory_journal)
+        troubles = self._troubles(facts.free_bytes, memory)
         is_started = self._supervisor.all_tried.is_set()
         return Health(
             status=verdict(
@@ -150,17 +151,18 @@ class Checkup:
             channels=tuple(_without_secrets(channel, hide) for channel in seen),
             queues=tuple(facts.queues),
             models=tuple(_without_secrets(model, hide) for model in self._models.statuses),
+            memory=_without_secrets(memory, hide),
             store_problem=facts.store_problem and hide(facts.store_problem),
             disk_free_bytes=facts.free_bytes,
             turns_running=self._dispatcher.running,
             conversations_waiting=self._dispatcher.waiting,
             conversations_parked=facts.parked,
-            memory_late=self._memory.late,
+            memory_late=memory.late_turns,
             memory_journal=facts.memory_journal,
             problems=tuple(map(hide, (*must_act, *impaired, *troubles, *self._reloading.problems))),
         )
 
-    def _troubles(self, free_bytes: int | None) -> list[str]:
+    def _troubles(self, free_bytes: int | None, memory: MemoryHealth) -> list[str]:
         """What works badly, for people."""
         found = [
             f"the model {model.name} has not answered since {model.since:%Y-%m-%d %H:%M} UTC: {model.error}"
@@ -170,8 +172,11 @@ class Checkup:
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._home} is; make room")
         found += self._outbox.troubles
-        if self._memory.late:
-            found.append(f"the memory updates of {self._memory.late} turns could not be written yet")
+        if memory.state == "down":
+            since = f"{memory.since:%Y-%m-%d %H:%M} UTC"
+            found.append(f"the memory ({memory.kind}) cannot be used since {since}: {memory.error}")
+        if memory.late_turns:
+            found.append(f"the memory updates of {memory.late_turns} turns could not be written yet")
         return found
 
 
@@ -215,6 +220,18 @@ def channel_health(status: ChannelStatus, queues: Sequence[QueueHealth], problem
         error="; ".join(problems) or None,
         inbox_lag_s=lags["inbox"],
         outbox_lag_s=lags["outbox"],
+    )
+
+
+def memory_health(memory: MemorySync, in_journal: int) -> MemoryHealth:
+    """How the memory is; while it is away, all that is in the journal is late."""
+    availability = memory.availability
+    return MemoryHealth(
+        kind=memory.kind,
+        state=availability.state,
+        since=availability.since,
+        error=availability.problem,
+        late_turns=max(memory.late, 0 if availability.is_up else in_journal),
     )
 
 

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import structlog
 from pydantic import BaseModel, SecretStr
@@ -119,7 +119,7 @@ def _listen_to_logging(stream: TextIO, formatter: logging.Formatter, repeats: Re
 def secrets_in(part: object) -> Iterator[str]:
     """Every secret of a configuration, wherever in it it stands."""
     if isinstance(part, SecretStr):
-        yield part.get_secret_value()
+        yield from secrets_of(part.get_secret_value())
     elif isinstance(part, BaseModel):
         for name in type(part).model_fields:
             yield from secrets_in(getattr(part, name))
@@ -129,6 +129,18 @@ def secrets_in(part: object) -> Iterator[str]:
     elif isinstance(part, (list, tuple, set, frozenset)):
         for inner in part:
             yield from secrets_in(inner)
+
+
+def secrets_of(text: str) -> Iterator[str]:
+    """A secret; of an address also its password, since an error may show that alone."""
+    yield text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return
+    for password in (parts.password, *parse_qs(parts.query).get("password", ())):
+        if parts.scheme and password:
+            yield from (password, unquote(password))
 
 
 class Repeats:

@@ -19,6 +19,7 @@
             ├── UnprocessableEntityError     422, names the wrong fields
             ├── RequestTooLargeError         413
             ├── RateLimitError               429
+            ├── NotOfferedError              501, the memory that was chosen cannot do it
             └── ServiceUnavailableError      502, 503 and 504, it may work later
 """
 
@@ -166,6 +167,10 @@ class RateLimitError(APIStatusError):
     is_retryable = True
 
 
+class NotOfferedError(APIStatusError):
+    """The memory that was chosen cannot do it, so it is never possible here; `client.memory.provider()` says more."""
+
+
 class ServiceUnavailableError(APIStatusError):
     """It is not possible now, and may be later."""
 
@@ -180,6 +185,7 @@ _BY_STATUS: Mapping[int, type[APIStatusError]] = {
     413: RequestTooLargeError,
     422: UnprocessableEntityError,
     429: RateLimitError,
+    501: NotOfferedError,
     502: ServiceUnavailableError,
     503: ServiceUnavailableError,
     504: ServiceUnavailableError,

@@ -10,6 +10,7 @@ from gateway.sdk.models.memory import (
     Document,
     DocumentInfo,
     EditProposal,
+    MemoryKind,
     Origin,
     Proposal,
     ProposalState,
@@ -59,16 +60,22 @@ class Proposals(Namespace[S]):
 
 
 class Memory(Namespace[S]):
-    """The memory as it is in the files, now. Scopes: `memory:read`, `memory:write`.
+    """The memory as it is now. Scopes: `memory:read`, `memory:write`.
 
     `store` is `user` for USER.md or `memory` for MEMORY.md. `personality` is the configured default without a name,
-    `user` a user id or an account (`kind:id`), and the only user without a name.
+    `user` a user id or an account (`kind:id`), and the only user without a name. What the memory that was chosen cannot
+    do raises `NotOfferedError`.
     """
 
     @property
     def proposals(self) -> Proposals[S]:
         """Changes that a person must approve."""
         return Proposals(self.sender)
+
+    @operation
+    async def provider(self) -> MemoryKind:
+        """Where the memory is, and what can be done with it."""
+        return await self.sender.get("/memory/provider", MemoryKind)
 
     @operation
     async def get(self, store: StoreName, *, personality: str | None = None, user: str | None = None) -> Document:

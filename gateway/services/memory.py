@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import may
 from gateway.domain.visible import hidden_count
 from gateway.errors import InvalidId, MemoryConflict
-from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.memory.offered import PROTOCOLS, lacking, offered
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory.review import MemoryReview
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.links import LinkStore
-from gateway.protocols import MemoryChange, MemoryDocument, MemoryScope, MemoryStoreName
+from gateway.protocols import (
+    EditableMemory,
+    HistoricMemory,
+    KeepsFiles,
+    MemoryChange,
+    MemoryDocument,
+    MemoryProvider,
+    MemoryScope,
+    MemoryStoreName,
+)
 from gateway.sdk.models import memory as wire
 from gateway.services.caller import Caller, NotFound
 from gateway.services.naming import Naming, Wanted, scope_of
 from gateway.services.traces import TraceService
 
+T = TypeVar("T")
+S = TypeVar("S")
+
 _LOOKED_AT = 200
+_AT_ONCE = 8
+"""Questions to a memory that may lie elsewhere."""
 
 
 class MemoryService:
@@ -32,13 +50,15 @@ class MemoryService:
     sees the memory of the personality who answers there, as far as their role may read it. Of what others read, too,
     they take back what they brought in, and the owner takes back everything.
 
-    Every method raises `NotAllowed` for what the caller may not see, and `InvalidId` for an id that can be none.
+    Every method raises `NotAllowed` for what the caller may not see, `InvalidId` for an id that can be none,
+    `NotOffered` for what the chosen memory cannot do, and `FileError` or `MemoryUnavailable` where it cannot now.
     """
 
     def __init__(
         self,
         *,
-        files: MarkdownFileMemoryProvider,
+        provider: MemoryProvider,
+        kind: str,
         review: MemoryReview,
         proposals: ProposalStore,
         personalities: Personalities,
@@ -48,7 +68,8 @@ class MemoryService:
         traces: TraceService,
         config: LiveConfig,
     ) -> None:
-        self._files = files
+        self._provider = provider
+        self._kind = kind
         self._review = review
         self._proposals = proposals
         self._personalities = personalities
@@ -58,18 +79,31 @@ class MemoryService:
         self._traces = traces
         self._config = config
 
+    # ---- what there is ----------------------------------------------------------------------------------------------
+
+    def provider(self) -> wire.MemoryKind:
+        """What the chosen memory can do, and why it cannot do the rest."""
+        lacks = lacking(self._provider, has_facts=self._traces.is_on)
+        can = {name: name not in lacks for name in ("origins", *PROTOCOLS)}
+        return wire.MemoryKind(kind=self._kind, lacks=lacks, **can)
+
+    async def file(self, caller: Caller, wanted: Wanted) -> Path | None:
+        """The file that people edit, which a page may watch; None where the memory keeps none on this machine."""
+        if not isinstance(self._provider, KeepsFiles):
+            return None
+        return self._provider.file_of(*await self._one(caller, wanted))
+
     # ---- documents --------------------------------------------------------------------------------------------------
 
     async def get(self, caller: Caller, wanted: Wanted) -> wire.Document:
-        """One document as it is now, empty where there is none yet.
+        """One document as it is now, empty where there is none yet; of a memory without documents, what a turn reads.
 
         Raises:
             NotNamed: it is not clear whose, or which.
             PersonalityError: there is no such personality.
-            FileError: it cannot be read now.
         """
         scope, store = await self._one(caller, wanted)
-        return self._document(scope, store, await self._files.read(scope, store))
+        return self._document(scope, store, await self._read(scope, store))
 
     async def write(self, caller: Caller, wanted: Wanted, content: str, expected_version: str) -> wire.Document:
         """Replace a document, if it is still the version that was read, or says the same already.
@@ -78,13 +112,14 @@ class MemoryService:
             MemoryConflict: it is not; carries both texts.
             and as `get`.
         """
+        memory = offered(self._provider, EditableMemory)  # type: ignore[type-abstract]
         scope, store = await self._one(caller, wanted)
         try:
-            document = await self._files.write(scope, store, content, expected_version)
+            document = await memory.write(scope, store, content, expected_version)
         except MemoryConflict as conflict:
             if conflict.current != conflict.proposed:
                 raise
-            document = await self._files.read(scope, store)  # a repetition, or another person wrote the same
+            document = await memory.read(scope, store)  # a repetition, or another person wrote the same
         return self._document(scope, store, document)
 
     async def documents(
@@ -92,21 +127,20 @@ class MemoryService:
     ) -> tuple[list[wire.DocumentInfo], str | None]:
         """The documents that are there, people's first, and the name behind which the next page begins.
 
-        Only those of the page are read, however many people there are.
+        Only those of the page are read, and a few behind them, however many people there are.
         """
-        found: list[wire.DocumentInfo] = []
-        last = after
-        for name, (scope, store) in await self._places(caller):
-            if after is not None and _order(name) <= _order(after):
-                continue
-            document = await self._files.read(scope, store)
-            if document.modified_at is None:
-                continue
-            if len(found) == limit:
-                return found, last
-            found.append(self._info(scope, store, document))
-            last = name
-        return found, None
+        places = [(name, place) for name, place in await self._places(caller) if _is_behind(name, after)]
+        found: list[tuple[str, wire.DocumentInfo]] = []
+        for start in range(0, len(places), _AT_ONCE):
+            part = places[start : start + _AT_ONCE]
+            read = await asyncio.gather(*(self._read(scope, store) for _, (scope, store) in part))
+            for (name, (scope, store)), document in zip(part, read, strict=True):
+                if document.modified_at is not None or document.content:
+                    found.append((name, self._info(scope, store, document)))
+            if len(found) > limit:
+                break
+        shown = [info for _, info in found[:limit]]
+        return shown, found[limit - 1][0] if len(found) > limit else None
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -118,20 +152,24 @@ class MemoryService:
         Args:
             before: only those that follow the change of this id; not for a person in a chat, who gets one page.
         """
+        memory = self._historic
+        entries: Sequence[MemoryChange]
         if wanted is not None:
             scope, store = await self._one(caller, wanted)
-            entries = await self._files.log(scope, store, limit, before)
+            entries = await memory.log(scope, store, limit, before)
         elif caller.chat is not None:
             entries = await self._log_here(caller, limit)
         else:
             caller.refuse_others(None)
-            entries = await self._files.log(limit=limit, before=before)
+            entries = await memory.log(limit=limit, before=before)
         return [_change_for(caller, entry) for entry in entries]
 
     async def change_to(self, caller: Caller, wanted: Wanted, version: str) -> wire.Change | None:
-        """The newest change of a document, if it left this version; None where the file was edited since."""
+        """The newest change of a document, if it left this version; None where it was edited since, or not known."""
+        if not isinstance(self._provider, HistoricMemory):
+            return None
         scope, store = await self._one(caller, wanted)
-        entries = await self._files.log(scope, store, 1)
+        entries = await self._provider.log(scope, store, 1)
         return _change_for(caller, entries[0]) if entries and entries[0].hash_after == version else None
 
     async def diff(self, caller: Caller, change_id: int) -> wire.ChangeTexts:
@@ -142,7 +180,7 @@ class MemoryService:
             NotFound: there is no such change.
         """
         entry, _, _ = await self._entry(caller, change_id)
-        before, after = await self._files.texts(change_id)
+        before, after = await self._historic.texts(change_id)
         return wire.ChangeTexts(
             change=_change_for(caller, entry),
             before=before.decode("utf-8", "replace"),
@@ -158,9 +196,8 @@ class MemoryService:
             NotFound: there is no such change.
         """
         _, scope, store = await self._entry(caller, change_id)
-        _, after = await self._files.texts(change_id)
-        await self._files.restore(scope, store, after, expected_version)
-        return self._document(scope, store, await self._files.read(scope, store))
+        _, after = await self._historic.texts(change_id)
+        return self._document(scope, store, await self._historic.restore(scope, store, after, expected_version))
 
     async def undo(self, caller: Caller, change_id: int) -> wire.Document:
         """The same as `take_back`, for callers who want the document as it is then."""
@@ -190,7 +227,9 @@ class MemoryService:
         """
         scope, stores = await self._naming.memory(caller, wanted)
         facts = tuple(await self._traces.origins(caller, scope.user_id, line))
-        entry = await self._files.why(scope, line, stores[0] if len(stores) == 1 else None)
+        entry = None
+        if isinstance(self._provider, HistoricMemory) or not self._traces.is_on:
+            entry = await self._historic.why(scope, line, stores[0] if len(stores) == 1 else None)
         if entry is None and not facts:
             where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
             raise NotFound(
@@ -219,8 +258,12 @@ class MemoryService:
             found = await self._proposals.proposals(state=state, limit=asked)
             visible = [one for one in found if reviewer.may_see(one)]
             if len(visible) >= limit or len(found) < asked:
-                return [await self._proposal(one, reviewer) for one in visible[-limit:]]
+                return await _each(visible[-limit:], lambda one: self._proposal(one, reviewer))
             asked *= 4
+
+    async def waiting(self, caller: Caller) -> int:
+        """How many wait that the caller may see."""
+        return len(await self._review.waiting(await self._reviewer(caller)))
 
     async def proposal(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """One.
@@ -249,6 +292,20 @@ class MemoryService:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
+    @property
+    def _historic(self) -> HistoricMemory:
+        return offered(self._provider, HistoricMemory)  # type: ignore[type-abstract]
+
+    async def _read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
+        """A document; of a memory without documents, the text that a turn is given of it."""
+        if isinstance(self._provider, EditableMemory):
+            return await self._provider.read(scope, store)
+        given = await self._provider.prefetch(scope)
+        texts = {} if given is None else {"user": given.user_memory, "memory": given.project_memory}
+        content = texts.get(store) or ""
+        version = hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()
+        return MemoryDocument(content=content, location=self._kind, modified_at=None, version=version)
+
     async def _one(self, caller: Caller, wanted: Wanted) -> tuple[MemoryScope, MemoryStoreName]:
         scope, stores = await self._naming.memory(caller, wanted)
         return scope, stores[0]
@@ -267,7 +324,7 @@ class MemoryService:
     async def _visible(
         self, caller: Caller, change_id: int
     ) -> tuple[MemoryChange, MemoryScope, MemoryStoreName] | None:
-        entry = await self._files.change(change_id)
+        entry = await self._historic.change(change_id)
         if entry is None or not entry.document:
             return None
         if caller.chat is None:
@@ -279,7 +336,7 @@ class MemoryService:
     async def _log_here(self, caller: Caller, limit: int) -> list[MemoryChange]:
         """The newest changes of both documents that a person in a chat talks with."""
         scope, stores = await self._naming.memory(caller, Wanted())
-        found = [entry for store in stores for entry in await self._files.log(scope, store, limit)]
+        found = [entry for store in stores for entry in await self._historic.log(scope, store, limit)]
         return sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)[:limit]
 
     async def _taken_back(self, caller: Caller, change_id: int | None) -> tuple[wire.Change, wire.Document]:
@@ -296,9 +353,9 @@ class MemoryService:
             raise NotFound(f"there is no change {change_id} that you may take back; `log` lists the changes")
         entry, scope, store = found
         if mine is None:
-            document = await self._files.undo(scope, change_id)
+            document = await self._historic.undo(scope, change_id)
         else:
-            document = await self._files.read(scope, store)
+            document = await self._read(scope, store)
         return _change_for(caller, entry), self._document(scope, store, document)
 
     async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
@@ -425,6 +482,18 @@ def _open(entries: Sequence[MemoryChange]) -> Sequence[MemoryChange]:
         for one in entries
         if one.outcome == "applied" and one.action not in {"undo", "edit"} and one.id not in undone
     ]
+
+
+async def _each(items: Sequence[S], ask: Callable[[S], Awaitable[T]]) -> list[T]:
+    """What each becomes, in order; a few are asked at once."""
+    found: list[T] = []
+    for start in range(0, len(items), _AT_ONCE):
+        found += await asyncio.gather(*(ask(one) for one in items[start : start + _AT_ONCE]))
+    return found
+
+
+def _is_behind(name: str, after: str | None) -> bool:
+    return after is None or _order(name) > _order(after)
 
 
 def _order(name: str) -> tuple[bool, str]:

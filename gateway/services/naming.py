@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gateway.config import LiveConfig
-from gateway.domain.personalities import Personalities
+from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import memory_of
 from gateway.errors import FileError, IdentityMapBroken, InvalidId
 from gateway.files.atomic import check_id
 from gateway.files.positions.validation import did_you_mean
 from gateway.people.identity import IdentityMap, User
-from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
+from gateway.protocols import MemoryPlace, MemoryProvider, MemoryScope, MemoryStoreName
 from gateway.services.caller import Ambiguous, Caller, NotNamed
 
 _MOST_LISTED = 5
@@ -33,13 +32,13 @@ class Naming:
     """Finds who is meant.
 
     Args:
-        home: the data directory.
+        memory: knows of people who were taken out of the map.
     """
 
     def __init__(
-        self, home: Path, identities: IdentityMap, personalities: Personalities, *, config: LiveConfig
+        self, memory: MemoryProvider, identities: IdentityMap, personalities: Personalities, *, config: LiveConfig
     ) -> None:
-        self._home = home
+        self._memory = memory
         self.identities = identities
         self._personalities = personalities
         self._config = config
@@ -63,10 +62,21 @@ class Naming:
                 return user.id
         if ":" not in wanted:
             check_id("user", wanted)
-            if (self._home / "users" / wanted).is_dir():  # taken out of the map; the memory is still there
+            if await self._is_remembered(caller, wanted):  # taken out of the map; the memory is still there
                 return wanted
         known = [user.id for user in users] + [account.key for user in users for account in user.accounts]
         raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users, caller)}")
+
+    async def _is_remembered(self, caller: Caller, user_id: str) -> bool:
+        """Whether the memory has something about this user; it has no list of those whom it knows."""
+        per_user = [
+            one.id
+            for one in self._personalities.list()
+            if isinstance(one, Personality) and one.memory_scope == "per-user"
+        ]
+        scopes = [scope_for(caller, one, user_id, "per-user") for one in per_user or [self._config.current.personality]]
+        found = [await self._memory.prefetch(scope) for scope in scopes]
+        return any(found)
 
     async def user_for(self, caller: Caller, wanted: str | None) -> str | None:
         """The same for a caller: one who sees one person only may name no other.

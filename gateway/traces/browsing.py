@@ -109,7 +109,7 @@ def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> 
     is_all = viewer.extent == "everything" and not (wanted.scope or among.user_ids or among.personality_id)
     tags, tag_values = tag_clause(among.tags)
     sql = _LIST.format(
-        owners="1" if is_all else "owner IN (SELECT value FROM json_each(?))",
+        owners="owners.kind <> 'document'" if is_all else "owner IN (SELECT value FROM json_each(?))",
         state="NOT NULL" if wanted.is_deleted else "NULL",
         tags=tags,
     )

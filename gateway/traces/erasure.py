@@ -123,10 +123,17 @@ def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], ses
 
 
 def owner_ids(connection: sqlite3.Connection) -> frozenset[str]:
-    """The user ids of everybody who has traces here."""
+    """The user ids of everybody who has traces or documents here."""
     rows = connection.execute("SELECT id FROM owners WHERE kind IN ('user', 'persona')")
     authors = connection.execute("SELECT DISTINCT author FROM traces WHERE author IS NOT NULL")
-    return frozenset({row[0].partition("::")[0] for row in rows} | {row[0] for row in authors})
+    documents = connection.execute("SELECT key FROM documents WHERE key LIKE 'users/%/%'")
+    return frozenset(
+        {
+            *(row[0].partition("::")[0] for row in rows),
+            *(row[0] for row in authors),
+            *(row[0].split("/")[1] for row in documents),
+        }
+    )
 
 
 def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trace]:

@@ -21,9 +21,11 @@ from gateway.memory.prompt_section import HEADINGS_CHARS, fill_around
 from gateway.memory.stored.memory import StoredMemory
 from gateway.protocols import MemoryContext, MemoryHit, MemoryScope, MemoryStoreName
 from gateway.traces.documents import TraceDocuments, explained
-from gateway.traces.search import TraceQuery
+from gateway.traces.search import MOST, TraceQuery
 from gateway.traces.trace import Viewer
 from gateway.traces.trace_store import TraceStore
+
+_FINDING = ("words", "meaning", "day")
 
 
 class TraceMemoryProvider(StoredMemory):
@@ -51,15 +53,17 @@ class TraceMemoryProvider(StoredMemory):
         return whole if chosen is None else replace(whole, project_memory=chosen)
 
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
-        """Lines of the scope's two documents, best first."""
+        """Lines of the scope's two documents, best first; none that only stands beside one that matches."""
         keys = _keys(scope)
         stores = {key: store for store, key in keys.items()}
-        wanted = TraceQuery(query=query, limit=limit)
-        return [
+        wanted = TraceQuery(query=query, limit=MOST)
+        found = await explained(self._trace_store.search(_reader(scope, keys.values()), wanted))
+        hits = [
             MemoryHit(text=one.trace.content, score=one.score, store=stores[key], source=key)
-            for one in await explained(self._trace_store.search(_reader(scope, keys.values()), wanted))
-            if (key := one.trace.owner.id)
+            for one in found
+            if (key := one.trace.owner.id) and not one.parts.keys().isdisjoint(_FINDING)
         ]
+        return hits[: max(0, limit)]
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """As every stored memory does; then the file is rewritten, because SQLite leaves deleted texts in it."""

@@ -63,6 +63,14 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="memory.py:Memory.get",
         command="memory show",
     ),
+    "say what the memory can do": Operation(
+        decides="memory.provider",
+        chat="memory.py:memory_command",
+        route="memory.py:provider",
+        page="memory.py:show",
+        sdk="memory.py:Memory.provider",
+        command="memory provider",
+    ),
     "write a document": Operation(
         decides="memory.write",
         route="memory.py:write",

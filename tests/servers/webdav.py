@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,8 +55,8 @@ def apache(settings: str = "") -> Iterator[WebdavServer]:
         port = free_port()
         files = root / "files"
         files.mkdir()
-        os.chmod(root, 0o755)
-        os.chmod(files, 0o777)
+        root.chmod(0o755)
+        files.chmod(0o777)
         digest = base64.b64encode(hashlib.sha1(PASSWORD.encode()).digest()).decode()
         (root / "users").write_text(f"{USER}:{{SHA}}{digest}\n")
         modules = "\n".join(
@@ -86,8 +85,8 @@ def wsgidav() -> Iterator[WebdavServer]:
         port = free_port()
         files = root / "files"
         files.mkdir()
-        os.chmod(root, 0o755)
-        os.chmod(files, 0o777)
+        root.chmod(0o755)
+        files.chmod(0o777)
         command = [
             *(sys.executable, "-m", "wsgidav.server.server_cli", "--host", "127.0.0.1", "--port", str(port)),
             *("--root", str(files), "--auth", "anonymous", "--server", "cheroot", "--quiet"),

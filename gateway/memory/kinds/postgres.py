@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, SecretStr, field_validator
 
-from gateway.config.values import Count, Seconds, Section
+from gateway.config.values import CaFile, Count, Seconds, Section
 from gateway.memory.addresses import checked, shown
-from gateway.memory.stored.memory import StoredMemory
+from gateway.memory.stored.memory import TIMES_LONGER, StoredMemory
 from gateway.memory.stored.postgres import PostgresDocuments
 from gateway.protocols import MemoryServices
 
@@ -20,22 +22,36 @@ class Config(Section):
 
     Attributes:
         url: as libpq takes it, with the password, if there is one.
+        ca_file: of the authority that signed the server's certificate; then it and the server's name are checked.
         connections: at once, at most.
         timeout_s: for a connection and for one question.
     """
 
     url: SecretStr
+    ca_file: CaFile | None = None
     connections: Annotated[Count, Field(ge=1, le=100)] = 4
     timeout_s: Annotated[Seconds, Field(le=60)] = 2
 
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: SecretStr) -> SecretStr:
-        return checked(url, ("postgresql", "postgres"), _EXAMPLE)
+        url = checked(url, ("postgresql", "postgres"), _EXAMPLE)
+        try:
+            conninfo_to_dict(url.get_secret_value())
+        except ProgrammingError:  # its text quotes the address
+            raise ValueError(f"not an address that PostgreSQL's library takes; expected such as {_EXAMPLE}") from None
+        return url
 
 
 def provider(config: Config, services: MemoryServices) -> StoredMemory:
     """The memory; the server is asked when it is opened."""
     url = config.url.get_secret_value()
-    documents = PostgresDocuments(url, shown_url=shown(url), connections=config.connections, timeout_s=config.timeout_s)
+    documents = PostgresDocuments(
+        url,
+        shown_url=shown(url),
+        connections=config.connections,
+        timeout_s=config.timeout_s,
+        ca_file=config.ca_file,
+        max_bytes=TIMES_LONGER * services.max_document_bytes,
+    )
     return StoredMemory(documents, max_bytes=services.max_document_bytes)

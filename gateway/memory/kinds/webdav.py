@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import ssl
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import httpx
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
-from gateway.config.values import Seconds, Section, Text, WebAddress
+from gateway.config.values import CaFile, Seconds, Section, Text
+from gateway.memory.addresses import checked
 from gateway.memory.kinds import OwnServices
+from gateway.memory.stored.memory import TIMES_LONGER
 from gateway.memory.webdav.copies import COPIES_NAME
 from gateway.memory.webdav.memory import WebdavMemory
 from gateway.memory.webdav.server import WebdavServer
 
-# A file that people let grow is still taken in, and then cut to what a document may hold.
-_TIMES_LONGER = 4
+_EXAMPLE = "https://cloud.example.org/remote.php/dav/files/ada/Ethos"
 
 
 class Config(Section):
@@ -30,13 +32,23 @@ class Config(Section):
         news_s: how long a turn waits to hear whether a document was edited there.
     """
 
-    url: WebAddress
+    url: Text
     username: Text | None = None
     password: SecretStr | None = None
     locks: bool = False
-    ca_file: Path | None = None
+    ca_file: CaFile | None = None
     timeout_s: Annotated[Seconds, Field(le=60)] = 2
     news_s: Annotated[Seconds, Field(le=60)] = 0.3
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        checked(SecretStr(url), ("http", "https"), _EXAMPLE)
+        if "@" in urlsplit(url).netloc or urlsplit(url).query:
+            raise ValueError(
+                "the address holds a password; expected it without, and `username` and `password` beside it"
+            )
+        return url
 
 
 def provider(config: Config, services: OwnServices) -> WebdavMemory:
@@ -45,10 +57,10 @@ def provider(config: Config, services: OwnServices) -> WebdavMemory:
     if config.username is not None:
         password = "" if config.password is None else config.password.get_secret_value()
         auth = httpx.BasicAuth(config.username, password)
-    verify: str | bool = True if config.ca_file is None else str(config.ca_file)
+    verify = True if config.ca_file is None else ssl.create_default_context(cafile=config.ca_file)
     client = httpx.AsyncClient(auth=auth, timeout=config.timeout_s, verify=verify)
     server = WebdavServer(
-        client, config.url, max_bytes=_TIMES_LONGER * services.max_document_bytes, has_locks=config.locks
+        client, config.url, max_bytes=TIMES_LONGER * services.max_document_bytes, has_locks=config.locks
     )
     services.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return WebdavMemory(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from gateway.errors import InvalidId, MemoryConflict
+from gateway.errors import InvalidId, MemoryConflict, MemoryUnavailable
 from gateway.files.atomic import check_id
 from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
@@ -33,6 +33,9 @@ from gateway.protocols import (
     SyncReport,
 )
 
+# A text that people let grow past its limit is still read, and cut with the next change; a much longer one is left.
+TIMES_LONGER = 4
+MAX_STORED_BYTES = TIMES_LONGER * MAX_FILE_BYTES
 _BEFORE, _DONE = "before-", ".complete"
 Work = Callable[[StoredDocument, Mapping[Key, MemoryOutcome]], Commit]
 
@@ -79,6 +82,18 @@ class DocumentStore(HistorySource, Protocol):
         Returns:
             False where the document is another by now; then nothing was changed.
         """
+
+
+def refuse_too_long(location: str, size: int, most: int) -> None:
+    """A document that nobody can use is left as it is.
+
+    Raises:
+        MemoryUnavailable: it is too long.
+    """
+    if size > most:
+        raise MemoryUnavailable(
+            f"{location} has {size:,} bytes and may have {most:,}, so it is left as it is; shorten it"
+        )
 
 
 class StoredMemory:

@@ -1,17 +1,19 @@
 """Documents in PostgreSQL: a row for each text, and a row for each entry of its history.
 
-from gateway.protocols import MemoryOutcome
 A change takes the document's lock, an advisory one, so that it holds for documents that are not there yet, too. Two
 round trips: lock and read; write and commit.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, LiteralString
 
 from psycopg import AsyncConnection, Error
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -19,9 +21,11 @@ from gateway.errors import MemoryUnavailable
 from gateway.memory import rules
 from gateway.memory.journal import JournalEntry, Key
 from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacked
-from gateway.memory.stored.memory import Work
+from gateway.memory.stored.memory import MAX_STORED_BYTES, Work, refuse_too_long
 from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
+from gateway.runtime.failpoints import reach
+from gateway.runtime.logs import hiding, secrets_of
 
 SCHEMA: LiteralString = """
 CREATE TABLE IF NOT EXISTS ethos_documents (
@@ -48,9 +52,14 @@ CREATE TABLE IF NOT EXISTS ethos_document_history (
 """
 _SCHEMA_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(hashtextextended('ethos schema', 0))"
 _LOCK: LiteralString = "SELECT pg_advisory_xact_lock(hashtextextended('ethos ' || %s, 0))"
-_LOAD: LiteralString = (
-    "SELECT key, content, raw, sha256, position, modified_at FROM ethos_documents WHERE key = ANY(%s)"
-)
+# A text that is too long stays where it is: only its length comes.
+_LOAD: LiteralString = """
+    SELECT key, CASE WHEN size > %(most)s THEN '' ELSE content END, CASE WHEN size > %(most)s THEN NULL ELSE raw END,
+        sha256, position, modified_at, size
+    FROM (SELECT *, greatest(octet_length(content), octet_length(raw)) AS size FROM ethos_documents) AS documents
+    WHERE key = ANY(%(keys)s)
+"""
+_LOAD_LOCKED: LiteralString = f"{_LOAD} FOR UPDATE"  # also against people, who do not know the document's lock
 _SETTLED: LiteralString = (
     "SELECT turn_id, update_index, outcome FROM ethos_document_history WHERE document = %s AND turn_id = ANY(%s)"
 )
@@ -89,9 +98,35 @@ _CHAIN: LiteralString = """
     ) ORDER BY position
 """
 _SETTINGS: LiteralString = """
-    SELECT name, setting FROM pg_settings WHERE name IN ('server_encoding', 'fsync', 'transaction_read_only')
+    SELECT name, setting FROM pg_settings WHERE name IN ('server_encoding', 'fsync')
 """
 _PROBE = ".ethos-check"
+_SHAPE = "there are tables of these names with other columns; rename them, or name another database in `url`"
+_GRANT = "its user may not make or change tables; `GRANT CREATE ON SCHEMA public`, or make it the owner"
+_DISK = "it has no room left; make room on its disk"
+_AWAY = "look at `url`, and whether the server runs"
+# What a code (https://www.postgresql.org/docs/current/errcodes-appendix.html) means, by its beginning.
+_CODES = (
+    ("25006", "it is read-only; give the address of the primary, or allow this user to write"),
+    ("42501", _GRANT),
+    ("53100", _DISK),
+    ("53", "it has too much to do; raise `max_connections` there, or lower `connections`"),
+    ("57014", f"it does not answer in time; {_AWAY}"),
+    ("42", _SHAPE),
+    ("23", _SHAPE),
+)
+# What a text of libpq means; it has no code, and comes in the server's language.
+_TEXTS = (
+    (r"password authentication failed|no password supplied", "it refuses the user name or the password; see `url`"),
+    (r"no pg_hba.conf entry", "its pg_hba.conf does not let us in from here; add a line for this user and address"),
+    (r"certificate verify failed|server certificate|root certificate file",
+     "its certificate is not trusted; name its authority's in `ca_file`, and the name in it in `url`"),
+    (r"server does not support SSL", "it speaks no TLS; leave `sslmode` and `ca_file` out, or switch TLS on there"),
+    (r"invalid response to SSL|expected authentication request|lost synchronization|received invalid",
+     "what answers there is no PostgreSQL; look at `url`"),
+    (r"No space left|could not (extend|write)", _DISK),
+    (r"timeout", f"it does not answer in time; {_AWAY}"),
+)  # fmt: skip
 _OLDEST = 130_000
 _END = (1 << 63) - 1
 
@@ -99,7 +134,16 @@ _END = (1 << 63) - 1
 class PostgresDocuments:
     """The `DocumentStore` in PostgreSQL."""
 
-    def __init__(self, url: str, *, shown_url: str, connections: int = 4, timeout_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        shown_url: str,
+        connections: int = 4,
+        timeout_s: float = 2.0,
+        ca_file: Path | None = None,
+        max_bytes: int = MAX_STORED_BYTES,
+    ) -> None:
         """Nothing is asked yet.
 
         Args:
@@ -107,18 +151,26 @@ class PostgresDocuments:
             shown_url: the same without its password.
             connections: at once, at most.
             timeout_s: for a connection and for one question.
+            ca_file: of the authority that signed the server's certificate; without it, `url` says what is checked.
+            max_bytes: a longer document is left as it is, and not read.
         """
         milliseconds = round(timeout_s * 1000)
         self._url = url
+        chosen = conninfo_to_dict(url).get("options") or ""
+        limits = f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=30000"
         self._options: dict[str, Any] = {
             "connect_timeout": max(2, round(timeout_s)),  # libpq takes less for 2
-            "options": f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=30000",
+            "options": f"{limits} {chosen}",
             "tcp_user_timeout": milliseconds,
         }
+        if ca_file is not None:
+            self._options |= {"sslmode": "verify-full", "sslrootcert": str(ca_file)}
         self._pool = AsyncConnectionPool(
             url, open=False, min_size=1, max_size=connections, timeout=timeout_s, kwargs=self._options
         )
         self._shown_url = shown_url
+        self._max_bytes = max_bytes
+        self._hide = hiding(secrets_of(url))
         self._is_prepared = False
 
     async def open(self) -> None:
@@ -130,37 +182,45 @@ class PostgresDocuments:
 
     async def check(self) -> Sequence[str]:
         try:
-            connection = await AsyncConnection.connect(self._url, **self._options)
-        except Error as error:
-            return [
-                f"{self._shown_url} cannot be used: {_first_line(error)}; look at `url`, and whether the server runs"
-            ]
-        async with connection:
-            return [f"{self._shown_url} {problem}" for problem in await _problems(connection)]
+            async with await AsyncConnection.connect(self._url, **self._options) as connection:
+                found = await _problems(connection)
+                try:
+                    await connection.execute(SCHEMA)
+                    await connection.execute(_LOAD, {"keys": [_PROBE], "most": 0})
+                    await connection.execute(_PUT, _values(_PROBE, StoredDocument(), b""))
+                finally:
+                    await connection.rollback()
+        except (Error, OSError) as error:
+            return [self._told(error)]
+        return [f"{self._shown_url} {problem}" for problem in found]
 
     def location(self, key: str) -> str:
         return f"{self._shown_url} ethos_documents {key}"
 
     async def load(self, keys: Sequence[str]) -> Sequence[StoredDocument]:
-        rows = {row[0]: row for row in await self._rows(_LOAD, ([*keys],))}
-        return [_document(rows.get(key)) for key in keys]
+        rows = {row[0]: row for row in await self._rows(_LOAD, self._named(*keys))}
+        return [self._document(rows.get(key)) for key in keys]
 
     async def change(self, key: str, keys: Collection[Key], work: Work) -> Commit:
         async with self._connection() as connection:
             async with connection.pipeline():
                 await connection.execute(_LOCK, (key,))
-                found = await connection.execute(_LOAD, ([key],))
+                found = await connection.execute(_LOAD_LOCKED, self._named(key))
                 noted = await connection.execute(_SETTLED, (key, [turn_id for turn_id, _ in keys]))
                 row, rows = await found.fetchone(), await noted.fetchall()
+            reach("memory.postgres.read")
             settled: dict[Key, MemoryOutcome] = {(turn_id, index): outcome for turn_id, index, outcome in rows}
-            commit = work(_document(row), {each: settled[each] for each in keys if each in settled})
+            commit = work(self._document(row), {each: settled[each] for each in keys if each in settled})
             if not commit.entries:
                 return commit
             async with connection.pipeline():
                 await connection.execute(_PUT, _values(key, commit.document, commit.cut))
+                reach("memory.postgres.writing")
                 for entry in commit.entries:
                     await connection.execute(_NOTE, _entry_values(key, entry))
+                reach("memory.postgres.committing")
                 await connection.commit()
+            reach("memory.postgres.committed")
             return commit
 
     # ---- whole documents --------------------------------------------------------------------------------------------
@@ -171,11 +231,11 @@ class PostgresDocuments:
     async def whole(self, key: str) -> WholeDocument:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            row = await (await connection.execute(_LOAD, ([key],))).fetchone()
+            row = await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone()
             rows = await (await connection.execute(_ALL, (key,))).fetchall()
             archive = await (await connection.execute(_ARCHIVE, (key,))).fetchone()
         entries = [unpacked(entry_id, text) for entry_id, text in rows]
-        return WholeDocument(document=_document(row), entries=entries, archive=archive[0] if archive else b"")
+        return WholeDocument(document=self._document(row), entries=entries, archive=archive[0] if archive else b"")
 
     async def numbers(self, count: int) -> int:
         [row] = await self._rows(_NUMBERS, (count,))
@@ -184,14 +244,16 @@ class PostgresDocuments:
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            if _document(await (await connection.execute(_LOAD, ([key],))).fetchone()) != instead_of:
+            if self._document(await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone()) != instead_of:
                 return False
             await connection.execute("DELETE FROM ethos_documents WHERE key = %s", (key,))
             await connection.execute("DELETE FROM ethos_document_history WHERE document = %s", (key,))
+            reach("memory.postgres.replacing")
             if whole is not None:
                 await connection.execute(_PUT, _values(key, whole.document, whole.archive))
                 values = [(entry.id, *_entry_values(key, entry)) for entry in whole.entries]
                 await connection.cursor().executemany(_NOTE_NUMBERED, values)
+            reach("memory.postgres.replaced")
             return True
 
     # ---- history ----------------------------------------------------------------------------------------------------
@@ -228,15 +290,26 @@ class PostgresDocuments:
                     await connection.execute(SCHEMA)
                     await connection.commit()
                     self._is_prepared = True
+                    reach("memory.postgres.prepared")
                 yield connection
         except PoolTimeout as error:  # which does not say why
             problems = await self.check()
             text = problems[0] if problems else f"{self._shown_url} has no connection to spare"
             raise MemoryUnavailable(text) from error
         except (Error, OSError) as error:
-            raise MemoryUnavailable(
-                f"the memory at {self._shown_url} cannot be used now: {_first_line(error)}"
-            ) from error
+            raise MemoryUnavailable(self._told(error)) from error
+
+    def _named(self, *keys: str) -> dict[str, Any]:
+        return {"keys": [*keys], "most": self._max_bytes}
+
+    def _document(self, row: TupleRow | None) -> StoredDocument:
+        if row is None:
+            return StoredDocument()
+        refuse_too_long(self.location(row[0]), row[6], self._max_bytes)
+        return _document(row)
+
+    def _told(self, error: Exception) -> str:
+        return f"the memory at {self._shown_url} cannot be used now: {self._hide(_reason(error))}"
 
 
 async def _problems(connection: AsyncConnection[TupleRow]) -> Sequence[str]:
@@ -250,24 +323,23 @@ async def _problems(connection: AsyncConnection[TupleRow]) -> Sequence[str]:
         found.append(f"has the encoding {settings['server_encoding']}; make a database with `ENCODING 'UTF8'`")
     if settings["fsync"] == "off":
         found.append("does not write to its disk at once (fsync = off), so a power cut may lose everything")
-    try:
-        await connection.execute(SCHEMA)
-        await connection.execute(_PUT, _values(_PROBE, StoredDocument(), b""))
-    except Error as error:
-        reason = "; give the address of the primary" if settings["transaction_read_only"] == "on" else ""
-        found.append(f"cannot be written to: {_first_line(error)}{reason}")
-    await connection.rollback()
     return found
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _reason(error: Exception) -> str:
+    """Why the server cannot be used, and what to do."""
+    code, text = getattr(error, "sqlstate", None) or "", " ".join(str(error).split())
+    for beginning, reason in _CODES:
+        if code.startswith(beginning):
+            return reason if beginning != "42" else f"{reason} ({text.partition(' LINE ')[0]})"
+    for pattern, reason in _TEXTS:
+        if re.search(pattern, text):
+            return reason
+    return f"{text.partition(' Is the server running')[0] or type(error).__name__}; {_AWAY}"
 
 
-def _document(row: TupleRow | None) -> StoredDocument:
-    if row is None:
-        return StoredDocument()
-    _, content, raw, sha256, position, modified_at = row
+def _document(row: TupleRow) -> StoredDocument:
+    _, content, raw, sha256, position, modified_at, _ = row
     is_as_left = raw is not None and rules.version(raw) == sha256 and _shown(raw) == content
     return StoredDocument(
         data=raw if is_as_left else content.encode(), sha256=sha256, position=position, modified_at=modified_at

@@ -1,6 +1,5 @@
 """Documents in Redis or Valkey: a hash for the text, a stream for its history, and a script that changes both at once.
 
-from gateway.protocols import MemoryOutcome
 All keys begin with `{prefix}:`, in braces so that a cluster keeps them on one server:
 
 - `doc:<key>` hash: `content`, `sha256`, `position`, `modified_at`, `version`;
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -26,33 +26,58 @@ from redis.exceptions import RedisError, WatchError
 from gateway.errors import MemoryUnavailable
 from gateway.memory.journal import JournalEntry, Key
 from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacked
-from gateway.memory.stored.memory import Work
+from gateway.memory.stored.memory import MAX_STORED_BYTES, Work, refuse_too_long
 from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
+from gateway.runtime.failpoints import reach
+from gateway.runtime.logs import hiding
 
 _FIELDS = ("content", "sha256", "position", "modified_at", "version")
 # KEYS: doc, log, done, changes, ids, archive, documents.
 # ARGV: the version and the SHA-1 of the content that were read; content,
 # sha256, position, modified_at ('' for none), cut; the document; then for each entry its key, outcome and text.
+# A script that fails has kept what it wrote: so types are looked at first, and the text is written last.
 _COMMIT = """
 local doc, log, done, changes, ids, archive = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local found = redis.call('HMGET', doc, 'version', 'content')
 if (found[1] or '0') ~= ARGV[1] or redis.sha1hex(found[2] or '') ~= ARGV[2] then return 0 end
-redis.call('SADD', KEYS[7], ARGV[8])
-redis.call('HINCRBY', doc, 'version', 1)
-redis.call('HSET', doc, 'sha256', ARGV[4], 'position', ARGV[5])
-if ARGV[6] ~= '' then redis.call('HSET', doc, 'content', ARGV[3], 'modified_at', ARGV[6]) end
-if ARGV[7] ~= '' then redis.call('APPEND', archive, ARGV[7]) end
+for at, wanted in ipairs({'hash', 'stream', 'hash', 'zset', 'string', 'string', 'set'}) do
+    local type = redis.call('TYPE', KEYS[at]).ok
+    if type ~= 'none' and type ~= wanted then return redis.error_reply('WRONGTYPE ' .. KEYS[at]) end
+end
+local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
+if newest and tonumber(newest) > tonumber(redis.call('GET', ids) or 0) then redis.call('SET', ids, newest) end
 for at = 9, #ARGV, 3 do
     local id = redis.call('INCR', ids)
     redis.call('XADD', log, id .. '-0', 'entry', ARGV[at + 2])
     redis.call('ZADD', changes, id, id .. ' ' .. ARGV[8])
     redis.call('HSET', done, ARGV[at], ARGV[at + 1])
 end
+redis.call('SADD', KEYS[7], ARGV[8])
+redis.call('HINCRBY', doc, 'version', 1)
+redis.call('HSET', doc, 'sha256', ARGV[4], 'position', ARGV[5])
+if ARGV[6] ~= '' then redis.call('HSET', doc, 'content', ARGV[3], 'modified_at', ARGV[6]) end
+if ARGV[7] ~= '' then redis.call('APPEND', archive, ARGV[7]) end
 return 1
 """
+_PROBE = "redis.call('SET', KEYS[1], '1', 'PX', 1000) return redis.sha1hex('')"
 _PAGE = 200
-_OLDEST = 6
+_OLDEST = (6, 2)
+_IN_PIPELINE = re.compile(r"Command # \d+ \(.* of pipeline caused error: ", re.DOTALL)
+_OUR_KEY = re.compile(r"\{\S+\}:\S+")
+# What the text of an error means; the first that is found counts.
+_REASONS = (
+    (r"AuthenticationError|NOAUTH|WRONGPASS", "it refuses the user name or the password; correct them in `url`"),
+    (r"NoPermission|NOPERM", "this user may not do all that is needed; `ACL SETUSER` gives it `+@all` on our keys"),
+    (r"ReadOnly|READONLY", "it is a read-only copy; give the address of the primary"),
+    (r"OutOfMemory|OOM ", "it has no memory left; raise `maxmemory` there, or remove other data"),
+    (r"MISCONF", "it cannot write to its disk; make room there, and look into its log"),
+    (r"InvalidResponse|Protocol Error", "what answers there is no Redis; look at `url`"),
+    (r"CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name its authority's in `ca_file`"),
+    (r"\[SSL|SSLError", "it speaks no TLS there; look at the port, and at `rediss://` or `redis://` in `url`"),
+    (r"`?HELLO|unknown command", "it is too old; use Redis 6.2 or newer, or Valkey"),
+    (r"Timeout|CancelledError", "it does not answer in time; look at `url`, and whether the server runs"),
+)
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
 
@@ -60,11 +85,20 @@ _LONGEST_WAIT_S = 0.05
 class RedisDocuments:
     """The `DocumentStore` in Redis."""
 
-    def __init__(self, client: Redis, *, prefix: str, shown_url: str) -> None:
-        """Nothing is asked yet; `shown_url` names the server without its password."""
+    def __init__(self, client: Redis, *, prefix: str, shown_url: str, max_bytes: int = MAX_STORED_BYTES) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            client: of the server.
+            prefix: how our keys begin.
+            shown_url: names the server, without its password.
+            max_bytes: a longer document is left as it is, and not read.
+        """
         self._redis = client
         self._prefix = prefix
         self._shown_url = shown_url
+        self._max_bytes = max_bytes
+        self._hide = hiding([client.get_connection_kwargs().get("password") or ""])
         self._commit = client.register_script(_COMMIT)
 
     async def open(self) -> None:
@@ -74,10 +108,13 @@ class RedisDocuments:
         await self._redis.aclose()
 
     async def check(self) -> Sequence[str]:
+        probe = self._name("check")
         try:
-            info = await self._call(self._redis.info())
-        except (RedisError, OSError) as error:
-            return [f"{self._shown_url} cannot be used: {error}; look at `url`, and whether the server runs"]
+            async with self._as_unavailable():
+                await self._call(self._redis.eval(_PROBE, 1, probe))
+                info = await self._call(self._redis.info())
+        except MemoryUnavailable as error:
+            return [str(error)]
         return [f"{self._shown_url} {problem}" for problem in _problems(info)]
 
     def location(self, key: str) -> str:
@@ -87,7 +124,7 @@ class RedisDocuments:
         async with self._as_unavailable(), self._redis.pipeline(transaction=False) as pipe:
             for key in keys:
                 pipe.hmget(self._name("doc", key), _FIELDS)
-            return [_document(row) for row in await pipe.execute()]
+            return [self._document(key, row) for key, row in zip(keys, await pipe.execute(), strict=True)]
 
     async def change(self, key: str, keys: Collection[Key], work: Work) -> Commit:
         doc, done = self._name("doc", key), self._name("done", key)
@@ -99,13 +136,17 @@ class RedisDocuments:
                     pipe.hmget(doc, _FIELDS)
                     pipe.hmget(done, [_field(each) for each in wanted])
                     row, outcomes = await pipe.execute()
+                reach("memory.redis.read")
                 settled = {
                     each: cast("MemoryOutcome", outcome.decode())
                     for each, outcome in zip(wanted, outcomes, strict=True)
                     if outcome is not None
                 }
-                commit = work(_document(row), settled)
-                if not commit.entries or await self._committed(key, row, commit):
+                commit = work(self._document(key, row), settled)
+                if not commit.entries:
+                    return commit
+                if await self._committed(key, row, commit):
+                    reach("memory.redis.committed")
                     return commit
                 await asyncio.sleep(random.uniform(0, wait_s))  # noqa: S311 (others are changing it; no secret)
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
@@ -175,10 +216,12 @@ class RedisDocuments:
                 pipe.srem(self._name("documents"), key)
             else:
                 self._fill(pipe, key, whole, int(row[-1] or 0))
+            reach("memory.redis.replacing")
             try:
                 await pipe.execute()
             except WatchError:
                 return False
+            reach("memory.redis.replaced")
             return True
 
     def _fill(self, pipe: Any, key: str, whole: WholeDocument, version: int) -> None:
@@ -259,14 +302,39 @@ class RedisDocuments:
         try:
             yield
         except (RedisError, OSError) as error:
-            raise MemoryUnavailable(f"the memory at {self._shown_url} cannot be used now: {error}") from error
+            reason = self._hide(_reason(error))
+            raise MemoryUnavailable(f"the memory at {self._shown_url} cannot be used now: {reason}") from error
+
+    def _document(self, key: str, row: Sequence[bytes | None]) -> StoredDocument:
+        try:
+            document = _document(row)
+        except ValueError as error:
+            text = f"{self.location(key)} holds no document of ours; remove it, or set another `prefix`"
+            raise MemoryUnavailable(text) from error
+        refuse_too_long(self.location(key), len(document.data), self._max_bytes)
+        return document
+
+
+def _reason(error: Exception) -> str:
+    """Why the server cannot be used, and what to do; an error of a pipeline quotes what was to be written."""
+    text = f"{type(error).__name__} {error}"
+    if "WRONGTYPE" in text:
+        found = _OUR_KEY.search(text)
+        return (
+            f"the key {found[0] if found else 'of a document'} is of another type; remove it, or set another `prefix`"
+        )
+    text = _IN_PIPELINE.sub("", text)
+    for pattern, reason in _REASONS:
+        if re.search(pattern, text):
+            return reason
+    return f"{text.partition(' ')[2] or text}; look at `url`, and whether the server runs"
 
 
 def _problems(info: Mapping[str, Any]) -> Iterator[str]:
     """What a server says of itself that is not good enough for a memory."""
     version = str(info.get("redis_version", "0"))
-    if int(version.partition(".")[0]) < _OLDEST:
-        yield f"is Redis {version}, which is too old; use {_OLDEST} or newer"
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
+        yield f"is Redis {version}, which is too old; use {'.'.join(map(str, _OLDEST))} or newer"
     if info.get("role") == "slave":
         yield "is a read-only copy; give the address of the primary"
     policy = info.get("maxmemory_policy", "noeviction")

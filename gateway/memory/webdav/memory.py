@@ -9,21 +9,25 @@ so a crash between any two steps loses nothing, and a server that is away only m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from gateway.errors import FileError, MemoryConflict, MemoryUnavailable, StoreError
+from gateway.files.atomic import is_id
 from gateway.files.locks import FileLock
 from gateway.memory import rules
-from gateway.memory.history import History
 from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
+from gateway.memory.markdown_erasing import remove_user
+from gateway.memory.markdown_originals import FileOriginals
 from gateway.memory.merging import merge_for_mine
-from gateway.memory.paths import check_ids, document_key, documents, scope_of_key
+from gateway.memory.paths import check_ids, document_key, documents, is_document, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
+from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.server import RemoteFile, WebdavServer
 from gateway.memory.whole_files import is_original
@@ -43,10 +47,12 @@ _LOCK_TIMEOUT_S = 60.0
 _TRIES = 100
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
+# An export, or a link, waits longer than a turn for what was edited on the server.
+_NEWS_OF_PERSON_S = 10.0
 
 
 class WebdavMemory:
-    """A `MemoryProvider`, `EditableMemory` and `HistoricMemory` on Markdown files and a server."""
+    """A `MemoryProvider` on Markdown files and a server, with all protocols but a search."""
 
     def __init__(
         self, files: MarkdownFileMemoryProvider, server: WebdavServer, *, copies: Path, news_s: float = 0.3
@@ -62,6 +68,7 @@ class WebdavMemory:
         self._files = files
         self._server = server
         self._copies = Copies(copies)
+        self._union = Union(self, FileOriginals(files.root))
         self._news_s = news_s
         self._exchanges: dict[str, asyncio.Task[None]] = {}
         self._unsent: set[str] = set()
@@ -83,6 +90,14 @@ class WebdavMemory:
         await asyncio.gather(*running, return_exceptions=True)
         await self._files.close()
         await self._server.close()
+
+    async def check(self) -> Sequence[str]:
+        """See `ChecksMemory`."""
+        try:
+            await self._server.check()
+        except MemoryUnavailable as error:
+            return [str(error)]
+        return ()
 
     # ---- MemoryProvider ---------------------------------------------------------------------------------------------
 
@@ -112,11 +127,6 @@ class WebdavMemory:
 
     # ---- HistoricMemory ---------------------------------------------------------------------------------------------
 
-    @property
-    def history(self) -> History:
-        """What was, by the ids of the entries."""
-        return self._files.history
-
     async def log(
         self,
         scope: MemoryScope | None = None,
@@ -126,16 +136,88 @@ class WebdavMemory:
     ) -> Sequence[MemoryChange]:
         return await self._files.log(scope, store, limit, before)
 
+    async def change(self, change_id: int) -> MemoryChange | None:
+        return await self._files.change(change_id)
+
+    async def texts(self, change_id: int) -> tuple[bytes, bytes]:
+        return await self._files.texts(change_id)
+
     async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
         return await self._files.why(scope, line, store)
 
     async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
         return await self._files.difference(scope, updates)
 
-    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
-        document = await self._files.undo(scope, entry_id)
+    async def undo(self, scope: MemoryScope, change_id: int) -> MemoryDocument:
+        document = await self._files.undo(scope, change_id)
         self._send(scope, STORES)
         return document
+
+    async def restore(
+        self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str
+    ) -> MemoryDocument:
+        document = await self._files.restore(scope, store, data, expected_version)
+        self._send(scope, (store,))
+        return self._placed(scope, store, document)
+
+    # ---- ErasableMemory, ExportableMemory ---------------------------------------------------------------------------
+
+    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        """See `ErasableMemory.erase`; the server first, and the history last, because it says what is still to do."""
+        for key, added in lines.items():
+            if added and is_document(key):
+                await self._erase_lines(key, added)
+        for user_id in user_ids:
+            if is_id(user_id):
+                await self._erase_user(user_id)
+        await self._files.erase(user_ids, lines)
+
+    async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
+        """Every file that is one of these users' own, with what was edited on the server, if it answers."""
+        await self._news_of_people(user_ids)
+        return await self._files.export(user_ids)
+
+    async def _erase_lines(self, key: str, lines: Collection[str]) -> None:
+        """Take lines out of a document here and there; an edit of others that comes meanwhile stays."""
+        async with FileLock(await asyncio.to_thread(self._copies.lock_path, key), _LOCK_TIMEOUT_S):
+            for _ in range(_TRIES):
+                base = await self._taken(key, await asyncio.to_thread(self._copies.read, key))
+                await self._files.take_lines_out(key, lines)
+                reach("memory.webdav.lines_erased")
+                if await self._is_put(key, base):
+                    return
+        raise FileError(f"{self._server.location(key)} changes faster than it can be written")
+
+    async def _erase_user(self, user_id: str) -> None:
+        """Delete a person's own documents there and here, while nobody exchanges them."""
+        keys = await asyncio.to_thread(self._keys_of, [user_id])
+        self._unsent -= keys
+        running = [self._exchanges[key] for key in keys if key in self._exchanges]
+        if running:
+            await asyncio.wait(running)
+        async with AsyncExitStack() as locks:
+            for key in sorted(keys):
+                path = await asyncio.to_thread(self._copies.lock_path, key)
+                await locks.enter_async_context(FileLock(path, _LOCK_TIMEOUT_S))
+            await self._server.delete(f"users/{user_id}/")
+            reach("memory.webdav.user_erased")
+            await asyncio.to_thread(remove_user, self._files.root, user_id)
+            await asyncio.to_thread(self._copies.remove, user_id)
+            self._unsent -= keys
+
+    # ---- SupportsUnion ----------------------------------------------------------------------------------------------
+
+    async def unite(self, link_id: str, survivor: str, absorbed: str) -> None:
+        await self._news_of_people([survivor, absorbed])
+        await self._union.unite(link_id, survivor, absorbed)
+
+    async def part(self, link_id: str, survivor: str, absorbed: str, successors: Sequence[str]) -> bool:
+        await self._news_of_people(successors)
+        return await self._union.part(link_id, survivor, absorbed, successors)
+
+    async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
+        """The bytes of the document here, none where there is none."""
+        return await self._files.read_bytes(scope, store)
 
     # ---- CopiesMemory -----------------------------------------------------------------------------------------------
 
@@ -177,11 +259,21 @@ class WebdavMemory:
 
     async def _news(self, scope: MemoryScope, stores: Collection[MemoryStoreName]) -> None:
         """Bring in what was edited on the server, if it answers in time; an exchange that is late goes on."""
-        if self.problem is not None:  # it is known to be away, and asked again in the background
-            return
-        tasks = [self._exchange(key) for store in stores if (key := document_key(scope, store)) is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._news_s)
+        keys = [key for store in stores if (key := document_key(scope, store)) is not None]
+        await self._news_of(keys, self._news_s)
+
+    async def _news_of_people(self, user_ids: Collection[str]) -> None:
+        await self._news_of(await asyncio.to_thread(self._keys_of, user_ids), _NEWS_OF_PERSON_S)
+
+    async def _news_of(self, keys: Collection[str], timeout_s: float) -> None:
+        if keys and self.problem is None:  # else it is known to be away, and asked again in the background
+            await asyncio.wait([self._exchange(key) for key in keys], timeout=timeout_s)
+
+    def _keys_of(self, user_ids: Collection[str]) -> set[str]:
+        """The documents of these users that are here, or that the server had, and the one that everybody has."""
+        own = tuple(f"users/{user_id}/" for user_id in user_ids if is_id(user_id))
+        known = {*self._copies.keys(), *(place.key for place in documents(self._files.root))}
+        return {f"{place}{USER}" for place in own} | {key for key in known if key.startswith(own)}
 
     def _send(self, scope: MemoryScope, stores: Collection[MemoryStoreName]) -> None:
         """Have the server get what is here, soon."""
@@ -223,6 +315,10 @@ class WebdavMemory:
         base = await asyncio.to_thread(self._copies.read, key)
         if not is_sent:  # else `put` finds out whether the server still has `base`
             base = await self._taken(key, base)
+        return await self._is_put(key, base)
+
+    async def _is_put(self, key: str, base: RemoteFile) -> bool:
+        """Whether the server has what is here; it gets that if it still has `base`."""
         scope, store = scope_of_key(key)
         here = await self._files.read_bytes(scope, store)
         if here == base.data:
@@ -246,6 +342,7 @@ class WebdavMemory:
         there = await self._server.get(key, base.etag)
         if there is None or there == base:
             return base
+        reach("memory.webdav.asked")
         scope, store = scope_of_key(key)
         for _ in range(_TRIES):
             here = await self._files.read_bytes(scope, store)
@@ -257,6 +354,7 @@ class WebdavMemory:
                 continue
             reach("memory.webdav.merged")
             await asyncio.to_thread(self._copies.write, key, there)
+            reach("memory.webdav.taken")
             return there
         raise FileError(f"{key} changes faster than an edit on the server can be merged")
 

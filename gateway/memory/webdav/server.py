@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import httpx
 
 from gateway.errors import MemoryUnavailable
+from gateway.runtime.failpoints import reach
 
 _LOCK = (
     '<?xml version="1.0" encoding="utf-8"?><D:lockinfo xmlns:D="DAV:"><D:lockscope><D:exclusive/></D:lockscope>'
     "<D:locktype><D:write/></D:locktype><D:owner>Ethos Gateway</D:owner></D:lockinfo>"
 )
+_PLAIN = {"Accept-Encoding": "identity"}  # Apache gives what it compresses another ETag
 _TEXT = {"Content-Type": "text/markdown; charset=utf-8"}
+_CHANGES = "changes the ETag of a file that did not change"
+_LOCKS = "set `locks: true` if it can lock files"
 _TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
+_TRIES = 5
 _LOCK_S = 30
 _LOCK_WAIT_S = 0.1
 # Apache calls an ETag weak while the file is younger than a second.
@@ -29,12 +34,18 @@ _REASONS: Mapping[int, str] = {
     401: "it refuses the user name or the password; most servers want an app password here",
     403: "this user may not use the folder; look at its permissions and at `url`",
     404: "there is no such folder; look at `url`",
-    405: "it does not speak WebDAV there; look at `url`",
+    405: "it takes no files there, or does not speak WebDAV; look at `url`, and whether the folder is read-only",
     409: "the folder that `url` names is not there; make it first",
     413: "it takes no file of this size",
     423: "somebody else has locked the file",
-    507: "it has no room left",
+    507: "it has no room left; make room there",
 }
+# What the text of an error of the HTTP library means.
+_ERRORS = (
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name its authority's in `ca_file`"),
+    ("[SSL", "it speaks no TLS there; look at the port, and at `https://` or `http://` in `url`"),
+)
+_AWAY = "look at `url`, and whether the server runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class WebdavServer:
 
     async def get(self, key: str, etag: str | None = None) -> RemoteFile | None:
         """The file; None where it still is the version of that ETag."""
-        headers = {} if etag is None or self._has_locks else {"If-None-Match": etag}
+        headers = _PLAIN if etag is None or self._has_locks else {**_PLAIN, "If-None-Match": etag}
         async with self._asked(), self._client.stream("GET", self.location(key), headers=headers) as answer:
             if answer.status_code == httpx.codes.NOT_MODIFIED:
                 return None
@@ -95,20 +106,19 @@ class WebdavServer:
             return await self._put_locked(key, data, base)
         if base.etag is None:
             return await self._put(key, data, {"If-None-Match": "*"})
-        etag = base.etag
-        if etag.startswith("W/"):
-            now = await self._strong(key)
-            if now.data != base.data or now.etag is None:
-                return None
-            etag = now.etag
-        return await self._put(key, data, {"If-Match": etag})
+        if base.etag.startswith("W/"):
+            return await self._put_over_same(key, data, base)
+        written = await self._put(key, data, {"If-Match": base.etag})
+        return written or await self._put_over_same(key, data, base)
 
     async def delete(self, key: str) -> None:
-        """Remove a file or a folder; harmless where there is none."""
+        """Remove a file, or a folder (`key` ends in a slash) with all that is in it; harmless where there is none."""
         async with self._asked():
             answer = await self._client.delete(self.location(key))
-            if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
-                self._check(answer)
+        if answer.status_code == httpx.codes.MULTI_STATUS:
+            raise MemoryUnavailable(f"{self.location(key)} could not be deleted as a whole; is a file in it locked?")
+        if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+            self._check(answer)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -117,18 +127,25 @@ class WebdavServer:
     async def check(self) -> None:
         """Prove, with a file of our own, that it keeps files and that no write hides a version that was not read."""
         key = f".ethos-check-{secrets.token_hex(6)}.md"
+        first = await self._put(key, b"1\n", {"If-None-Match": "*"})
         try:
-            first = await self._put(key, b"1\n", {"If-None-Match": "*"})
-            if first is None or first.data != b"1\n":
-                raise MemoryUnavailable(f"{self._url} does not keep what is written to it; look at `url`")
-            if self._has_locks:
-                async with self._locked(key):
-                    return
-            fault = await self._fault_of_etags(key)
-            if fault is not None:
-                raise MemoryUnavailable(f"{self._url} {fault}; set `locks: true` if it can lock files")
-        finally:
-            await self.delete(key)
+            fault = await self._fault(key, first)
+        except MemoryUnavailable:
+            with contextlib.suppress(MemoryUnavailable):
+                await self.delete(key)
+            raise
+        await self.delete(key)
+        if fault is not None:
+            raise MemoryUnavailable(f"{self._url} {fault}")
+
+    async def _fault(self, key: str, first: RemoteFile | None) -> str | None:
+        if first is None or first.data != b"1\n":
+            return "does not keep what is written to it; look at `url`"
+        if self._has_locks:
+            async with self._locked(key):
+                return None
+        fault = await self._fault_of_etags(key)
+        return None if fault is None else f"{fault}; {_LOCKS}"
 
     async def _fault_of_etags(self, key: str) -> str | None:
         """Why the server's ETags do not keep one writer from overwriting another; None where they do."""
@@ -137,12 +154,23 @@ class WebdavServer:
             return "gives files no ETag"
         second = await self._put(key, b"2\n", {"If-Match": first.etag})
         if second is None:
-            return "changes the ETag of a file that did not change"
+            return _CHANGES
         if second.etag == first.etag:
             return "gives two versions of a file one ETag, as it counts in seconds"
         if await self._put(key, b"3\n", {"If-Match": first.etag}) is not None:
             return "ignores If-Match, so two writers would overwrite each other"
         return None
+
+    async def _put_over_same(self, key: str, data: bytes, base: RemoteFile) -> RemoteFile | None:
+        """Write where the server's ETag is another, if the text is the one that was read."""
+        for _ in range(_TRIES):
+            now = await self._strong(key)
+            if now.data != base.data or now.etag is None:
+                return None
+            written = await self._put(key, data, {"If-Match": now.etag})
+            if written is not None:
+                return written
+        raise MemoryUnavailable(f"{self._url} {_CHANGES}; {_LOCKS}")
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
@@ -156,7 +184,9 @@ class WebdavServer:
             return None
         self._check(answer)
         etag = answer.headers.get("ETag")
-        return RemoteFile(data, etag) if etag is not None and not etag.startswith("W/") else await self.get(key)
+        is_page = answer.status_code == httpx.codes.OK and _is_page(answer)  # Apache says 201 with one
+        is_strong = etag is not None and not etag.startswith("W/")
+        return RemoteFile(data, etag) if is_strong and not is_page else await self.get(key)
 
     async def _answer_to_put(self, key: str, data: bytes, headers: Mapping[str, str]) -> httpx.Response:
         async with self._asked():
@@ -169,6 +199,7 @@ class WebdavServer:
                 answer = await self._client.request("MKCOL", self.location("/".join(parts[:number])) + "/")
                 if answer.status_code != httpx.codes.METHOD_NOT_ALLOWED:  # it is there
                     self._check(answer)
+            reach("memory.webdav.folder")
 
     async def _strong(self, key: str) -> RemoteFile:
         """The file with an ETag that `If-Match` may name."""
@@ -178,7 +209,7 @@ class WebdavServer:
             if found.etag is None or not found.etag.startswith("W/"):
                 return found
             if asyncio.get_running_loop().time() > deadline:
-                raise MemoryUnavailable(f"{self._url} has only weak ETags; set `locks: true` if it can lock files")
+                raise MemoryUnavailable(f"{self._url} has only weak ETags; {_LOCKS}")
             await asyncio.sleep(_STRONG_WAIT_S)
 
     async def _put_locked(self, key: str, data: bytes, base: RemoteFile) -> RemoteFile | None:
@@ -188,7 +219,7 @@ class WebdavServer:
                 return None
             return await self._put(key, data, {"If": f"(<{token}>)"})
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _locked(self, key: str) -> AsyncGenerator[str]:
         """Hold the server's lock on a file."""
         headers = {"Timeout": f"Second-{_LOCK_S}", "Depth": "0", "Content-Type": "application/xml"}
@@ -204,10 +235,13 @@ class WebdavServer:
             if answer.status_code != httpx.codes.LOCKED or asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_LOCK_WAIT_S)
-        self._check(answer)
-        token = _TOKEN.search(answer.headers.get("Lock-Token", ""))
+        is_unknown = answer.status_code in (httpx.codes.METHOD_NOT_ALLOWED, httpx.codes.NOT_IMPLEMENTED)
+        if not is_unknown:
+            self._check(answer)
+        token = None if is_unknown else _TOKEN.search(answer.headers.get("Lock-Token", ""))
         if token is None:
             raise MemoryUnavailable(f"{self._url} cannot lock files; leave `locks: true` out")
+        reach("memory.webdav.locked")
         try:
             yield token[1]
         finally:
@@ -215,7 +249,7 @@ class WebdavServer:
                 await self._client.request("UNLOCK", self.location(key), headers={"Lock-Token": f"<{token[1]}>"})
 
     async def _body(self, answer: httpx.Response) -> bytes:
-        if answer.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/html":
+        if _is_page(answer):
             raise MemoryUnavailable(
                 f"{self._url} answers with a web page and not with the file; look at `url`, which must be the "
                 "server's address for WebDAV"
@@ -237,12 +271,17 @@ class WebdavServer:
             reason = f"it sends us on to {answer.headers.get('Location', 'another place')}; give that as `url`"
         raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}")
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _asked(self) -> AsyncGenerator[None]:
         try:
             yield
         except httpx.TimeoutException as error:
-            raise MemoryUnavailable(f"the memory at {self._url} does not answer in time") from error
+            raise MemoryUnavailable(f"the memory at {self._url} does not answer in time; {_AWAY}") from error
         except httpx.HTTPError as error:
             text = str(error) or type(error).__name__
-            raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {text}") from error
+            reason = next((reason for mark, reason in _ERRORS if mark in text), f"{text}; {_AWAY}")
+            raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}") from error
+
+
+def _is_page(answer: httpx.Response) -> bool:
+    return answer.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/html"

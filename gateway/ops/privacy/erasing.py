@@ -123,8 +123,7 @@ class Eraser:
         """The memory last, because it may forget what is whose, too."""
         self.on_step("files")
         lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
-        journal = self.store.journal
-        await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, pending=journal.pending)
+        await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_exports, self.home, user_id)
         self.on_step("memory")

@@ -14,7 +14,8 @@ from gateway.errors import FileError
 from gateway.files.atomic import sync_directory
 from gateway.files.chat_state import ChatState
 from gateway.files.home import DATABASE_NAME
-from gateway.memory.markdown_erasing import Pending, erase_files, filter_lines, remove_directory
+from gateway.memory.journal import MemoryJournal
+from gateway.memory.markdown_erasing import filter_lines, remove_directory, remove_user, take_lines_out
 from gateway.memory.webdav.copies import COPIES_NAME, Copies
 from gateway.ops.backup.contents import REPLACED_PREFIX, UNPACKED_PREFIX
 from gateway.traces.trace_store import TRACES_NAME
@@ -25,7 +26,7 @@ _MOST_BYTES = 1 << 20  # of a file of a channel that is a list of conversations
 
 
 async def erase_earlier_memories(
-    home: Path, kind: str, user_ids: Collection[str], lines: Mapping[str, Collection[str]], *, pending: Pending
+    home: Path, kind: str, user_ids: Collection[str], lines: Mapping[str, Collection[str]], journal: MemoryJournal
 ) -> None:
     """Take a person out of the Markdown files of memories that were chosen earlier, and are not asked any more.
 
@@ -34,16 +35,21 @@ async def erase_earlier_memories(
         kind: of the memory that is chosen now, which is asked.
         user_ids: of the person.
         lines: of the person, by shared document.
-        pending: updates of a document that are not settled yet, whose evidence must stay.
+        journal: knows what is not settled yet.
 
     Raises:
         FileError: a file cannot be read, locked, written or removed.
     """
     now = home if kind == DEFAULT_KIND else home / "memory" / kind
     for root in [home, *await asyncio.to_thread(lambda: sorted((home / "memory").glob("*/")))]:
-        if root != now:
-            await erase_files(root, user_ids, lines, pending=pending, lock_timeout_s=_LOCK_TIMEOUT_S)
-            await asyncio.to_thread(Copies(root / COPIES_NAME).erase, user_ids, lines)
+        if root == now:
+            continue
+        for document, added in lines.items():
+            pending = await journal.pending(document)
+            await take_lines_out(root, document, added, pending=pending, lock_timeout_s=_LOCK_TIMEOUT_S)
+        for user_id in user_ids:
+            await asyncio.to_thread(remove_user, root, user_id)
+        await asyncio.to_thread(Copies(root / COPIES_NAME).erase, user_ids, lines)
 
 
 def remove_exports(home: Path, user_id: str) -> None:

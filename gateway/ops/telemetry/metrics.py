@@ -22,6 +22,7 @@ _TURN_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _WAIT_BUCKETS_S = (0.01, 0.1, 0.5, 1, 5, 30, 60, 300, 1_800, 3_600, 86_400)
 _SEND_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _DISK_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
+_PREFETCH_BUCKETS_S = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 2.5, 5)
 _GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -120,6 +121,12 @@ class _Inside:
         self._tokens = counter("ethos_model_tokens", "Tokens read and written.", ["model", "direction"])
         self._tools = counter("ethos_tool_calls", "Calls of tools.", ["tool", "outcome"])
         self._memory = counter("ethos_memory_updates", "Memory updates brought to the files.", ["result"])
+        self._prefetches = histogram(
+            "ethos_memory_prefetch_seconds",
+            "Reading the memory before a turn, earlier updates included, by whether it could be read.",
+            ["outcome"],
+            buckets=_PREFETCH_BUCKETS_S,
+        )
         self._denied = counter("ethos_budget_refusals", "Calls for which a budget had no room.", ["scope", "what"])
         self._ingested = counter("ethos_ingest_turns", "Turns whose facts were taken, by each try.", ["outcome"])
         self._facts = counter("ethos_ingest_facts", "What became of the facts of turns.", ["result"])
@@ -137,6 +144,7 @@ class _Inside:
             "model.call": self._call,
             "tool.call": self._tool,
             "memory.sync": self._sync,
+            "memory.prefetch": self._prefetch,
             "memory.ingest": self._ingest,
         }
 
@@ -164,6 +172,10 @@ class _Inside:
 
     def _sync(self, span: Span) -> None:
         self._memory.labels(span.facts["result"]).inc(float(span.facts["updates"]))
+
+    def _prefetch(self, span: Span) -> None:
+        outcome = {None: "read", "CancelledError": "released"}.get(span.error, "unread")
+        self._prefetches.labels(outcome).observe(span.duration_s)
 
     def _ingest(self, span: Span) -> None:
         self._ingested.labels("released" if span.error == "CancelledError" else span.facts["outcome"]).inc()
@@ -205,6 +217,7 @@ class _Gauges:
                 "Turns whose memory updates could not be written yet.",
                 health.memory_late,
             ),
+            ("ethos_memory_up", "1 while the memory can be read.", health.memory.state == "up"),
             ("ethos_memory_journal_turns", "Turns whose updates stand in the journal only.", health.memory_journal),
         ):
             if value is not None:

@@ -22,23 +22,42 @@ Version = Annotated[
 Text = Annotated[str, Field(max_length=1 << 22, examples=["Tea at five.\n"])]
 
 
+class MemoryKind(ApiModel):
+    """Where the memory is, and what can be done with it."""
+
+    kind: str = Field(
+        description="Kind of `memory.provider` in the configuration, or the class that a program gave.",
+        examples=["markdown"],
+    )
+    editable: bool = Field(description="Whether its documents can be written here.")
+    history: bool = Field(description="Whether its changes can be listed, compared and taken back.")
+    origins: bool = Field(description="Whether a line can be explained: by its history, or by facts.")
+    search: bool = Field(description="Whether it finds what fits a question.")
+    erasure: bool = Field(description="Whether it can erase a person.")
+    export: bool = Field(description="Whether it can hand over what it holds of a person.")
+    linking: bool = Field(description="Whether it can unite what it holds of two people.")
+    lacks: dict[str, str] = Field(description="For each of these that is false, why.", examples=[{}])
+
+
 class DocumentInfo(ApiModel):
     """A document, without its text."""
 
     store: StoreName
     personality: str | None = Field(description="Personality that it belongs to; null: all of them.")
     user: str | None = Field(description="User that it belongs to; null: it is shared.")
-    path: str = Field(description="The file.")
-    modified_at: datetime | None = Field(description="When the file was changed last; null: there is no file yet.")
+    location: str = Field(description="Where people find it: a path or an address, without a password.")
+    modified_at: datetime | None = Field(
+        description="When it was changed last; null: not yet, or not known."
+    )
     version: Version
-    bytes: int = Field(description="Size of the file.")
-    max_bytes: int = Field(description="Largest size of the file.")
+    bytes: int = Field(description="Size of the text.")
+    max_bytes: int = Field(description="Largest size of the text.")
     chars: int = Field(description="Length of the text.")
     max_chars: int = Field(description="Characters of both documents together that a prompt holds.")
 
 
 class Document(DocumentInfo):
-    """A document as it is in the file, now."""
+    """A document as it is now."""
 
     content: str = Field(description="The whole text.", examples=["Tea at five.\n"])
 
@@ -69,9 +88,9 @@ class Change(ApiModel):
     turn: str = Field(description="Turn that made the change.")
     turn_user: str | None = Field(default=None, description="User whose turn it was; null: not known, or in a group.")
     turn_personality: str = Field(default="", description="Personality of that turn.")
-    document: str = Field(default="", description="Path in the data directory; empty where the change found none.")
+    document: str = Field(default="", description="Name of the document.", examples=["users/u_1/USER.md"])
     action: Literal["add", "replace", "remove", "write", "undo", "edit"] = Field(
-        description="`write` replaced the text through the API, a page or a command; `edit` changed the file directly."
+        description="`write` replaced the text through the API, a page or a command; `edit` changed it directly."
     )
     outcome: Literal["applied", "no_match"] = Field(description="`no_match`: the text to be replaced was not there.")
     content: str = Field(default="", description="The text that was to be added, written or removed.")
@@ -104,6 +123,9 @@ class ProposedUpdate(ApiModel):
     content: str = Field(description="The new text; of `remove`, what the removed lines contain.")
 
 
+_WORDS = {"add": "Add:", "replace": "Replace the whole text by:", "remove": "Remove each line with:"}
+
+
 class Proposal(ApiModel):
     """A change of the memory that a person must approve."""
 
@@ -132,11 +154,21 @@ class Proposal(ApiModel):
     proposed_at: datetime = Field(description="When it was proposed.")
     decided_at: datetime | None = Field(description="When it was approved or refused.")
     decided_by: str | None = Field(description="Who decided.")
-    diff: str = Field(description="What it would change now; empty where it is decided, or would change nothing.")
+    diff: str | None = Field(
+        description="What it would change now; empty where it is decided, or would change nothing; "
+        "null where the memory cannot say that: then `updates` say what would be done."
+    )
     is_late: bool = Field(
-        default=False, description="Approved now, but the file cannot be written yet; the gateway tries again."
+        default=False, description="Approved now, but the memory cannot be written yet; the gateway tries again."
     )
     is_decidable: bool = Field(default=True, description="Whether the caller may decide on it.")
+
+    @property
+    def shown(self) -> str:
+        """What it would change, for people: the difference, else its updates in words."""
+        if self.diff is None:
+            return "\n".join(f"{_WORDS[one.action]}\n{one.content}" for one in self.updates)
+        return self.diff or "It would change nothing now."
 
 
 class EditProposal(RequestBody):

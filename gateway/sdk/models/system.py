@@ -46,6 +46,16 @@ class ModelHealth(ApiModel):
     error: str | None = Field(default=None, description="Why the last call failed.")
 
 
+class MemoryHealth(ApiModel):
+    """The memory that turns read and write."""
+
+    kind: str = Field(description="Kind of its provider.", examples=["markdown"])
+    state: Literal["up", "down"] = Field(description="Whether it can be read; while it is down, turns run without it.")
+    since: datetime = Field(description="When the state began.")
+    error: str | None = Field(default=None, description="Why it is down.")
+    late_turns: int = Field(default=0, description="Turns whose memory updates wait.")
+
+
 class Health(ApiModel):
     """The state of the running gateway."""
 
@@ -59,6 +69,7 @@ class Health(ApiModel):
     channels: tuple[ChannelHealth, ...] = Field(description="The channels.")
     queues: tuple[QueueHealth, ...] = Field(description="Unfinished rows and dead letters.")
     models: tuple[ModelHealth, ...] = Field(description="Models that were asked since the start.")
+    memory: MemoryHealth = Field(description="The memory.")
     store_problem: str | None = Field(description="Why nothing can be committed; null where it can.")
     disk_free_bytes: int | None = Field(description="Free space of the data directory.")
     turns_running: int = Field(description="Turns that run now.")

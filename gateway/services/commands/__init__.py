@@ -6,7 +6,7 @@ who typed them. Only the two sides of `/link` are a protocol of the chat alone, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gateway.domain.roles import Right, may, needs
 from gateway.domain.sessions import new_session
 from gateway.domain.visible import as_name
-from gateway.errors import EthosError
+from gateway.errors import EthosError, NotOffered
 from gateway.files.positions.validation import did_you_mean
 from gateway.people.access import OWNER_COMMAND
 from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
@@ -22,7 +22,7 @@ from gateway.people.linking.links import Party
 from gateway.pipeline.commands import PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
-from gateway.services.commands.memory import USAGE, MemoryCall, memory_command
+from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
 from gateway.services.commands.personal import ForgetMe, export_text
 from gateway.services.commands.usage import DAYS, usage_text
@@ -52,8 +52,14 @@ class _Command:
 class Commands:
     """All chat commands, by name; a `gateway.pipeline.commands.ChatCommands`."""
 
-    def __init__(self, linking: Linking, services: Callable[[], Awaitable[OperatorServices]]) -> None:
-        """The services are loaded with the first command that asks them."""
+    def __init__(
+        self,
+        linking: Linking,
+        services: Callable[[], Awaitable[OperatorServices]],
+        *,
+        memory_lacks: Collection[str] = (),
+    ) -> None:
+        """The services are loaded with the first command that asks them; `memory_lacks` is not offered."""
         self._linking = linking
         self._services = services
         self._forget = ForgetMe()
@@ -62,7 +68,8 @@ class Commands:
         add("help", "/help", "what you can type", self._help)
         add("new", "/new", "start a fresh session; memory stays", self._new)
         add("personality", "/personality [name]", "show who can answer, or choose", self._personality)
-        personal("memory", USAGE, "show what I remember, decide on it, ask where it comes from", self._memory)
+        why = "" if "origins" in memory_lacks else ", ask where it comes from"
+        personal("memory", memory_usage(memory_lacks), f"show what I remember, decide on it{why}", self._memory)
         personal("whoami", "/whoami", "show who I take you for", self._whoami)
         personal("link", "/link [code]", "be one person with me on another channel", self._link)
         personal("unlink", "/unlink", "take the last link back, within 7 days", self._unlink)
@@ -109,6 +116,8 @@ class Commands:
             return CommandResult(text=f"`/{name}` is for an {needs(command.right)} only, and you are a {call.role}.")
         try:
             return await command.run(call)
+        except NotOffered as error:
+            return CommandResult(text=str(error))
         except EthosError as error:
             return CommandResult(text=f"That did not work: {error}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gateway.sdk.models.memory import Change, FactOrigin, Origin, Proposal
     from gateway.services.memory import MemoryService
 
-USAGE = "/memory [proposals | approve N | refuse N | edit N text | why words | log | undo [N]]"
 _FILES = {"user": "USER.md", "memory": "MEMORY.md", "traces": "a fact"}
 _SHOWN = 10
 _DIFF_CHARS = 1_500
@@ -46,10 +45,17 @@ async def memory_command(call: MemoryCall) -> CommandResult:
         EthosError: it cannot be done; the text says why, and what can.
     """
     name, _, words = call.words.strip().partition(" ")
-    command = _COMMANDS.get(name.lower())
+    command, lacks = _COMMANDS.get(name.lower()), call.service.provider().lacks
     if command is None:
-        return CommandResult(text=f"I know no `/memory {name}`. There is `{USAGE}`.")
-    return await command(replace(call, words=words.strip()))
+        return CommandResult(text=f"I know no `/memory {name}`. There is `{memory_usage(lacks)}`.")
+    why = lacks.get(_NEEDS.get(name.lower(), ""))
+    return CommandResult(text=why) if why else await command(replace(call, words=words.strip()))
+
+
+def memory_usage(lacks: Container[str]) -> str:
+    """How the command is typed, without what the memory lacks; see `MemoryKind`."""
+    shown = [text for word, text in _USAGES.items() if _NEEDS.get(word) not in lacks]
+    return f"/memory [{' | '.join(shown)}]"
 
 
 async def _show(call: MemoryCall) -> CommandResult:
@@ -57,8 +63,10 @@ async def _show(call: MemoryCall) -> CommandResult:
 
     user = (await call.service.get(call.caller, Wanted(store="user"))).content.strip()
     project = (await call.service.get(call.caller, Wanted(store="memory"))).content.strip()
-    waiting = len(await call.service.proposals(call.caller))
+    waiting = await call.service.waiting(call.caller)
     more = f"\n\n{waiting} waiting for a yes: `/memory proposals`." if waiting else ""
+    only_read = call.service.provider().lacks.get("editable")
+    more += f"\n\n{only_read}" if only_read else ""
     return CommandResult(
         text=f"**USER.md**, about you:\n\n{user or _NOTHING}\n\n"
         f"**MEMORY.md**, of {call.personality_name}:\n\n{project or _NOTHING}{more}"
@@ -86,7 +94,7 @@ def _described(proposal: Proposal, call: MemoryCall) -> str:
     return (
         f"**{proposal.id}**, {_FILES[proposal.store]} of {proposal.personality}, "
         f"{proposal.proposed_at:%Y-%m-%d %H:%M} UTC on `{proposal.channel}`{whose}. {read}{edited}{decider}\n"
-        f"{_fenced(proposal.diff or 'It would change nothing now.')}"
+        f"{_fenced(proposal.shown)}"
     )
 
 
@@ -108,7 +116,7 @@ async def _each(call: MemoryCall, decide: Callable[[Caller, int], Awaitable[Prop
     for number in _numbers(call.words):
         try:
             decided = await decide(call.caller, number)
-            lines.append(f"Proposal {decided.id} {done}.")
+            lines.append(f"Proposal {decided.id} {_LATE if decided.is_late else done}.")
         except NotReviewable as error:
             lines.append(f"That did not work: {error}.")
     return CommandResult(text="\n".join(lines) or "Say which: `/memory proposals` shows the numbers.")
@@ -162,7 +170,19 @@ async def _undo(call: MemoryCall) -> CommandResult:
     return CommandResult(text=f"Change {undone.id} is taken back. {what}")
 
 
+_LATE = "is approved, and comes into my memory as soon as that can be written"
 _NOTHING = "_Nothing yet._"
+_USAGES: Mapping[str, str] = {
+    "proposals": "proposals",
+    "approve": "approve N",
+    "refuse": "refuse N",
+    "edit": "edit N text",
+    "why": "why words",
+    "log": "log",
+    "undo": "undo [N]",
+}
+_NEEDS: Mapping[str, str] = {"why": "origins", "log": "history", "undo": "history"}
+"""What of a memory, by its name in `MemoryKind`."""
 _COMMANDS: dict[str, Callable[[MemoryCall], Awaitable[CommandResult]]] = {
     "": _show,
     "proposals": _proposals,

@@ -31,4 +31,4 @@ NOT_KEPT = {"cache-control": "no-store"}
 """Headers of an answer that must not be kept for a repeated request: it holds a secret, or names an erased person."""
 NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-None-Match`."}}
 
-_STATUS = {"not_found": 404, "not_possible": 409, "too_large": 413, "version_required": 428}
+_STATUS = {"not_found": 404, "not_possible": 409, "too_large": 413, "version_required": 428, "not_offered": 501}

@@ -13,6 +13,7 @@ from gateway.sdk.models.memory import (
     Document,
     DocumentInfo,
     EditProposal,
+    MemoryKind,
     Origin,
     Proposal,
     ProposalState,
@@ -37,8 +38,18 @@ Writer = Annotated[Caller, Depends(Requires("memory:write"))]
 StoreParam = Annotated[StoreName, Query(description="`user` is USER.md, `memory` is MEMORY.md.")]
 Line = Annotated[str, Query(min_length=1, max_length=10_000, description="A line of the memory, or a part of one.")]
 _NO_USER = problems(not_found="There is no such user or personality.")
-_NO_CHANGE = problems(not_found="There is no such change.")
+_NO_HISTORY = problems(not_offered="The memory keeps no history.")
+_NO_CHANGE = {**_NO_HISTORY, **problems(not_found="There is no such change.")}
 _NO_PROPOSAL = problems(not_found="There is no such proposal.", not_possible="It is decided already, or not yours.")
+
+
+# ---- what there is --------------------------------------------------------------------------------------------------
+
+
+@router.get("/provider", summary="Get the memory")
+async def provider(_caller: Reader, services: WithServices) -> MemoryKind:
+    """Where the memory is, and what can be done with it; the operations for the rest answer 501."""
+    return services.memory.provider()
 
 
 # ---- documents ------------------------------------------------------------------------------------------------------
@@ -54,7 +65,7 @@ async def get(
     user: UserParam = None,
     if_none_match: IfNoneMatch = None,
 ) -> Document | Response:
-    """The text as it is in the file, now. The gateway knows the path; a client never builds one."""
+    """The text as it is now. The gateway knows where it is; a client never says that."""
     document = await services.memory.get(caller, Wanted(personality=personality, user=user, store=store))
     return _tagged(document, if_none_match)
 
@@ -67,7 +78,9 @@ async def get(
         **PRECONDITION_FAILED,
         **_NO_USER,
         **problems(
-            too_large="The text is too large.", version_required="Neither `expectedVersion` nor `If-Match` is given."
+            too_large="The text is too large.",
+            version_required="Neither `expectedVersion` nor `If-Match` is given.",
+            not_offered="The memory cannot be edited here.",
         ),
     },
     summary="Write a document",
@@ -101,7 +114,7 @@ async def list_(caller: Reader, services: WithServices, limit: Limit = 50, curso
 # ---- history --------------------------------------------------------------------------------------------------------
 
 
-@router.get("/changes", responses=_NO_USER, summary="List changes")
+@router.get("/changes", responses={**_NO_USER, **_NO_HISTORY}, summary="List changes")
 async def history(
     *,
     caller: Reader,
@@ -143,7 +156,7 @@ async def undo(caller: Writer, services: WithServices, change: RowId) -> Documen
 
 @router.get(
     "/why",
-    responses=problems(not_found="No known change brought the line in, and no fact holds it."),
+    responses={**_NO_HISTORY, **problems(not_found="No known change brought the line in, and no fact holds it.")},
     summary="Explain a line",
 )
 async def why(

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import EthosError
+from gateway.errors import EthosError, MemoryUnavailable, NotOffered
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https, login_again
 from gateway.web.dashboard.page import BASE, all_pages
@@ -116,7 +116,10 @@ class Dashboard:
 
     async def _ethos_problem(self, request: Request, error: Exception) -> Response:
         """An error of ours says what is wrong and what to do, for people."""
-        return self.context.problem(request, "That did not work", str(error), status=409)
+        if isinstance(error, NotOffered):
+            return self.context.problem(request, "Not offered", str(error), status=501)
+        status = 503 if isinstance(error, MemoryUnavailable) else 409
+        return self.context.problem(request, "That did not work", str(error), status=status)
 
 
 def _is_operator(request: Request) -> bool:

@@ -11,11 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
+
 from gateway.runtime.observe import Fact, Span, listening
+
+_log = structlog.get_logger(__name__)
 
 TOPICS = ("channels", "deliveries", "memory", "messages", "people", "traces", "usage")
 MAX_READERS = 256
@@ -26,6 +31,10 @@ RETRY_MS = 2000
 # Between two looks at files that people edit, while a page that shows one is open.
 LOOK_S = 2.0
 MAX_WATCHED = 64
+# What lies elsewhere is asked for its version: of fewer, after so many looks at files, and never for long.
+LOOKS_PER_QUESTION = 5
+MAX_ASKED = 8
+MOST_PATIENCE_S = 5.0
 # A page that was asked for begins to listen within that time, or does so never.
 LINGER_S = 30.0
 
@@ -57,6 +66,15 @@ def _look(path: Path) -> _Look:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
+@dataclass(frozen=True, slots=True)
+class _Versioned:
+    """What has a version, which somebody must be asked for."""
+
+    topic: str
+    seen: str
+    ask: Callable[[], Awaitable[str]]
+
+
 class _Reader:
     __slots__ = ("topics", "wake")
 
@@ -78,6 +96,7 @@ class Live:
         self._heard_from = 0
         self._changed_at: dict[str, int] = {}
         self._watched: dict[Path, tuple[str, _Look]] = {}
+        self._asked: dict[Hashable, _Versioned] = {}
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -101,17 +120,42 @@ class Live:
         while len(self._watched) > MAX_WATCHED:
             del self._watched[next(iter(self._watched))]
 
+    def watch_version(self, topic: str, key: Hashable, seen: str, ask: Callable[[], Awaitable[str]]) -> None:
+        """Tell of a topic when what `ask` answers is not `seen` any more; one is asked for each `key`."""
+        self._asked.pop(key, None)
+        self._asked[key] = _Versioned(topic, seen, ask)
+        while len(self._asked) > MAX_ASKED:
+            del self._asked[next(iter(self._asked))]
+
     async def _look_around(self) -> None:
+        looks = 0
         while self._readers:
             await asyncio.sleep(LOOK_S)
-            watched = dict(self._watched)
-            found = await asyncio.to_thread(lambda paths: {path: _look(path) for path in paths}, list(watched))
-            for path, look in found.items():
-                topic, before = watched[path]
-                if look != before and self._watched.get(path) == (topic, before):
-                    self._watched[path] = topic, look
-                    self.changed(topic)
+            looks += 1
+            await self._look_at_files()
+            if looks % LOOKS_PER_QUESTION == 0:
+                await self._ask_versions()
         self._looking = None
+
+    async def _look_at_files(self) -> None:
+        watched = dict(self._watched)
+        found = await asyncio.to_thread(lambda paths: {path: _look(path) for path in paths}, list(watched))
+        for path, look in found.items():
+            topic, before = watched[path]
+            if look != before and self._watched.get(path) == (topic, before):
+                self._watched[path] = topic, look
+                self.changed(topic)
+
+    async def _ask_versions(self) -> None:
+        for key, asked in list(self._asked.items()):
+            try:
+                version = await asyncio.wait_for(asked.ask(), MOST_PATIENCE_S)
+            except Exception as error:  # noqa: BLE001 (whatever is wrong there, it is asked again)
+                _log.debug("version_unknown", topic=asked.topic, error=str(error))
+                continue
+            if version != asked.seen and self._asked.get(key) is asked:
+                self._asked[key] = replace(asked, seen=version)
+                self.changed(asked.topic)
 
     def mark(self) -> str:
         """The moment of now, for a page that will listen soon; opaque."""

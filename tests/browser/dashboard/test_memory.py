@@ -134,7 +134,7 @@ async def test_browser_agent_and_editor_change_one_file_and_nothing_is_lost(open
     await expect(page.get_by_role("heading", level=1)).to_have_text("USER.md has changed meanwhile")
     assert path.read_text() == written, "nothing is written before a person has looked"
     await expect(page.get_by_role("region", name="What you changed")).to_contain_text("+- likes green tea")
-    await expect(page.get_by_role("region", name="What changed in the file")).to_contain_text("+- lives in Rome")
+    await expect(page.get_by_role("region", name="What changed in the document")).to_contain_text("+- lives in Rome")
     await look_over(page)
     await page.get_by_role("button", name="Save this").click()
     await expect(page.get_by_role("status").filter(has_text="USER.md is saved.")).to_be_visible()
@@ -240,7 +240,7 @@ async def test_every_change_says_who_where_which_turn_and_what_and_can_be_taken_
     await expect(page.get_by_role("status").filter(has_text="is taken back")).to_be_visible()
     assert "Countess" in (await user_file(desk)).read_text()
     await page.locator(".timeline > li").last.get_by_role("button", name="Undo change").click()
-    await expect(page.get_by_role("alert").filter(has_text="The file has changed since")).to_be_visible()
+    await expect(page.get_by_role("alert").filter(has_text="The document has changed since")).to_be_visible()
 
 
 # ---- proposals ------------------------------------------------------------------------------------------------------

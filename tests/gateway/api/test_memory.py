@@ -35,7 +35,7 @@ async def test_what_is_read_is_the_file_with_its_place_size_and_caps(
         "store": "memory",
         "personality": "assistant",
         "user": None,
-        "path": str(path),
+        "location": str(path),
         "modifiedAt": found["modifiedAt"],
         "version": hashlib.sha256(path.read_bytes()).hexdigest(),
         "bytes": 11,

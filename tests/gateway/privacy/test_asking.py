@@ -23,6 +23,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.scheduled: list[tuple[str, str | None]] = []
+        self.left_by_erasure: str | None = None
 
     async def schedule_erasure(self, caller: Caller, user_id: str, *, farewell_id: str | None = None) -> str:
         assert caller.user_id == user_id

@@ -76,7 +76,7 @@ def test_the_editor_writes_the_profile_and_keeps_both_texts_of_a_conflict(
     editor.chmod(0o700)
     assert "11 of" in run("profile.py", EDITOR=str(editor)).stdout
     assert blocking.memory.get("user").content == "Likes tea.\n"
-    path = blocking.memory.get("user").path
+    path = blocking.memory.get("user").location
     editor.write_text(
         f'#!/bin/sh\nprintf "Likes cake.\\n" >> "$1"\n[ -e "{served}/done" ] || printf "Likes rain.\\n" >> "{path}"\n'
         f'touch "{served}/done"\n'

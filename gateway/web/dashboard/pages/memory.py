@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import urlencode
 
@@ -13,7 +12,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.errors import EthosError, MemoryConflict
+from gateway.errors import EthosError, MemoryConflict, NotOffered
 from gateway.memory.history import difference
 from gateway.memory.merging import has_marks, merge
 from gateway.protocols import MemoryStoreName
@@ -103,7 +102,6 @@ async def show(context: PageContext, request: Request) -> Response:
     stores = [Choice(personality=choice.personality, user=choice.user, store="memory")]
     if choice.user is not None:
         stores.insert(0, replace(stores[0], store="user"))
-    waiting = await context.services.memory.proposals(context.caller)
     return context.render(
         request,
         "memory/index.html",
@@ -114,21 +112,43 @@ async def show(context: PageContext, request: Request) -> Response:
         cards=[await _card(context, one, is_raw=is_raw) for one in stores],
         is_raw=is_raw,
         names=names,
-        waiting=len(waiting),
+        waiting=await context.services.memory.waiting(context.caller),
+        lacks=context.services.memory.provider().lacks,
     )
 
 
 async def _card(context: PageContext, choice: Choice, *, is_raw: bool) -> FileCard:
     try:
         document = await context.services.memory.get(context.caller, choice.wanted)
-        changes = await context.services.memory.history(context.caller, choice.wanted, limit=LATEST_CHANGES)
-        context.live.watch("memory", Path(document.path))
+        changes = await _latest(context, choice.wanted, LATEST_CHANGES)
+        await _watch(context, choice, document)
     except EthosError as error:  # the other file can still be looked at
         return FileCard(choice=choice, problem=str(error))
     if is_raw or is_too_long(document.content):
         return FileCard(choice=choice, document=document, changes=changes)
     html = await asyncio.to_thread(to_html, document.content)
     return FileCard(choice=choice, document=document, html=html, changes=changes)
+
+
+async def _latest(context: PageContext, wanted: Wanted, limit: int) -> Sequence[Change]:
+    """The newest changes; none where the memory keeps no history."""
+    if "history" in context.services.memory.provider().lacks:
+        return ()
+    return await context.services.memory.history(context.caller, wanted, limit=limit)
+
+
+async def _watch(context: PageContext, choice: Choice, document: Document) -> None:
+    """Tell this page when the document changes, by whatever means."""
+    service, caller, wanted = context.services.memory, context.caller, choice.wanted
+    path = await service.file(caller, wanted)
+    if path is not None:
+        context.live.watch("memory", path)
+        return
+
+    async def version() -> str:
+        return (await service.get(caller, wanted)).version
+
+    context.live.watch_version("memory", wanted, document.version, version)
 
 
 BASE_FIELD = "_base"
@@ -139,8 +159,11 @@ BASE_FIELD = "_base"
 async def edit(context: PageContext, request: Request) -> Response:
     """The editor, with the file as it is now."""
     choice = choice_of(request.query_params)
+    lacks = context.services.memory.provider().lacks
+    if "editable" in lacks:
+        raise NotOffered(lacks["editable"])
     document = await context.services.memory.get(context.caller, choice.wanted)
-    context.live.watch("memory", Path(document.path))
+    await _watch(context, choice, document)
     form = Form([("content", document.content), (BASE_FIELD, document.content), ("version", document.version)])
     return _editor(context, request, choice, form)
 
@@ -150,7 +173,7 @@ async def news(context: PageContext, request: Request) -> Response:
     """Whether the file is still the `version` with which an edit began; nothing new where it is the one `seen`."""
     choice, asked = choice_of(request.query_params), request.query_params
     document = await context.services.memory.get(context.caller, choice.wanted)
-    context.live.watch("memory", Path(document.path))
+    await _watch(context, choice, document)
     if document.version == asked.get("seen"):
         return Response(status_code=204)  # what is shown stays, with what is open in it
     change = await context.services.memory.change_to(context.caller, choice.wanted, document.version)
@@ -282,9 +305,9 @@ async def undo(context: PageContext, request: Request, form: Form) -> Response:
     try:
         document = await context.services.memory.undo(context.caller, number)
     except MemoryConflict as error:
-        text = "The file has changed since, so this change alone cannot be taken back. Edit the file instead."
+        text = "The document has changed since, so this change alone cannot be taken back. Edit it instead."
         raise Refused(text) from error
-    return await _done(context, request, form, number, f"The change of {_name(document.path)} is taken back.")
+    return await _done(context, request, form, number, f"The change of {FILE_NAMES[document.store]} is taken back.")
 
 
 @PAGE.form("/restore", back=PAGE.path)
@@ -294,8 +317,8 @@ async def restore(context: PageContext, request: Request, form: Form) -> Respons
     try:
         document = await context.services.memory.restore(context.caller, number, form.get("version"))
     except MemoryConflict as error:
-        raise Refused("The file has changed since this page was made. Look at the newest change first.") from error
-    return await _done(context, request, form, number, f"{_name(document.path)} is as that change left it.")
+        raise Refused("The document has changed since this page was made. Look at the newest change first.") from error
+    return await _done(context, request, form, number, f"{FILE_NAMES[document.store]} is as that change left it.")
 
 
 async def _done(context: PageContext, request: Request, form: Form, number: int, said: str) -> Response:
@@ -308,11 +331,7 @@ async def _done(context: PageContext, request: Request, form: Form, number: int,
 
 async def _undo(context: PageContext, wanted: Wanted, back: str) -> Undo | None:
     """The way back from what was just done: the newest change of the document."""
-    changes = await context.services.memory.history(context.caller, wanted, limit=1)
+    changes = await _latest(context, wanted, 1)
     if not changes:
         return None
     return Undo(action=f"{PAGE.path}/undo", fields=[("change", str(changes[0].id)), ("back", back)])
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]

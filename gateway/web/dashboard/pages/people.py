@@ -206,6 +206,8 @@ async def erase(context: PageContext, request: Request, form: Form) -> Response:
     text = f"{person.name} is erased."
     if not erased.is_done:
         text = f"{person.name} is being erased. This continues automatically, also after a restart."
+    if erased.left:
+        text = f"{text} {erased.left}"
     return context.go(request, PAGE.path, text)
 
 
@@ -218,6 +220,7 @@ def _erase_page(context: PageContext, request: Request, person: Person, *, probl
         status=422 if problem else 200,
         person=person,
         problem=problem,
+        left=context.services.personal.left_by_erasure,
         back=_of(person.id),
     )
 

@@ -83,7 +83,8 @@ async def _decide(context: PageContext, number: int, decision: str, form: Form) 
     if form.has("content") and form.get("content") != added_text(await service.proposal(caller, number)):
         await service.edit(caller, number, form.get("content"))
     if decision == "approve":
-        await service.approve(caller, number)
+        if (await service.approve(caller, number)).is_late:
+            return "The proposal is approved, and comes into the memory as soon as that can be written."
         return "The proposal is in the memory. It can be taken back in the list of changes."
     return "The new wording is kept; the proposal still waits."
 

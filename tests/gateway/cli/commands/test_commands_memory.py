@@ -54,7 +54,7 @@ def test_the_json_of_a_memory_has_its_bytes_described(ethos: Ethos, user_md: Pat
         "store": "user",
         "personality_id": None,
         "user_id": ada,
-        "path": str(user_md),
+        "location": str(user_md),
         "size_bytes": 16,
         "max_bytes": 524_288,
         "version": hashlib.sha256(REX.encode()).hexdigest(),
@@ -83,7 +83,7 @@ def test_a_personality_with_a_memory_per_user_needs_a_user(ethos: Ethos, home: P
     settings.write_text("memory_scope: per-user\n")
     assert "say which with --user" in ethos("memory", "show", "-p", "guest", "-s", "memory").err
     (document,) = ethos("memory", "show", "-p", "guest", "-s", "memory", "-u", ada, "--json").value
-    assert document["path"] == str(home / "users" / ada / "personalities" / "guest" / "MEMORY.md")
+    assert document["location"] == str(home / "users" / ada / "personalities" / "guest" / "MEMORY.md")
 
 
 def test_memory_is_shown_before_there_is_a_data_directory_and_makes_none(ethos: Ethos, fresh_home: Path) -> None:

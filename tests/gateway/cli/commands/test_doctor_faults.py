@@ -18,7 +18,7 @@ from gateway.cli import doctor_configuration
 from gateway.files.last_backup import LAST_BACKUP_NAME, last_backup, note_backup
 from gateway.files.locks import hold
 from gateway.pipeline.health import as_json
-from gateway.sdk.models.system import ChannelHealth, Health, ModelHealth
+from gateway.sdk.models.system import ChannelHealth, Health, MemoryHealth, ModelHealth
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.gateway.cli.commands.test_commands_status import left, stranger
 
@@ -41,6 +41,7 @@ WELL = Health(
     turns_running=0,
     conversations_waiting=0,
     conversations_parked=0,
+    memory=MemoryHealth(kind="markdown", state="up", since=NOW),
     memory_late=0,
     memory_journal=0,
 )

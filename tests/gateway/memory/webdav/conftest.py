@@ -1,8 +1,15 @@
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from uuid import uuid4
 
+import httpx
 import pytest
 
+from gateway.memory.webdav.memory import WebdavMemory
+from gateway.memory.webdav.server import WebdavServer
 from tests.servers import webdav
+from tests.servers.webdav import PASSWORD, USER
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +24,67 @@ def apache_server() -> Iterator[webdav.WebdavServer]:
 def wsgidav_server() -> Iterator[webdav.WebdavServer]:
     with webdav.wsgidav() as server:
         yield server
+
+
+@pytest.fixture(params=["apache", "wsgidav"])
+def dav(request: pytest.FixtureRequest) -> webdav.WebdavServer:
+    """Apache has strong ETags as it is configured here; those of wsgidav are as good as weak, so it locks."""
+    server: webdav.WebdavServer = request.getfixturevalue(f"{request.param}_server")
+    return server
+
+
+@pytest.fixture
+async def folder(dav: webdav.WebdavServer) -> Path:
+    """A folder of the test's own, on the server's disk."""
+    name = f"t{uuid4().hex[:8]}"
+    async with httpx.AsyncClient(auth=(USER, PASSWORD)) as client:
+        assert (await client.request("MKCOL", f"{dav.url}/{name}/")).is_success
+    return dav.files / name
+
+
+class Line(httpx.AsyncBaseTransport):
+    """The way to the server, which can be cut."""
+
+    def __init__(self) -> None:
+        self._inner = httpx.AsyncHTTPTransport()
+        self.is_cut = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self.is_cut:
+            raise httpx.ConnectError("the line is cut")
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+Opens = Callable[[], WebdavMemory]
+
+
+@pytest.fixture
+async def opens(dav: webdav.WebdavServer, folder: Path, markdown, line: Line, tmp_path: Path) -> AsyncIterator[Opens]:
+    """Makes memories on one directory here and one folder there: one process after another."""
+    async with AsyncExitStack() as closed:
+
+        def make() -> WebdavMemory:
+            client = httpx.AsyncClient(auth=(USER, PASSWORD), timeout=2, transport=line)
+            server = WebdavServer(client, f"{dav.url}/{folder.name}", max_bytes=2**21, has_locks=dav.has_locks)
+            memory = WebdavMemory(markdown(), server, copies=tmp_path / "copies", news_s=2)
+            closed.push_async_callback(memory.close)
+            return memory
+
+        yield make
+
+
+@pytest.fixture
+async def memory(opens: Opens) -> AsyncIterator[WebdavMemory]:
+    memory = opens()
+    await memory.open()
+    yield memory
+    await memory.settle()
+    assert memory.problem is None

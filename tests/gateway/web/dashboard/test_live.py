@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.errors import MemoryUnavailable
 from gateway.runtime import observe
 from gateway.web.dashboard import live as live_module
 from gateway.web.dashboard.live import MAX_READERS, TOPICS, Live
@@ -175,3 +176,27 @@ async def test_a_file_that_somebody_edits_is_told_while_a_page_is_open(
     assert len(live._watched) == 2
     live.watch("memory", *(tmp_path / str(number) for number in range(1000)))
     assert len(live._watched) == live_module.MAX_WATCHED
+
+
+async def test_what_lies_elsewhere_is_asked_for_its_version_while_a_page_is_open(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "LOOK_S", 0.001)
+    answers = iter(["one", MemoryUnavailable("away"), "two"])
+    asked: list[str] = []
+
+    async def version() -> str:
+        answer = next(answers, "two")
+        asked.append(str(answer))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    live.watch_version("memory", "a document", "one", version)
+    assert asked == []
+    async with reading(live) as events, asyncio.timeout(60):
+        assert told(await anext(events)) == "memory"
+    assert asked[:3] == ["one", "away", "two"]
+    for number in range(100):
+        live.watch_version("memory", number, "", version)
+    assert len(live._asked) == live_module.MAX_ASKED

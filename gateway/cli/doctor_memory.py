@@ -1,0 +1,47 @@
+"""The check of where the memory is kept: its server is asked, over the network if it is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gateway.app.memory import make_memory
+from gateway.cli.finding import Finding, Ground
+from gateway.config import Config
+from gateway.config.file import CONFIG_NAME
+from gateway.config.memory_kinds import DEFAULT_KIND
+from gateway.files.home import DATABASE_NAME
+from gateway.memory.checking import problems
+from gateway.protocols import ChecksMemory, MemoryProvider, OpensMemory
+from gateway.store.sqlite import open_store
+
+
+async def memory(ground: Ground) -> AsyncIterator[Finding]:
+    """What is wrong with where the memory is kept; the files of the data directory have checks of their own."""
+    config = ground.config
+    if config is None or config.memory.provider.kind == DEFAULT_KIND:
+        return
+    kind = config.memory.provider.kind
+    async with AsyncExitStack() as stack:
+        made = await _made(stack, config)
+        found = await problems(made)
+    for line in found:
+        advice = f"`memory.provider` in {CONFIG_NAME} says where it is. Then `ethos doctor` again."
+        yield Finding("problem", f"The memory of the kind {kind}: {line}", advice)
+    if not found:
+        said = ", and nothing is wrong there" if isinstance(made, ChecksMemory) else "; it cannot say how it is"
+        yield Finding("note", f"The memory is of the kind {kind}{said}.")
+
+
+async def _made(stack: AsyncExitStack, config: Config) -> MemoryProvider:
+    """The memory over an empty data directory of its own, so that nothing of the real one is touched."""
+    home = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-doctor-")))
+    store = open_store(home / DATABASE_NAME)
+    stack.push_async_callback(store.close)
+    made = make_memory(home, config, store.journal)
+    if isinstance(made, OpensMemory):
+        stack.push_async_callback(made.close)
+        await made.open()
+    return made

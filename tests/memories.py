@@ -1,0 +1,46 @@
+"""A memory of any kind of ours as a gateway makes it, for processes that tests and benchmarks start."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.config.memory_kinds import load_memory_kind
+from gateway.memory.kinds import OwnServices
+from gateway.protocols import OpensMemory
+from gateway.store.database import Database
+from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.schema import migrate
+from gateway.store.search import register_functions
+from gateway.testing.opening import opened
+
+MAX_DOCUMENT_BYTES = 1 << 22
+
+
+@asynccontextmanager
+async def memory(
+    kind: str, home: str | Path, *, max_document_bytes: int = MAX_DOCUMENT_BYTES, **settings: Any
+) -> AsyncIterator[Any]:
+    """The memory of a data directory, open; `settings` are the kind's own."""
+    home = Path(home)
+    home.mkdir(mode=0o700, exist_ok=True)
+    migrate(home / "ethos.db", prepare=register_functions)
+    database = Database(home / "ethos.db", prepare=register_functions)
+    services = OwnServices(
+        state_dir=home / "memory" / kind,
+        max_document_bytes=max_document_bytes,
+        home=home,
+        journal=SqliteMemoryJournal(database),
+        lock_timeout_s=60,
+    )
+    found = load_memory_kind(kind)
+    try:
+        made = found.provider(found.config.model_validate(settings), services)
+        async with opened(made) as provider:
+            yield provider
+        if not isinstance(made, OpensMemory) and hasattr(made, "close"):
+            await made.close()
+    finally:
+        await database.close()
