@@ -244,7 +244,10 @@ class PostgresDocuments:
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            if self._document(await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone()) != instead_of:
+            if (
+                self._document(await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone())
+                != instead_of
+            ):
                 return False
             await connection.execute("DELETE FROM ethos_documents WHERE key = %s", (key,))
             await connection.execute("DELETE FROM ethos_document_history WHERE document = %s", (key,))
