@@ -39,9 +39,7 @@ class Cost:
 class NoJournal:
     """Nothing waits."""
 
-    async def unsettled_memory(
-        self, *, after: str | None = None, limit: int | None = None
-    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+    async def unsettled_memory(self, **_page: object) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
         """None."""
         return []
 
