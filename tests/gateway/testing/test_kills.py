@@ -1,4 +1,4 @@
-"""A process is killed at every step of a write, of each kind of memory; the next one does it again: each update is once.
+"""Processes are killed at every step of a write in each memory; and the next one does it again: each update is once.
 
 The Markdown files have more of it in `tests/gateway/memory/test_crashes.py`.
 """
