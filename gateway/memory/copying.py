@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from gateway.errors import InvalidId, MemoryConflict, NotOffered
 from gateway.memory import rules
-from gateway.memory.paths import scope_of_key
+from gateway.memory.paths import check_ids, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument, is_same_history, numbered, with_edit_noted
 from gateway.protocols import EditableMemory, ListsDocuments, MemoryScope
@@ -123,6 +123,9 @@ class Copying:
         Raises:
             FileError, MemoryUnavailable, StoreError: the source or the target cannot be used now; call again.
         """
+        if scope_of(key) is None and not is_original(key):  # it may become a path
+            lost: tuple[str, ...] = ("documents with names that are none of a memory's",)
+            return CopiedDocument(key=key, state="left", size_bytes=0, sha256="", changes=0, lost=lost)
         whole = await self._source.whole(key)
         lost = self._lost(key, whole)
         copied = CopiedDocument(
@@ -222,11 +225,13 @@ async def copy_all(
 
 
 def scope_of(key: str) -> MemoryScope | None:
-    """A scope that has the document; None for an original from before a link."""
+    """A scope that has the document; None for an original from before a link, and for a name that is none of ours."""
     try:
-        return scope_of_key(key)[0]
+        scope, _ = scope_of_key(key)
+        check_ids(scope)
     except InvalidId:
         return None
+    return scope
 
 
 def _applied(whole: WholeDocument) -> set[tuple[str, int]]:

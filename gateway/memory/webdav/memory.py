@@ -24,13 +24,12 @@ from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
 from gateway.memory.markdown_erasing import remove_user
 from gateway.memory.markdown_originals import FileOriginals
 from gateway.memory.merging import merge_for_mine
-from gateway.memory.paths import check_ids, document_key, documents, is_document, scope_of_key
+from gateway.memory.paths import check_ids, document_key, documents, is_document, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.server import RemoteFile, WebdavServer
-from gateway.memory.whole_files import is_original
 from gateway.protocols import (
     MemoryChange,
     MemoryContext,

@@ -18,7 +18,7 @@ from gateway.app.memory import make_memory
 from gateway.app.traces import memory_in, open_configured_traces
 from gateway.config import Config, LiveConfig
 from gateway.config.file import load_provider
-from gateway.errors import MemoryConflict, NotOffered
+from gateway.errors import InvalidId, MemoryConflict, NotOffered
 from gateway.files.home import DATABASE_NAME
 from gateway.memory import rules
 from gateway.memory.copying import CopiedDocument, CopiesMemory, Copying, copies, copy_all, left_behind
@@ -288,6 +288,23 @@ async def test_what_is_written_at_the_target_meanwhile_is_not_overwritten(
         await target.sync(scope("t_2"), [MemoryUpdate.add("user", "Has a cat.")])
         assert not await target.put_whole(key, await source.whole(key), instead_of=found.document)
         assert (await target.read(scope("-"), "user")).content == "Has a cat.\n"
+
+
+@pytest.mark.parametrize(
+    "key", ["users/../USER.md", "users/u_ada/../../x/USER.md", "users/u_ada/before-../USER.md", "other", ""]
+)
+async def test_a_name_that_would_lead_elsewhere_is_left_and_named(
+    key: str, tmp_path: Path, place: Callable[[str], str]
+) -> None:
+    async with memory(tmp_path / "one", place("redis")) as source, memory(tmp_path / "two") as target:
+        await source.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog.")])
+        whole = await source.whole("users/u_ada/USER.md")
+        assert await source.put_whole(key, whole, instead_of=(await source.whole(key)).document)
+        done = {each.key: each.state for each in await copied(source, target)}
+        assert done == {"users/u_ada/USER.md": "copied", key: "left"}
+        assert [*texts(tmp_path / "two")] == ["users/u_ada/USER.md"]
+        with pytest.raises(InvalidId):
+            await target.put_whole(key, whole, instead_of=whole.document)
 
 
 # ---- memories of others ---------------------------------------------------------------------------------------------
