@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.chat_text import neutralise
 from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import print_json, print_table, say
@@ -138,7 +139,7 @@ async def _copied(
 
     def show(number: int, key: str) -> None:
         if is_shown:
-            sys.stderr.write(f"\r\x1b[K{number} of {len(keys)}  {key}")
+            sys.stderr.write(f"\r\x1b[K{number} of {len(keys)}  {neutralise(key)}")
             sys.stderr.flush()
 
     try:

@@ -198,10 +198,11 @@ async def test_an_edit_by_hand_that_no_turn_has_seen_yet_goes_along_as_a_change(
         assert first.turn_id == "t_1"
 
 
+@pytest.mark.parametrize("kind", ["markdown", *KINDS[1:]])
 async def test_people_who_were_linked_before_the_copy_can_be_parted_after_it(
-    tmp_path: Path, place: Callable[[str], str]
+    kind: str, tmp_path: Path, place: Callable[[str], str]
 ) -> None:
-    async with memory(tmp_path, place("redis")) as source, memory(tmp_path, place("postgres")) as target:
+    async with memory(tmp_path, place("redis")) as source, memory(tmp_path, place(kind)) as target:
         await source.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog.")])
         await source.sync(scope("t_2", user_id="u_bob"), [MemoryUpdate.add("user", "Has a cat.")])
         await source.unite("k_1", "u_ada", "u_bob")
