@@ -22,7 +22,7 @@ from gateway.errors import InvalidId, MemoryConflict, NotOffered
 from gateway.files.home import DATABASE_NAME
 from gateway.memory import rules
 from gateway.memory.copying import CopiedDocument, CopiesMemory, Copying, copies, copy_all, left_behind
-from gateway.memory.stored.whole import numbered
+from gateway.memory.stored.whole import with_ids
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName, MemoryUpdate, OpensMemory
 from gateway.store.sqlite import open_store
 from tests.servers import webdav
@@ -127,7 +127,8 @@ def texts(home: Path) -> dict[str, bytes]:
 
 async def histories(source: Any) -> dict[str, Any]:
     """Of each document, without the ids."""
-    return {key: numbered((await source.whole(key)).entries, 1) for key in await source.keys()}
+    found = {key: (await source.whole(key)).entries for key in await source.keys()}
+    return {key: with_ids(entries, range(len(entries))) for key, entries in found.items()}
 
 
 # ---- there and back -------------------------------------------------------------------------------------------------
@@ -181,6 +182,22 @@ async def test_a_turn_that_is_replayed_after_the_copy_is_not_applied_twice(
         await copied(source, target)
         assert (await target.sync(scope("t_1"), updates)).outcomes[0] == "replayed"
         assert (await target.read(scope("-"), "user")).content == "Has a dog.\n"
+
+
+@pytest.mark.parametrize("kind", ["markdown", *KINDS])
+async def test_the_list_of_all_changes_has_the_same_order_after_a_copy(
+    kind: str, tmp_path: Path, place: Callable[[str], str]
+) -> None:
+    async with memory(tmp_path / "one", place("redis")) as source, memory(tmp_path / "two", place(kind)) as target:
+        await target.sync(scope("t_own", personality_id="other"), [MemoryUpdate.add("memory", "Of the target.")])
+        for number in range(9):
+            user = f"u_{number % 3}"
+            await source.sync(scope(f"t_{number}", user_id=user), [MemoryUpdate.add("user", f"{number}")])
+        await copied(source, target)
+        listed = [each.turn_id for each in await target.log() if each.turn_id != "t_own"]
+        assert listed == [f"t_{number}" for number in reversed(range(9))]
+        await target.sync(scope("t_9", user_id="u_0"), [MemoryUpdate.add("user", "9")])
+        assert (await target.log())[0].turn_id == "t_9"
 
 
 async def test_an_edit_by_hand_that_no_turn_has_seen_yet_goes_along_as_a_change(
