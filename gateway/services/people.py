@@ -17,6 +17,7 @@ from gateway.people.identity import IdentityMap, User
 from gateway.people.identity.file import Account, check_key
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, LinkStore, NotLinked
+from gateway.people.linking.texts import KEPT_APART
 from gateway.people.operators import Operators
 from gateway.pipeline.admission import Admission
 from gateway.runtime.observe import happened
@@ -242,7 +243,12 @@ class PeopleService:
             )
         link = await self._linking.finish(link)
         self._changed()
-        return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
+        return wire.LinkResult(person=await self._person(link.survivor), link=_link(link), kept_apart=self.kept_apart)
+
+    @property
+    def kept_apart(self) -> str | None:
+        """What a link does not unite, and why; None where it unites everything."""
+        return None if self._linking.job.unites else KEPT_APART
 
     async def unlink(self, caller: Caller, which: str) -> wire.Link:
         """Take a link back, however old it is. Both sides are told.
