@@ -62,6 +62,28 @@ POINTS: Mapping[str, str] = {
     "stop.drained": "what could end has ended, the channels are still open",
 }
 
+# Of memories on servers; a gateway comes to them only if it has such a memory.
+MEMORY_POINTS: Mapping[str, str] = {
+    "memory.postgres.prepared": "the tables are there",
+    "memory.postgres.read": "the document is locked and was read",
+    "memory.postgres.writing": "the document was sent, its history was not",
+    "memory.postgres.committing": "all was sent, and not committed",
+    "memory.postgres.committed": "the server has all of it, no one was told",
+    "memory.postgres.replacing": "a whole document was taken out, nothing is in its place",
+    "memory.postgres.replaced": "another is in its place, and not committed",
+    "memory.redis.read": "the document was read",
+    "memory.redis.committed": "the server has all of it, no one was told",
+    "memory.redis.replacing": "a whole document was read, and is to be exchanged",
+    "memory.redis.replaced": "it was exchanged, no one was told",
+    "memory.webdav.asked": "the server's file was read, nothing of it is here",
+    "memory.webdav.merged": "what was edited there is here, the copy of it is not noted",
+    "memory.webdav.taken": "and it is",
+    "memory.webdav.folder": "a folder was made there",
+    "memory.webdav.locked": "the server's file is locked",
+    "memory.webdav.put": "the server has the file, the copy of it is not noted",
+    "memory.webdav.noted": "and it is",
+}
+
 _act: Callable[[str], None] | None = None
 
 
@@ -85,7 +107,7 @@ def arm(setting: str) -> None:
         _act = _noting(rest)
     elif verb == "kill":
         name, _, count = rest.partition(" ")
-        if name not in POINTS or not (count or "1").isdigit():
+        if name not in {**POINTS, **MEMORY_POINTS} or not (count or "1").isdigit():
             raise ValueError(f"{VARIABLE}: {setting!r} names no failpoint; expected one of {', '.join(POINTS)}")
         _act = _killing(name, int(count or "1"))
     else:

@@ -1,15 +1,28 @@
 """What every memory provider must do, as pytest classes: one for the provider, and one for each further protocol.
 
 A test module makes one class of those that its provider has, with a fixture `provider` that gives a memory with nothing
-in it for each test. See docs/memory-providers.md.
+in it for each test::
+
+    from gateway.testing.memory import EditableMemorySuite, MemoryProviderSuite
+
+    class TestMine(MemoryProviderSuite, EditableMemorySuite):
+        @pytest.fixture
+        def provider(self, tmp_path):
+            return MyMemory(tmp_path)
+
+The memory comes as it was built: the tests open it and close it, if it is an `OpensMemory`. Nothing but pytest is
+needed. Where that is not enough, the fixture gives a function without arguments which makes an asynchronous context
+manager of a memory; with pytest-asyncio the fixture itself may be asynchronous. See docs/memory-providers.md.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Sequence
 from hashlib import sha256
-from typing import Any, Protocol
+from itertools import product
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
@@ -26,10 +39,15 @@ from gateway.protocols import (
     MemoryScope,
     MemoryStoreName,
     MemoryUpdate,
+    SearchableMemory,
     SupportsUnion,
 )
+from gateway.testing.async_suite import AsyncSuite
+from gateway.testing.opening import opened
 
 add, replace, remove = MemoryUpdate.add, MemoryUpdate.replace, MemoryUpdate.remove
+PEOPLE, PERSONALITIES = ("u_1", "u_2"), ("a", "b")
+PLACES: Sequence[MemoryPlace] = ("per-personality", "global", "per-user")
 BAD_IDS = ["a b", "a/b", "..", "a.b", "a\n", "é", "", "a" * 65, "/etc", "a\x00b", "\udc80"]
 
 
@@ -97,8 +115,107 @@ RULES: Sequence[Any] = [
 ]
 
 
-class MemoryProviderSuite:
-    """What the gateway needs of every memory: `prefetch` and `sync`."""
+class MemorySuite(AsyncSuite):
+    """What the suites of memories have in common: they open the memory that the fixture `provider` gives."""
+
+    entered: ClassVar = {"provider": opened}
+
+
+# ---- who may see what -----------------------------------------------------------------------------------------------
+
+_CANARY = re.compile(r"canary-[\w-]+")
+
+
+def canary(place: str, personality: str, user: str) -> str:
+    """A word that stands in one person's note, and nowhere else."""
+    return f"canary-{place}-{personality}-{user}"
+
+
+def canaries_in(*texts: str | None) -> set[str]:
+    """Those that the texts name."""
+    return {found for text in texts for found in _CANARY.findall(text or "")}
+
+
+async def fill_with_canaries(provider: MemoryProvider) -> None:
+    """Two people, two personalities and three places, crossed: each notes a word of its own in each."""
+    for user in PEOPLE:
+        await provider.sync(scope(f"t-{user}", user=user), [add("user", canary("user", "all", user))])
+    for place, personality, user in product(PLACES, PERSONALITIES, PEOPLE):
+        at = scope(f"t-{place}-{personality}-{user}", personality=personality, user=user, place=place)
+        await provider.sync(at, [add("memory", canary(place, personality, user))])
+
+
+def canaries_for(place: MemoryPlace, personality: str, user: str) -> set[str]:
+    """Those that the memory of a scope holds; the user's own document has one besides."""
+    return {
+        canary(place, one, who)
+        for one, who in product(PERSONALITIES, PEOPLE)
+        if (place == "global" or one == personality) and (place != "per-user" or who == user)
+    }
+
+
+class ApartSuite(MemorySuite):
+    """What one may not see appears nowhere: a part of `MemoryProviderSuite`, for whatever the provider can do."""
+
+    async def test_a_turn_is_given_what_its_scope_may_see_and_nothing_else(self, provider: MemoryProvider) -> None:
+        await fill_with_canaries(provider)
+        for place, personality, user in product(PLACES, PERSONALITIES, PEOPLE):
+            found = await provider.prefetch(scope("look", personality=personality, user=user, place=place))
+            assert found is not None
+            assert canaries_in(found.user_memory) == {canary("user", "all", user)}
+            assert canaries_in(found.project_memory) == canaries_for(place, personality, user)
+        nobody = await provider.prefetch(scope("look", personality="a", user=None))
+        assert nobody is not None
+        assert canaries_in(nobody.user_memory) == set()
+
+    async def test_people_read_search_and_are_told_of_what_their_scope_may_see_and_nothing_else(
+        self, provider: MemoryProvider
+    ) -> None:
+        await fill_with_canaries(provider)
+        every = {canary("user", "all", user) for user in PEOPLE}
+        every |= {canary(*each) for each in product(PLACES, PERSONALITIES, PEOPLE)}
+        for place, personality, user in product(PLACES, PERSONALITIES, PEOPLE):
+            at = scope("look", personality=personality, user=user, place=place)
+            own, seen = canary("user", "all", user), canaries_for(place, personality, user)
+            others = every - {own, *seen}
+            if isinstance(provider, EditableMemory):
+                assert canaries_in((await provider.read(at, "user")).content) == {own}
+                assert canaries_in((await provider.read(at, "memory")).content) == seen
+            if isinstance(provider, HistoricMemory):
+                await _history_is_apart(provider, at, own, seen, others)
+            if isinstance(provider, SearchableMemory):
+                for query in ("canary", *sorted(others)):
+                    hits = await provider.search(at, query, 100)
+                    assert not others & canaries_in(*(hit.text for hit in hits))
+            if isinstance(provider, ExportableMemory):
+                exported = await provider.export([user])
+                private = {own, *(canary("per-user", one, user) for one in PERSONALITIES)}
+                assert canaries_in(*(data.decode() for data in exported.values())) == private
+
+
+async def _history_is_apart(
+    provider: HistoricMemory, at: MemoryScope, own: str, seen: Collection[str], others: Collection[str]
+) -> None:
+    changes = [await provider.log(at, "user", 1000), await provider.log(at, "memory", 1000)]
+    for found, expected in zip(changes, ({own}, {*seen}), strict=True):
+        assert canaries_in(*(f"{one.content} {one.diff}" for one in found)) == expected
+    for line in (own, *seen):
+        assert await provider.why(at, line) is not None
+    for line in others:
+        assert await provider.why(at, line) is None
+        assert await provider.difference(at, [remove("memory", line)]) == ""
+    mine = {one.id for found in changes for one in found}
+    for one in await provider.log(limit=1000):
+        if one.id not in mine:
+            with pytest.raises(MemoryStoreError):
+                await provider.undo(at, one.id)
+
+
+# ---- the provider itself --------------------------------------------------------------------------------------------
+
+
+class MemoryProviderSuite(ApartSuite):
+    """What the gateway needs of every memory: `prefetch` and `sync`, and that what one may not see appears nowhere."""
 
     @pytest.mark.parametrize(("before", "updates", "after", "outcomes"), RULES)
     async def test_an_update_does_what_the_contract_says(
@@ -152,30 +269,6 @@ class MemoryProviderSuite:
                     found.add((personality, user))
         assert found == seen
 
-    async def test_no_document_is_found_from_another_scope(self, provider: MemoryProvider) -> None:
-        """Two people, two personalities and all three places, crossed: each finds its own words and no others."""
-        places: Sequence[MemoryPlace] = ("per-personality", "global", "per-user")
-        for user in ("u_1", "u_2"):
-            await provider.sync(scope(f"t{user}", user=user), [add("user", f"canary {user}")])
-        for place in places:
-            for personality in ("a", "b"):
-                for user in ("u_1", "u_2"):
-                    at = scope(f"t{place}{personality}{user}", personality=personality, user=user, place=place)
-                    await provider.sync(at, [add("memory", f"canary {place} {personality} {user}")])
-        for place in places:
-            for personality in ("a", "b"):
-                for user in ("u_1", "u_2"):
-                    found = await provider.prefetch(scope("look", personality=personality, user=user, place=place))
-                    assert found is not None
-                    assert found.user_memory == f"canary {user}\n"
-                    expected = [
-                        f"canary {place} {one} {who}"
-                        for one in ("a", "b")
-                        for who in ("u_1", "u_2")
-                        if (place == "global" or one == personality) and (place != "per-user" or who == user)
-                    ]
-                    assert lines_of(found.project_memory or "") == expected
-
     async def test_without_a_known_user_there_is_no_user_document(self, provider: MemoryProvider) -> None:
         report = await provider.sync(scope("t", user=None), [add("user", "x"), add("memory", "y")])
         assert report.outcomes == ("no_match", "applied")
@@ -228,7 +321,7 @@ class MemoryProviderSuite:
         assert await provider.prefetch(scope("t")) is None
 
 
-class EditableMemorySuite:
+class EditableMemorySuite(MemorySuite):
     """What the pages, the API and the command line need of a memory that people edit."""
 
     async def test_it_is_one(self, provider: EditableProvider) -> None:
@@ -299,7 +392,7 @@ async def _put(provider: EditableProvider, text: str, store: MemoryStoreName = "
     return await provider.write(at, store, text, (await provider.read(at, store)).version)
 
 
-class HistoricMemorySuite:
+class HistoricMemorySuite(MemorySuite):
     """What `/memory log`, `why` and `undo` need."""
 
     async def test_it_is_one(self, provider: HistoricProvider) -> None:
@@ -378,7 +471,7 @@ class HistoricMemorySuite:
         assert after == before + f"\nline {149 - 75}\n".encode()
 
 
-class ErasableMemorySuite:
+class ErasableMemorySuite(MemorySuite):
     """What `/forget-me` and `/export` need."""
 
     async def test_it_is_one(self, provider: ErasableProvider) -> None:
@@ -416,7 +509,7 @@ class ErasableMemorySuite:
         await provider.sync(scope("t3", user="u_2"), [add("user", "Ben"), add("memory", "Ben's own")])
 
 
-class UnionSuite:
+class UnionSuite(MemorySuite):
     """What the linking of one person's accounts needs."""
 
     async def test_it_is_one(self, provider: UnitableProvider) -> None:

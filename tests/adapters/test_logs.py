@@ -16,6 +16,7 @@ import pytest
 
 from gateway.errors import PermanentSendError
 from gateway.runtime.logs import configure_logs
+from gateway.testing.adapters import Harness, answer, running, soon
 from tests.adapters.discord.harness import discord_harness
 from tests.adapters.discord.world import TOKEN as DISCORD_TOKEN
 from tests.adapters.email.harness import EmailHarness
@@ -24,7 +25,6 @@ from tests.adapters.slack.fake_slack import APP_TOKEN, BOT_TOKEN
 from tests.adapters.slack.harness import SocketHarness
 from tests.adapters.telegram.fake_telegram import TOKEN as TELEGRAM_TOKEN
 from tests.adapters.telegram.harness import PollingHarness
-from tests.conformance.adapters import Harness, answer, running, soon
 
 SECRETS = (DISCORD_TOKEN, PASSWORD, APP_TOKEN, BOT_TOKEN, TELEGRAM_TOKEN)
 QUESTION, ANSWER = "the canary in the question", "the canary in the answer"

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import AdapterNotReady, EthosError
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
-from tests.conformance.adapters import AdapterConformance
+from gateway.testing.adapters import AdapterSuite
 from tests.fake_channel import Config, FakeChannelWithPreviews
 
 
@@ -95,7 +95,7 @@ class FakeHarness:
 ABILITIES = {"can be down", "redelivers", "sends idempotently", "shows previews"}
 
 
-class TestFakeChannel(AdapterConformance, abilities=ABILITIES):
+class TestFakeChannel(AdapterSuite, abilities=ABILITIES):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[FakeHarness]:
         harness = FakeHarness()

@@ -11,7 +11,7 @@ from gateway.domain.personalities import Personalities
 from gateway.people.identity import IdentityMap
 from gateway.services.caller import COMMAND_LINE, Ambiguous, Caller
 from gateway.services.naming import Naming
-from tests.memories import NotedMemory
+from tests.small_memories import NotedMemory
 
 
 @pytest.mark.parametrize(("asks", "option", "listed"), [(COMMAND_LINE, "--user", 5), ("dashboard", "`user`", 0)])

@@ -18,7 +18,7 @@ from gateway import protocols
 from gateway.config.channel_kinds import load_kind
 from gateway.errors import AdapterAuthFailed, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage
-from tests.conformance.adapters import AdapterConformance, Inbox, running
+from gateway.testing.adapters import AdapterSuite, Inbox, running
 from tests.house.telex_service import TelexHarness
 
 ROOT = Path(__file__).parents[2]
@@ -67,9 +67,9 @@ def test_the_page_shows_the_four_files_of_an_adapter_and_its_test() -> None:
 def test_the_page_names_all_that_the_contract_lends_and_all_that_the_suite_asks() -> None:
     """What is not on the page, nobody who follows it will use."""
     page = PAGE.read_text(encoding="utf-8")
-    small = {name for name in vars(protocols) if name.startswith(("Supports", "Authenticates"))}
+    small = {name for name in vars(protocols) if name.startswith(("Supports", "Authenticates"))} - {"SupportsUnion"}
     lent = {field.name for field in dataclasses.fields(protocols.AdapterServices)}
-    abilities = {need for test in vars(AdapterConformance).values() for need in getattr(test, "needs", ())}
+    abilities = {need for test in vars(AdapterSuite).values() for need in getattr(test, "needs", ())}
     assert small
     assert abilities
     assert not [name for name in small | lent | abilities if f"`{name}`" not in page]
@@ -106,7 +106,7 @@ def test_the_test_of_the_page_is_the_one_that_runs_here() -> None:
     assert ast.literal_eval(abilities[1]) == ABILITIES
 
 
-class TestTelex(AdapterConformance, abilities=ABILITIES):
+class TestTelex(AdapterSuite, abilities=ABILITIES):
     """The suite."""
 
 

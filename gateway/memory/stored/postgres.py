@@ -7,7 +7,7 @@ round trips: lock and read; write and commit.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, LiteralString
@@ -24,6 +24,7 @@ from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacke
 from gateway.memory.stored.memory import MAX_STORED_BYTES, Work, refuse_too_long
 from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
+from gateway.runtime.failpoints import reach
 from gateway.runtime.logs import hiding, secrets_of
 
 SCHEMA: LiteralString = """
@@ -58,6 +59,7 @@ _LOAD: LiteralString = """
     FROM (SELECT *, greatest(octet_length(content), octet_length(raw)) AS size FROM ethos_documents) AS documents
     WHERE key = ANY(%(keys)s)
 """
+_LOAD_LOCKED: LiteralString = f"{_LOAD} FOR UPDATE"  # also against people, who do not know the document's lock
 _SETTLED: LiteralString = (
     "SELECT turn_id, update_index, outcome FROM ethos_document_history WHERE document = %s AND turn_id = ANY(%s)"
 )
@@ -203,18 +205,22 @@ class PostgresDocuments:
         async with self._connection() as connection:
             async with connection.pipeline():
                 await connection.execute(_LOCK, (key,))
-                found = await connection.execute(_LOAD, self._named(key))
+                found = await connection.execute(_LOAD_LOCKED, self._named(key))
                 noted = await connection.execute(_SETTLED, (key, [turn_id for turn_id, _ in keys]))
                 row, rows = await found.fetchone(), await noted.fetchall()
+            reach("memory.postgres.read")
             settled: dict[Key, MemoryOutcome] = {(turn_id, index): outcome for turn_id, index, outcome in rows}
             commit = work(self._document(row), {each: settled[each] for each in keys if each in settled})
             if not commit.entries:
                 return commit
             async with connection.pipeline():
                 await connection.execute(_PUT, _values(key, commit.document, commit.cut))
+                reach("memory.postgres.writing")
                 for entry in commit.entries:
                     await connection.execute(_NOTE, _entry_values(key, entry))
+                reach("memory.postgres.committing")
                 await connection.commit()
+            reach("memory.postgres.committed")
             return commit
 
     # ---- whole documents --------------------------------------------------------------------------------------------
@@ -225,7 +231,7 @@ class PostgresDocuments:
     async def whole(self, key: str) -> WholeDocument:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            row = await (await connection.execute(_LOAD, self._named(key))).fetchone()
+            row = await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone()
             rows = await (await connection.execute(_ALL, (key,))).fetchall()
             archive = await (await connection.execute(_ARCHIVE, (key,))).fetchone()
         entries = [unpacked(entry_id, text) for entry_id, text in rows]
@@ -238,14 +244,19 @@ class PostgresDocuments:
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            if self._document(await (await connection.execute(_LOAD, self._named(key))).fetchone()) != instead_of:
+            if (
+                self._document(await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone())
+                != instead_of
+            ):
                 return False
             await connection.execute("DELETE FROM ethos_documents WHERE key = %s", (key,))
             await connection.execute("DELETE FROM ethos_document_history WHERE document = %s", (key,))
+            reach("memory.postgres.replacing")
             if whole is not None:
                 await connection.execute(_PUT, _values(key, whole.document, whole.archive))
                 values = [(entry.id, *_entry_values(key, entry)) for entry in whole.entries]
                 await connection.cursor().executemany(_NOTE_NUMBERED, values)
+            reach("memory.postgres.replaced")
             return True
 
     # ---- history ----------------------------------------------------------------------------------------------------
@@ -282,6 +293,7 @@ class PostgresDocuments:
                     await connection.execute(SCHEMA)
                     await connection.commit()
                     self._is_prepared = True
+                    reach("memory.postgres.prepared")
                 yield connection
         except PoolTimeout as error:  # which does not say why
             problems = await self.check()
@@ -305,16 +317,18 @@ class PostgresDocuments:
 
 async def _problems(connection: AsyncConnection[TupleRow]) -> Sequence[str]:
     """What a database says of itself that is not good enough for a memory."""
-    found: list[str] = []
-    version = connection.info.server_version
-    if version < _OLDEST:
-        found.append(f"is PostgreSQL {version // 10_000}, which is too old; use {_OLDEST // 10_000} or newer")
+    found = [*_too_old(connection.info.server_version)]
     settings: dict[str, str] = dict(await (await connection.execute(_SETTINGS)).fetchall())
     if settings["server_encoding"] != "UTF8":
         found.append(f"has the encoding {settings['server_encoding']}; make a database with `ENCODING 'UTF8'`")
     if settings["fsync"] == "off":
         found.append("does not write to its disk at once (fsync = off), so a power cut may lose everything")
     return found
+
+
+def _too_old(version: int) -> Iterator[str]:
+    if version < _OLDEST:
+        yield f"is PostgreSQL {version // 10_000}, which is too old; use {_OLDEST // 10_000} or newer"
 
 
 def _reason(error: Exception) -> str:

@@ -29,6 +29,7 @@ from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacke
 from gateway.memory.stored.memory import MAX_STORED_BYTES, Work, refuse_too_long
 from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
+from gateway.runtime.failpoints import reach
 from gateway.runtime.logs import hiding
 
 _FIELDS = ("content", "sha256", "position", "modified_at", "version")
@@ -97,7 +98,7 @@ class RedisDocuments:
         self._prefix = prefix
         self._shown_url = shown_url
         self._max_bytes = max_bytes
-        self._hide = hiding([client.get_connection_kwargs().get("password") or ""])
+        self._hide = hiding([client.get_connection_kwargs().get("password") or ""])  # type: ignore[no-untyped-call]
         self._commit = client.register_script(_COMMIT)
 
     async def open(self) -> None:
@@ -135,13 +136,17 @@ class RedisDocuments:
                     pipe.hmget(doc, _FIELDS)
                     pipe.hmget(done, [_field(each) for each in wanted])
                     row, outcomes = await pipe.execute()
+                reach("memory.redis.read")
                 settled = {
                     each: cast("MemoryOutcome", outcome.decode())
                     for each, outcome in zip(wanted, outcomes, strict=True)
                     if outcome is not None
                 }
                 commit = work(self._document(key, row), settled)
-                if not commit.entries or await self._committed(key, row, commit):
+                if not commit.entries:
+                    return commit
+                if await self._committed(key, row, commit):
+                    reach("memory.redis.committed")
                     return commit
                 await asyncio.sleep(random.uniform(0, wait_s))  # noqa: S311 (others are changing it; no secret)
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
@@ -211,10 +216,12 @@ class RedisDocuments:
                 pipe.srem(self._name("documents"), key)
             else:
                 self._fill(pipe, key, whole, int(row[-1] or 0))
+            reach("memory.redis.replacing")
             try:
                 await pipe.execute()
             except WatchError:
                 return False
+            reach("memory.redis.replaced")
             return True
 
     def _fill(self, pipe: Any, key: str, whole: WholeDocument, version: int) -> None:

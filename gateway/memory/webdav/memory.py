@@ -240,7 +240,8 @@ class WebdavMemory:
     # ---- CopiesMemory -----------------------------------------------------------------------------------------------
 
     async def keys(self) -> Sequence[str]:
-        return await self._files.keys()
+        known = await asyncio.to_thread(self._copies.keys)  # the journal knows those of other files, too
+        return [key for key in await self._files.keys() if key in known or is_original(key)]
 
     async def whole(self, key: str) -> WholeDocument:
         await self._met(key)
@@ -263,6 +264,11 @@ class WebdavMemory:
             raise MemoryUnavailable(self.problem)
 
     # ---- with the server --------------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """See `ReportsProblems`: turns have the text that is here meanwhile."""
+        return () if self.problem is None else (self.problem,)
 
     @property
     def late(self) -> int:
@@ -355,6 +361,7 @@ class WebdavMemory:
         there = await self._server.get(key, base.etag)
         if there is None or there == base:
             return base
+        reach("memory.webdav.asked")
         scope, store = scope_of_key(key)
         for _ in range(_TRIES):
             here = await self._files.read_bytes(scope, store)
@@ -366,6 +373,7 @@ class WebdavMemory:
                 continue
             reach("memory.webdav.merged")
             await asyncio.to_thread(self._copies.write, key, there)
+            reach("memory.webdav.taken")
             return there
         raise FileError(f"{key} changes faster than an edit on the server can be merged")
 

@@ -46,9 +46,7 @@ class DocumentInfo(ApiModel):
     personality: str | None = Field(description="Personality that it belongs to; null: all of them.")
     user: str | None = Field(description="User that it belongs to; null: it is shared.")
     location: str = Field(description="Where people find it: a path or an address, without a password.")
-    modified_at: datetime | None = Field(
-        description="When it was changed last; null: not yet, or not known."
-    )
+    modified_at: datetime | None = Field(description="When it was changed last; null: not yet, or not known.")
     version: Version
     bytes: int = Field(description="Size of the text.")
     max_bytes: int = Field(description="Largest size of the text.")

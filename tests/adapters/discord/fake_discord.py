@@ -21,6 +21,7 @@ import discord
 import yarl
 from aiohttp import web
 
+from gateway.testing.adapters import soon
 from tests.adapters.discord.fake_gateway import Gateway
 from tests.adapters.discord.world import (
     ADA,
@@ -36,7 +37,6 @@ from tests.adapters.discord.world import (
     TOKEN,
     user,
 )
-from tests.conformance.adapters import soon
 
 Payload = dict[str, Any]
 

@@ -14,9 +14,9 @@ from adapters.discord.client import DiscordClient
 from adapters.discord.render import render
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
+from gateway.testing.adapters import soon
 from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.world import DM, ROOM, TOKEN
-from tests.conformance.adapters import soon
 from tests.conformance.conversation_log import FakeLog
 from tests.conformance.notes import FakeNotes
 

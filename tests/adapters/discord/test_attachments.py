@@ -8,9 +8,9 @@ import pytest
 
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import Attachment
+from gateway.testing.adapters import running, soon
 from tests.adapters.discord.harness import DiscordHarness
 from tests.adapters.discord.world import DM
-from tests.conformance.adapters import running, soon
 
 
 def with_file(harness: DiscordHarness, path: str, *, size: int = 5) -> dict[str, object]:

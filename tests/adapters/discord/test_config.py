@@ -10,10 +10,10 @@ from pydantic import SecretStr, ValidationError
 
 from adapters.discord import Config, build
 from adapters.discord.connection import Endpoints
+from gateway.testing.adapters import Inbox, soon
 from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.harness import outbound, services
 from tests.adapters.discord.world import DM, TOKEN
-from tests.conformance.adapters import Inbox, soon
 from tests.conformance.notes import FakeNotes
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.conformance.adapters import AdapterConformance
+from gateway.testing.adapters import AdapterSuite
 
 ABILITIES = {"can be down", "drops connections", "knows strangers", "redelivers", "shows previews"}
 
 
-class TestDiscordAdapter(AdapterConformance, abilities=ABILITIES):
+class TestDiscordAdapter(AdapterSuite, abilities=ABILITIES):
     """The harness is that of `conftest`."""

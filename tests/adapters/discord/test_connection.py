@@ -11,10 +11,10 @@ import pytest
 from adapters.discord import connection as connection_module
 from adapters.discord.connection import MAX_BACKOFF_S
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, TransientSendError
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.discord.fake_discord import Outcome, limited
 from tests.adapters.discord.harness import DiscordHarness, make_adapter, outbound
 from tests.adapters.discord.world import DM, TOKEN
-from tests.conformance.adapters import Inbox, running, soon
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from adapters.discord import inbound
 from adapters.discord.convert import snowflake_at
 from gateway.errors import PermanentSendError, StoreUnavailable, TransientSendError
 from gateway.messages import InboundMessage
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.discord.fake_discord import Outcome
 from tests.adapters.discord.harness import DiscordHarness, WatchedNotes, make_adapter
 from tests.adapters.discord.world import BOB, BOT, BOT_ROLE, BOT_USER, DM, GUILD, HALL, OTHER_DM, ROOM, user
-from tests.conformance.adapters import Inbox, running, soon
 from tests.conformance.notes import FakeNotes
 
 MENTION = {"mentions": [BOT_USER]}

@@ -10,10 +10,10 @@ import pytest
 from gateway.errors import StoreUnavailable
 from gateway.messages import Action, ConversationRef
 from gateway.protocols import CommandInfo
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.discord.fake_discord import Outcome
 from tests.adapters.discord.harness import COMMANDS, DiscordHarness, make_adapter, outbound, room
 from tests.adapters.discord.world import ADA, BOT, BOT_USER, DM, ROOM
-from tests.conformance.adapters import Inbox, running, soon
 
 HELP = {"type": 1, "name": "help", "id": "1"}
 DEFERRED, AT_ONCE = 5, 4  # types of the first answer

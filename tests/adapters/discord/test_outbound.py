@@ -12,10 +12,10 @@ import pytest
 from adapters.discord.outbound import MAX_FILE_BYTES, NONCE_LIFETIME_S
 from gateway.errors import PermanentSendError, StoreUnavailable, TransientSendError, UncertainSendError
 from gateway.messages import Action, Attachment, ConversationRef, OutboundMessage
+from gateway.testing.adapters import running, soon
 from tests.adapters.discord.fake_discord import Outcome, limited
 from tests.adapters.discord.harness import DiscordHarness, WatchedNotes, direct, make_adapter, outbound, room
 from tests.adapters.discord.world import BOB, BOT, BOT_USER, DM, OTHER_DM, ROOM
-from tests.conformance.adapters import running, soon
 
 MESSAGES = f"/channels/{DM}/messages"
 TWO_PIECES = f"{'a' * 1500}\n\n{'b' * 1500}"

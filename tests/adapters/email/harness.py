@@ -27,8 +27,8 @@ from adapters.email.threads import Threads
 from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
+from gateway.testing.adapters import PATIENCE_S, Inbox, soon
 from tests.adapters.email.mail_server import AUTHSERV_ID, DOMAIN, PASSWORD, MailServer
-from tests.conformance.adapters import PATIENCE_S, Inbox, soon
 from tests.conformance.conversation_log import FakeLog
 from tests.conformance.notes import FakeNotes
 

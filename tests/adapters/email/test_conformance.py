@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.conformance.adapters import AdapterConformance
+from gateway.testing.adapters import AdapterSuite
 
 ABILITIES = {"can be down", "drops connections", "knows strangers", "redelivers"}
 
 
-class TestEmailAdapter(AdapterConformance, abilities=ABILITIES):
+class TestEmailAdapter(AdapterSuite, abilities=ABILITIES):
     """The fixture `harness` stands in `conftest.py`."""

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 
 from adapters.email.credentials import AccessTokens, OAuth, Password
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
+from gateway.testing.adapters import soon
 from tests.adapters.email.mail_server import GOOD_TOKEN, OAuthProvider
-from tests.conformance.adapters import soon
 from tests.conformance.notes import FakeNotes
 
 

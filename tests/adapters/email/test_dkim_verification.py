@@ -18,9 +18,9 @@ from adapters.email import dkim_verification
 from adapters.email.convert import Skipped
 from adapters.email.dkim_verification import DkimKeys, KeyNotReachable, verify
 from adapters.email.mail_authentication import Proof, Unproved
+from gateway.testing.adapters import running
 from tests.adapters.email.forgeries import BOT, SET_UPS, from_alice, heard, private_key_of, signed, txt
 from tests.adapters.email.harness import OpenHarness, new_address
-from tests.conformance.adapters import running
 
 HELLO = "--inner\r\nContent-Type: text/plain\r\n\r\nhello\r\n--inner--\r\n"
 

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from adapters.email.credentials import AccessTokens, Credentials, OAuth, Password
 from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
+from gateway.testing.adapters import soon
 from tests.adapters.email.mail_server import OAuthProvider
-from tests.conformance.adapters import soon
 from tests.conformance.notes import FakeNotes
 
 HANG_UP = "!"

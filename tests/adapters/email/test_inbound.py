@@ -14,6 +14,7 @@ import pytest
 
 from adapters.email.imap_client import MailboxConnection, open_mailbox
 from gateway.errors import AdapterNotReady, StoreUnavailable
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.email.harness import (
     EmailHarness,
     OpenHarness,
@@ -26,7 +27,6 @@ from tests.adapters.email.harness import (
     new_message_id,
 )
 from tests.adapters.email.mail_server import MailServer
-from tests.conformance.adapters import Inbox, running, soon
 
 # ---- news -----------------------------------------------------------------------------------------------------------
 

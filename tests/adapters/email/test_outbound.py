@@ -23,7 +23,7 @@ from gateway.errors import (
 )
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices
-from tests.conformance.adapters import soon
+from gateway.testing.adapters import soon
 from tests.conformance.conversation_log import FakeLog
 from tests.conformance.notes import FakeNotes
 

@@ -16,6 +16,7 @@ from adapters.email.dkim_verification import DkimKeys
 from adapters.email.mail_authentication import METHODS, filtered_methods
 from adapters.email.server_probe import probe_mail
 from gateway.protocols import ReportsProblems
+from gateway.testing.adapters import PATIENCE_S, Inbox, soon
 from tests.adapters.email.forgeries import BOT, TOKEN, US, Mail, from_alice, txt
 from tests.adapters.email.harness import (
     EmailHarness,
@@ -26,7 +27,6 @@ from tests.adapters.email.harness import (
     new_address,
 )
 from tests.adapters.email.mail_server import MailServer
-from tests.conformance.adapters import PATIENCE_S, Inbox, soon
 
 
 def learned(notes: WatchedNotes) -> list[str] | None:

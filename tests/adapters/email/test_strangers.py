@@ -10,6 +10,7 @@ import pytest
 
 from adapters.email.inbound import SenderLimits
 from gateway.messages import OutboundMessage
+from gateway.testing.adapters import running, soon
 from tests.adapters.email.harness import (
     CHANNEL,
     EmailHarness,
@@ -22,7 +23,6 @@ from tests.adapters.email.harness import (
 )
 from tests.adapters.email.mail_server import DOMAIN
 from tests.adapters.email.test_mail_authentication import FORGED, PROVED, US
-from tests.conformance.adapters import running, soon
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 

@@ -19,6 +19,7 @@ from gateway.errors import (
     TransientSendError,
 )
 from gateway.messages import Attachment, ConversationRef, InboundMessage, OutboundMessage
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.email.harness import (
     CHANNEL,
     EmailHarness,
@@ -32,7 +33,6 @@ from tests.adapters.email.harness import (
     plain_text,
 )
 from tests.adapters.email.mail_server import GOOD_TOKEN, PASSWORD, MailServer, OAuthProvider
-from tests.conformance.adapters import Inbox, running, soon
 
 
 def reply_to(message: InboundMessage, text: str, *, outbox_id: str = "t_1.reply", **changes: Any) -> OutboundMessage:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.messages import Action
+from gateway.testing.adapters import answer, running, soon
 from tests.adapters.slack.fake_slack import ADA, DIRECT, GENERAL, TEAM, Fault
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import answer, running, soon
 
 CHOICES = (Action(id="personality engineer", label="Engineer"), Action(id="new", label="Start afresh"))
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import StoreUnavailable
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.slack.fake_slack import ADA, BOT_USER, DIRECT, GENERAL, Fault
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import Inbox, running, soon
 
 
 async def back(person: SocketHarness, **settings: float) -> SocketHarness:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.testing.adapters import AdapterSuite
 from tests.adapters.slack.harness import HttpHarness, SocketHarness
-from tests.conformance.adapters import AdapterConformance
 
 ABILITIES = {"can be down", "redelivers", "shows previews", "knows strangers"}
 
 
-class TestSlackBySocketMode(AdapterConformance, abilities={*ABILITIES, "drops connections"}):
+class TestSlackBySocketMode(AdapterSuite, abilities={*ABILITIES, "drops connections"}):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[SocketHarness]:
         # Without catch-up: in these tests what was delivered must not come a second time.
@@ -22,7 +22,7 @@ class TestSlackBySocketMode(AdapterConformance, abilities={*ABILITIES, "drops co
         await harness.close()
 
 
-class TestSlackByHttp(AdapterConformance, abilities=ABILITIES):
+class TestSlackByHttp(AdapterSuite, abilities=ABILITIES):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[HttpHarness]:
         harness = HttpHarness(catch_up_h=0)

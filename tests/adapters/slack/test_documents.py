@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from adapters.slack.render import LONG_UNITS, extract_documents, split
 from gateway.errors import TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage
+from gateway.testing.adapters import answer, running, soon
 from tests.adapters.slack.fake_slack import Fault, read
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import answer, running, soon
 
 CODE = "".join(f"print({number})\n" for number in range(600))
 CSV = "\ufeffn,what\n" + "".join(f"{number},{'x' * 40}\n" for number in range(200))

@@ -10,9 +10,9 @@ import pytest
 from gateway.errors import PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import Attachment, OutboundMessage
 from gateway.protocols import SupportsAttachments
+from gateway.testing.adapters import answer, running, soon
 from tests.adapters.slack.fake_slack import DIRECT, Fault, read
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import answer, running, soon
 
 CONTENT = bytes(range(256)) * 300
 

@@ -11,9 +11,9 @@ import pytest
 from adapters.slack.http_receiver import MAX_BODY_BYTES, is_authentic
 from gateway.errors import StoreUnavailable
 from gateway.protocols import SupportsHttp
+from gateway.testing.adapters import running
 from tests.adapters.slack.fake_slack import ADA, DIRECT
 from tests.adapters.slack.harness import SIGNING_SECRET, HttpHarness, SocketHarness, form, sign
-from tests.conformance.adapters import running
 
 BODY = b'{"type": "event_callback"}'
 

@@ -18,10 +18,10 @@ from gateway.messages import InboundMessage
 from gateway.pipeline.inbox import Inbox
 from gateway.store.database import Database
 from gateway.store.inbox import SqliteInbox
+from gateway.testing.adapters import soon
 from gateway.web.server import WebServer
 from tests.adapters.slack.fake_slack import BOT_USER, DIRECT, GENERAL
 from tests.adapters.slack.harness import HttpHarness, SocketHarness, sign
-from tests.conformance.adapters import soon
 from tests.fake_sign_ins import FakeSignIns
 from tests.stores import opened_database
 

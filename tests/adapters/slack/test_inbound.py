@@ -9,9 +9,9 @@ import pytest
 from gateway.domain.command_text import ParsedCommand, parse_command, typed
 from gateway.errors import StoreUnavailable
 from gateway.messages import InboundMessage
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.slack.fake_slack import ADA, BOT_ID, BOT_USER, DIRECT, GENERAL, Fault
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import Inbox, running, soon
 
 
 async def delivered(person: SocketHarness, *payloads: dict[str, Any], kind: str = "events_api") -> list[Any]:

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.errors import PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import Action, ConversationRef, OutboundMessage
+from gateway.testing.adapters import answer, running, soon
 from tests.adapters.slack.fake_slack import BOT_USER, DIRECT, GENERAL, Fault, read
 from tests.adapters.slack.harness import NAME, SocketHarness
-from tests.conformance.adapters import answer, running, soon
 
 LONG = "The quick brown fox jumps over the lazy dog.\n" * 800  # four pieces
 

@@ -10,9 +10,9 @@ import pytest
 from adapters.slack.adapter import SlackAdapter
 from adapters.slack.socket_mode import SocketModeReceiver
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
+from gateway.testing.adapters import Inbox, running, soon
 from tests.adapters.slack.fake_slack import APP_TOKEN, BOT_TOKEN, DIRECT, Fault
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import Inbox, running, soon
 
 
 async def lost(person: SocketHarness, inbox: Inbox) -> BaseException | None:

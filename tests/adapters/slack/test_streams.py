@@ -10,9 +10,9 @@ import pytest
 
 from gateway.errors import TransientSendError, UncertainSendError
 from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
+from gateway.testing.adapters import Inbox, answer, running, soon
 from tests.adapters.slack.fake_slack import ADA, BOT_USER, DIRECT, GENERAL, TEAM, Fault, read
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import Inbox, answer, running, soon
 
 ANSWER = "The answer is **42**, of course."
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.messages import QuotedText
+from gateway.testing.adapters import Inbox, running
 from tests.adapters.slack.fake_slack import ADA, BOT_ID, BOT_USER, DIRECT, GENERAL, Fault
 from tests.adapters.slack.harness import SocketHarness
-from tests.conformance.adapters import Inbox, running
 
 BOB = "U0BOB"
 ORIGIN = "message before it in the thread"

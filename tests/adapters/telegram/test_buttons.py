@@ -16,9 +16,9 @@ from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.buttons import Buttons
 from gateway.errors import AdapterNotReady, UncertainSendError
 from gateway.messages import Action, ConversationRef, OutboundMessage
+from gateway.testing.adapters import Inbox, soon
 from tests.adapters.telegram.fake_telegram import BOT, GROUP, FakeTelegram, Fault, Json
 from tests.adapters.telegram.harness import adapter_of, client_of, direct, event_id_of, group
-from tests.conformance.adapters import Inbox, soon
 from tests.conformance.notes import FakeNotes
 
 YES_NO = (Action(id="confirm abc", label="Yes"), Action(id="cancel", label="No"))

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.testing.adapters import AdapterSuite
 from tests.adapters.telegram.harness import PollingHarness, WebhookHarness
-from tests.conformance.adapters import AdapterConformance
 
 ABILITIES = {"can be down", "redelivers", "sends idempotently", "shows previews", "knows strangers"}
 
 
-class TestTelegramPolling(AdapterConformance, abilities={*ABILITIES, "drops connections"}):
+class TestTelegramPolling(AdapterSuite, abilities={*ABILITIES, "drops connections"}):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PollingHarness]:
         harness = PollingHarness()
@@ -22,7 +22,7 @@ class TestTelegramPolling(AdapterConformance, abilities={*ABILITIES, "drops conn
         await harness.close()
 
 
-class TestTelegramWebhook(AdapterConformance, abilities=ABILITIES):
+class TestTelegramWebhook(AdapterSuite, abilities=ABILITIES):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[WebhookHarness]:
         harness = WebhookHarness()

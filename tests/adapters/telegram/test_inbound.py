@@ -15,9 +15,9 @@ from adapters.telegram.adapter import TelegramAdapter, TelegramWebhookAdapter
 from adapters.telegram.webhook import SECRET_HEADER
 from gateway.errors import AdapterNotReady
 from gateway.messages import InboundMessage
+from gateway.testing.adapters import Inbox, soon
 from tests.adapters.telegram.fake_telegram import DATE, GROUP, PERSON, FakeTelegram, Json
 from tests.adapters.telegram.harness import WEBHOOK_URL, adapter_of
-from tests.conformance.adapters import Inbox, soon
 from tests.conformance.notes import FakeNotes
 
 OTHER = {"id": 43, "type": "private", "first_name": "Bob"}

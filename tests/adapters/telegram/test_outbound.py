@@ -14,9 +14,9 @@ from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.rate_limit import RateLimit
 from gateway.errors import PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import Attachment, ConversationRef, OutboundMessage
+from gateway.testing.adapters import soon
 from tests.adapters.telegram.fake_telegram import GROUP, FakeTelegram, Fault, flood, refusal
 from tests.adapters.telegram.harness import adapter_of, client_of, direct, group
-from tests.conformance.adapters import soon
 from tests.conformance.notes import FakeNotes
 
 DROPPED_BEFORE = Fault()

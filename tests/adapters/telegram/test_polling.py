@@ -14,9 +14,9 @@ import pytest
 from adapters.telegram.adapter import TelegramAdapter
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, StoreUnavailable
 from gateway.messages import InboundMessage
+from gateway.testing.adapters import Inbox, soon
 from tests.adapters.telegram.fake_telegram import GROUP, PERSON, TOKEN, FakeTelegram, Fault, flood, refusal
 from tests.adapters.telegram.harness import adapter_of, client_of, event_id_of
-from tests.conformance.adapters import Inbox, soon
 from tests.conformance.notes import FakeNotes
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from adapters.telegram.adapter import TelegramAdapter
 from gateway.messages import OutboundMessage
+from gateway.testing.adapters import soon
 from tests.adapters.telegram.fake_telegram import GROUP, FakeTelegram, Fault, flood, refusal
 from tests.adapters.telegram.harness import adapter_of, direct, group
-from tests.conformance.adapters import soon
 from tests.conformance.notes import FakeNotes
 
 THERE = GROUP["id"]

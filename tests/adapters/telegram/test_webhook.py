@@ -16,10 +16,10 @@ from adapters.telegram.adapter import TelegramWebhookAdapter
 from adapters.telegram.webhook import MAX_UPDATE_BYTES, SECRET_HEADER, Webhook
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from gateway.protocols import SupportsHttp
+from gateway.testing.adapters import Inbox, soon
 from gateway.web.server import WebServer
 from tests.adapters.telegram.fake_telegram import FakeTelegram, Fault, Json, refusal
 from tests.adapters.telegram.harness import WEBHOOK_URL, adapter_of, client_of
-from tests.conformance.adapters import Inbox, soon
 from tests.fake_sign_ins import FakeSignIns
 
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.testing.adapters import AdapterSuite
 from tests.adapters.webhook.other_side import WebhookHarness
-from tests.conformance.adapters import AdapterConformance
 
 ABILITIES = {"drops connections", "knows strangers", "redelivers", "sends idempotently"}
 
 
-class TestWebhookAdapter(AdapterConformance, abilities=ABILITIES):
+class TestWebhookAdapter(AdapterSuite, abilities=ABILITIES):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[WebhookHarness]:
         harness = WebhookHarness()

@@ -16,6 +16,7 @@ from adapters.webhook.inbound import WebhookEndpoint
 from adapters.webhook.signature import Signer
 from gateway.errors import StoreUnavailable
 from gateway.messages import ConversationRef, OutboundMessage
+from gateway.testing.adapters import Inbox, soon
 from tests.adapters.webhook.other_side import (
     OTHER_SECRET,
     SECRET,
@@ -25,7 +26,6 @@ from tests.adapters.webhook.other_side import (
     services,
     signed,
 )
-from tests.conformance.adapters import Inbox, soon
 
 MAX_BODY_BYTES = 4_096
 BODY = json.dumps(payload("message")).encode()

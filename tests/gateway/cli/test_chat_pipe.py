@@ -21,7 +21,7 @@ from gateway.errors import StoreUnavailable
 from gateway.files.unix_socket import SOCKET_NAME
 from gateway.messages import InboundMessage
 from gateway.sdk.models.chat import MAX_TEXT_CHARS
-from tests.conformance.adapters import soon
+from gateway.testing.adapters import soon
 from tests.gateway.cli.talking_gateway import TalkingGateway, place, talking
 
 ETHOS = (sys.executable, "-m", "gateway.cli", "chat")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from gateway.config import ChannelConfig, Config, ModelConfig
+from gateway.config import ChannelConfig, Config, ModelConfig, ProviderConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
 from gateway.config.file import check, load_config
 from gateway.config.values import Section
@@ -62,8 +62,8 @@ def plain(model: type[BaseModel], name: str) -> Any:
 
 def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> Iterator[str]:
     """Keys that one side lacks, and defaults that differ."""
-    apart = {ChannelConfig: ("settings",), Config: ("models", "channels", "budgets")}.get(model, ())
-    fields = [name for name in model.model_fields if name not in apart]
+    apart = {Config: ("models", "channels", "budgets"), ChannelConfig: ("settings",), ProviderConfig: ("settings",)}
+    fields = [name for name in model.model_fields if name not in apart.get(model, ())]
     yield from (f"{path}{name} is not in the example" for name in fields if name not in section)
     for name in section.keys() & set(fields):
         annotation = model.model_fields[name].annotation

@@ -36,8 +36,8 @@ class Memory:
 
 
 MEMORIES = {
-    "noted": Memory("tests.memories", EVERYTHING, {"edited": False, "erasure": "by_hand"}),
-    "edited": Memory("tests.memories", EVERYTHING - {"editable"}, {"edited": True, "erasure": "by_hand"}),
+    "noted": Memory("tests.small_memories", EVERYTHING, {"edited": False, "erasure": "by_hand"}),
+    "edited": Memory("tests.small_memories", EVERYTHING - {"editable"}, {"edited": True, "erasure": "by_hand"}),
     "markdown": Memory("markdown", frozenset({"search"}), {}),
 }
 

@@ -16,9 +16,9 @@ from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMe
 from gateway.pipeline.local_channel import CHANNEL, LocalChannel
 from gateway.protocols import LogEntry
 from gateway.services.stream import PAGE_ENTRIES, ConversationStream
+from gateway.testing.adapters import soon
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.dashboard.pages.chat import Line, rendered
-from tests.conformance.adapters import soon
 from tests.conformance.conversation_log import FakeLog
 
 MAIN = ConversationRef(channel=CHANNEL, conversation="main")

@@ -2,15 +2,20 @@
 
 A test module gives a `Harness`, the adapter together with the platform's side of it, and inherits the tests::
 
-    class TestMyAdapter(AdapterConformance):
+    class TestMyAdapter(AdapterSuite):
         @pytest.fixture
-        async def harness(self, tmp_path):
+        async def harness(self, tmp_path):  # asynchronous with pytest-asyncio
             harness = MyHarness(tmp_path)
             yield harness
             await harness.close()
 
+Without pytest-asyncio the fixture returns a function without arguments, which makes an asynchronous context manager of
+a harness: `return partial(my_harness, tmp_path)`.
+
 What a platform can do besides is a small protocol more (`CanRedeliver`, `CanDropConnection`, ...), and is declared with
-`class TestMyAdapter(AdapterConformance, abilities={"redelivers"})`; the tests that need it come with it.
+`class TestMyAdapter(AdapterSuite, abilities={"redelivers"})`; the tests that need it come with it.
+
+What the suite imports is in the extra `testing`: `pip install "ethos-gateway[testing]"`.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from itertools import count
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
@@ -29,6 +34,7 @@ from hypothesis import strategies as st
 from gateway.errors import AdapterError, AdapterNotReady, EthosError, PermanentSendError, StoreUnavailable
 from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage
 from gateway.protocols import ChannelAdapter, SupportsPreview
+from gateway.testing.async_suite import AsyncSuite, in_a_loop
 
 PATIENCE_S = 60.0
 
@@ -204,7 +210,8 @@ def answer(harness: Harness, text: str, *, conversation: ConversationRef | None 
 
 def _with_texts(test: Any) -> Any:
     """Draw examples for `text`; what the harness's platform cannot carry is skipped."""
-    test = given(text=st.text(min_size=1, max_size=300).filter(str.strip))(test)
+    in_loop: Any = in_a_loop(test)
+    test = given(text=st.text(min_size=1, max_size=300).filter(str.strip))(in_loop)
     for text in (
         "Ünïcödé 👩‍👩‍👧 \u202e\u05e2\u05d1\u202c 漢字 \t end",
         "line\nline\r\n```\ncode\n```\n\u2028 \u0085 \\ \" ' { } <b> &amp; @all",
@@ -236,10 +243,22 @@ def abilities_of(harness: Harness) -> set[str]:
     return {ability for ability, has in found.items() if has}
 
 
-class AdapterConformance:
+@contextlib.asynccontextmanager
+async def _begun(given: Any) -> AsyncIterator[Harness]:
+    """The harness that a fixture gives, or gives a function for."""
+    if hasattr(given, "adapter"):
+        yield given
+    else:
+        async with given() as harness:
+            yield harness
+            await harness.adapter.close()
+
+
+class AdapterSuite(AsyncSuite):
     """The tests; a subclass provides the fixture `harness`, and says which abilities it has."""
 
-    abilities: frozenset[str] = frozenset()
+    abilities: ClassVar[frozenset[str]] = frozenset()
+    entered: ClassVar = {"harness": _begun}
 
     def __init_subclass__(cls, *, abilities: Collection[str] = (), **kwargs: Any) -> None:
         """Leave out the tests of abilities that the adapter does not have.
@@ -248,13 +267,13 @@ class AdapterConformance:
         """
         super().__init_subclass__(**kwargs)
         cls.abilities = frozenset(abilities)
-        for name, test in list(vars(AdapterConformance).items()):
+        for name, test in list(vars(AdapterSuite).items()):
             if getattr(test, "needs", set()) - cls.abilities:
                 setattr(cls, name, None)
         for test in (_any_text_of_the_person_arrives_whole, _any_text_of_the_agent_arrives_whole):
             setattr(cls, f"test{test.__name__}", _with_texts(test))
 
-    def test_the_declared_abilities_are_those_that_it_has(self, harness: Harness) -> None:
+    async def test_the_declared_abilities_are_those_that_it_has(self, harness: Harness) -> None:
         assert self.abilities == abilities_of(harness)
 
     # ---- life cycle -------------------------------------------------------------------------------------------------
@@ -321,7 +340,7 @@ class AdapterConformance:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left
 
-    def test_its_capabilities_are_sane_and_constant(self, harness: Harness) -> None:
+    async def test_its_capabilities_are_sane_and_constant(self, harness: Harness) -> None:
         adapter = harness.adapter
         capabilities = adapter.capabilities
         assert isinstance(capabilities, Capabilities)
@@ -518,14 +537,14 @@ class AdapterConformance:
                 await soon(harness.adapter.send(message))
 
 
-async def _any_text_of_the_person_arrives_whole(_: object, harness: Harness, text: str) -> None:
+async def _any_text_of_the_person_arrives_whole(self: object, harness: Harness, text: str) -> None:  # noqa: ARG001 (a method)
     assume(harness.carries(text))
     async with running(harness) as inbox:
         await harness.person_says(text)
         assert (await inbox.has(1))[0].text == text
 
 
-async def _any_text_of_the_agent_arrives_whole(_: object, harness: Harness, text: str) -> None:
+async def _any_text_of_the_agent_arrives_whole(self: object, harness: Harness, text: str) -> None:  # noqa: ARG001 (a method)
     assume(harness.carries(text))
     async with running(harness):
         message = answer(harness, text)
