@@ -98,8 +98,8 @@ class PeopleService:
 
     async def find(self, caller: Caller, wanted: str) -> str:
         """The user id of the person that is named, after links; raises as `show`."""
-        user_id = await self._naming.user_for(caller, wanted)
-        return self.survivor(user_id or wanted)
+        wanted = self.survivor(wanted)
+        return self.survivor(await self._naming.user_for(caller, wanted) or wanted)
 
     def survivor(self, user_id: str) -> str:
         """The user that a user is part of now, after links; mostly the same."""
