@@ -41,7 +41,8 @@ async def do(provider: Any, work: str) -> None:
     elif work == "part":
         await provider.part(LINK, SURVIVOR, ABSORBED, [SURVIVOR])
     else:
-        await provider.erase([SURVIVOR], {})
+        facts = [f"fact {turn}." for turn, user in TURNS if user == SURVIVOR]
+        await provider.erase([SURVIVOR], {"personalities/shared/MEMORY.md": facts})
     if hasattr(provider, "settle"):  # what is sent to a server in the background
         await provider.settle()
 

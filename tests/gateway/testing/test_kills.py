@@ -32,6 +32,7 @@ WHOLE = {
     "redis": ("memory.redis.replacing", "memory.redis.replaced"),
     "postgres": ("memory.postgres.replacing", "memory.postgres.replaced"),
 }
+ERASED = [f"memory.webdav.{step}" for step in ("lines_erased", *_WEBDAV, "user_erased")]
 AT = [(server, step, count) for server, steps in SYNC.items() for step in steps for count in (1, 2, 5)]
 ONLY_ONCE = {("memory.postgres.prepared", 2), ("memory.postgres.prepared", 5)}
 WHOLE_AT = [(server, step, count) for server, steps in WHOLE.items() for step in steps for count in (1, 2)]
@@ -93,7 +94,11 @@ async def test_a_turn_that_was_killed_at_any_step_is_there_once_after_the_next_t
         await assert_each_once(provider)
 
 
-@pytest.mark.parametrize(("place", "step", "count"), WHOLE_AT, indirect=["place"])
+@pytest.mark.parametrize(
+    ("place", "step", "count"),
+    [*WHOLE_AT, *((f"webdav-{server}", step, 1) for server in ("apache", "wsgidav") for step in ERASED)],
+    indirect=["place"],
+)
 async def test_an_erasure_that_was_killed_at_any_step_is_whole_after_the_next_try(place, step, count):
     async with place.memory() as provider:
         await do(provider, "sync")
@@ -131,7 +136,7 @@ async def test_a_union_that_was_killed_at_any_step_is_whole_after_the_next_try(p
 
 
 def test_every_point_of_a_memory_on_a_server_is_killed_at():
-    tried = {step for steps in (*SYNC.values(), *WHOLE.values()) for step in steps}
+    tried = {step for steps in (*SYNC.values(), *WHOLE.values(), ERASED) for step in steps}
     later = {"memory.webdav.asked", "memory.webdav.merged", "memory.webdav.taken", "memory.webdav.locked"}
     assert set(failpoints.MEMORY_POINTS) == {step for step in tried if step not in FILE_STEPS} | later
     assert {*SYNC} <= {*SERVERS}
