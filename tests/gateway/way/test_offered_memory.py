@@ -39,6 +39,7 @@ MEMORIES = {
     "noted": Memory("tests.small_memories", EVERYTHING, {"edited": False, "erasure": "by_hand"}),
     "edited": Memory("tests.small_memories", EVERYTHING - {"editable"}, {"edited": True, "erasure": "by_hand"}),
     "markdown": Memory("markdown", frozenset({"search"}), {}),
+    "traces": Memory("traces", frozenset(), {}),
 }
 
 
