@@ -24,7 +24,7 @@ from gateway.memory.history import History, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
 from gateway.memory.markdown_erasing import lines_taken_out, remove_user, visible_files
 from gateway.memory.markdown_originals import FileOriginals
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key, scope_of_key
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
 from gateway.memory.read_cache import CachedText, ReadCache
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
@@ -86,7 +86,7 @@ class MarkdownFileMemoryProvider:
         self._writers: dict[str, DocumentWriter] = {}
         self._united: dict[str, Signature] = {}
         self._texts = ReadCache(self._root)
-        self._whole = WholeFiles(self._root, journal, lock_timeout_s=lock_timeout_s, settle=self._settled)
+        self._whole = WholeFiles(self._root, journal, lock_timeout_s=lock_timeout_s)
 
     @property
     def root(self) -> Path:
@@ -328,9 +328,6 @@ class MarkdownFileMemoryProvider:
             if len(self._united) >= _MOST_WRITERS:
                 self._united.clear()
             self._united[key] = signature
-
-    async def _settled(self, key: str, store: MemoryStoreName) -> None:
-        await self._writer(key, store).apply(scope_of_key(key)[0], [])
 
     def _signature(self, key: str, store: MemoryStoreName) -> Signature | None:
         try:

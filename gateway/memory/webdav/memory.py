@@ -240,7 +240,8 @@ class WebdavMemory:
     # ---- CopiesMemory -----------------------------------------------------------------------------------------------
 
     async def keys(self) -> Sequence[str]:
-        return await self._files.keys()
+        known = await asyncio.to_thread(self._copies.keys)  # the journal knows those of other files, too
+        return [key for key in await self._files.keys() if key in known or is_original(key)]
 
     async def whole(self, key: str) -> WholeDocument:
         await self._met(key)
@@ -263,6 +264,11 @@ class WebdavMemory:
             raise MemoryUnavailable(self.problem)
 
     # ---- with the server --------------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """See `ReportsProblems`: turns have the text that is here meanwhile."""
+        return () if self.problem is None else (self.problem,)
 
     @property
     def late(self) -> int:
