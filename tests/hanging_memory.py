@@ -40,7 +40,10 @@ class NoJournal:
     """Nothing waits."""
 
     async def unsettled_memory(
-        self, *, after: str | None = None, limit: int | None = None
+        self,
+        *,
+        after: str | None = None,  # noqa: ARG002 (there is none)
+        limit: int | None = None,  # noqa: ARG002
     ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
         """None."""
         return []

@@ -22,7 +22,7 @@ from gateway.store.sqlite import open_store
 async def memory(ground: Ground) -> AsyncIterator[Finding]:
     """What is wrong with where the memory is kept; the files of the data directory have checks of their own."""
     config = ground.config
-    if config is None or config.memory.provider.kind == DEFAULT_KIND:
+    if config is None or config.memory.provider.kind in (DEFAULT_KIND, "traces"):
         return
     kind = config.memory.provider.kind
     advice = f"`memory.provider` in {CONFIG_NAME} says where it is. Then `ethos doctor` again."
@@ -48,7 +48,7 @@ async def _made(stack: AsyncExitStack, config: Config) -> MemoryProvider:
     home = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-doctor-")))
     store = open_store(home / DATABASE_NAME)
     stack.push_async_callback(store.close)
-    made = make_memory(home, config, store.journal)
+    made = make_memory(home, config, store.journal, None)
     if isinstance(made, OpensMemory):
         stack.push_async_callback(made.close)
         await made.open()

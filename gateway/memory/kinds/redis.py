@@ -49,7 +49,7 @@ class Config(Section):
         refuse_unescaped_password(text)
         refuse_other_schemes(text, ("redis", "rediss", "unix"), _EXAMPLE)
         try:
-            ConnectionPool.from_url(text).make_connection()
+            ConnectionPool.from_url(text).make_connection()  # type: ignore[no-untyped-call]
             if not text.startswith("unix:"):
                 int(urlsplit(text).path.strip("/") or 0)  # the library takes what is no number for 0
         except (TypeError, ValueError):  # their texts may quote the address

@@ -25,7 +25,7 @@ _CHANGES = "changes the ETag of a file that did not change"
 _LOCKS = "set `locks: true` if it can lock files"
 _TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
 _TRIES = 5
-_LOCK_S = 30
+_LOCK_S = 10
 _LOCK_WAIT_S = 0.1
 # Apache calls an ETag weak while the file is younger than a second.
 _STRONG_WITHIN_S = 3.0
@@ -285,4 +285,5 @@ class WebdavServer:
 
 
 def _is_page(answer: httpx.Response) -> bool:
-    return answer.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/html"
+    kind: str = answer.headers.get("Content-Type", "")
+    return kind.partition(";")[0].strip().lower() == "text/html"
