@@ -88,7 +88,8 @@ def postgres_server(
     with directory() as root:
         data, port = root / "data", free_port()
         subprocess.run(
-            [PROGRAMS / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+            [PROGRAMS / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
+             "--wal-segsize=1"],
             check=True, user=other_user(), cwd="/", stdout=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]},
         )  # fmt: skip
         made = self_signed(root) if has_tls else None

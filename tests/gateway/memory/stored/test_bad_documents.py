@@ -164,10 +164,10 @@ async def test_a_document_of_50_megabytes_in_postgres(postgres_url):
 async def test_a_disk_of_postgres_without_room():
     if postgres.MISSING:
         pytest.skip(postgres.MISSING)
-    longest = 17 << 20  # one segment of the log has 16 MiB
-    update = [MemoryUpdate.add("memory", os.urandom(10 << 20).hex())]
+    longest = 2 << 20
+    update = [MemoryUpdate.add("memory", os.urandom(3 << 20).hex())]
     with postgres.postgres_server("fsync=off", max_file_bytes=longest) as server:
-        async with opened(postgres_kind, max_bytes=64 << 20, url=server.url(), timeout_s=20) as memory:
+        async with opened(postgres_kind, max_bytes=8 << 20, url=server.url(), timeout_s=20) as memory:
             assert await memory.prefetch(scope("t0")) is None
             with pytest.raises(MemoryUnavailable, match="it has no room left; make room on its disk"):
                 await memory.sync(scope("t1"), update)
