@@ -82,6 +82,8 @@ MEMORY_POINTS: Mapping[str, str] = {
     "memory.webdav.locked": "the server's file is locked",
     "memory.webdav.put": "the server has the file, the copy of it is not noted",
     "memory.webdav.noted": "and it is",
+    "memory.webdav.lines_erased": "a person's lines are taken out here, the server has them",
+    "memory.webdav.user_erased": "a person's files are deleted there, and are here",
 }
 
 _act: Callable[[str], None] | None = None
