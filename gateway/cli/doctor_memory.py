@@ -12,6 +12,7 @@ from gateway.cli.finding import Finding, Ground
 from gateway.config import Config
 from gateway.config.file import CONFIG_NAME
 from gateway.config.memory_kinds import DEFAULT_KIND
+from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
 from gateway.memory.checking import problems
 from gateway.protocols import ChecksMemory, MemoryProvider, OpensMemory
@@ -21,14 +22,21 @@ from gateway.store.sqlite import open_store
 async def memory(ground: Ground) -> AsyncIterator[Finding]:
     """What is wrong with where the memory is kept; the files of the data directory have checks of their own."""
     config = ground.config
-    if config is None or config.memory.provider.kind == DEFAULT_KIND:
+    if config is None or config.memory.provider.kind in (DEFAULT_KIND, "traces"):
         return
     kind = config.memory.provider.kind
-    async with AsyncExitStack() as stack:
-        made = await _made(stack, config)
-        found = await problems(made)
+    advice = f"`memory.provider` in {CONFIG_NAME} says where it is. Then `ethos doctor` again."
+    try:
+        async with AsyncExitStack() as stack:
+            made = await _made(stack, config)
+            found = await problems(made)
+    except (EthosError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001 (a third party's memory may raise anything when it is opened)
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        yield Finding("problem", f"The memory of the kind {kind} cannot be opened ({reason}).", advice)
+        return
     for line in found:
-        advice = f"`memory.provider` in {CONFIG_NAME} says where it is. Then `ethos doctor` again."
         yield Finding("problem", f"The memory of the kind {kind}: {line}", advice)
     if not found:
         said = ", and nothing is wrong there" if isinstance(made, ChecksMemory) else "; it cannot say how it is"
@@ -40,7 +48,7 @@ async def _made(stack: AsyncExitStack, config: Config) -> MemoryProvider:
     home = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-doctor-")))
     store = open_store(home / DATABASE_NAME)
     stack.push_async_callback(store.close)
-    made = make_memory(home, config, store.journal)
+    made = make_memory(home, config, store.journal, None)
     if isinstance(made, OpensMemory):
         stack.push_async_callback(made.close)
         await made.open()

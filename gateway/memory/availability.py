@@ -175,8 +175,12 @@ def within_time(memory: MemoryProvider, availability: Availability, limit_s: flo
 
     def bounded(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(*arguments: Any, **named: Any) -> Any:
+            availability.check()
             try:
                 return await availability.call(lambda: method(*arguments, **named), limit_s)
+            except MemoryUnavailable as error:
+                availability.failed(error, is_down=isinstance(error, NotInTime))
+                raise
             except EthosError:
                 raise
             except Exception as error:

@@ -329,3 +329,25 @@ def test_what_files_know_is_copied_into_it(ethos: Ethos, database: str) -> None:
     ethos.environment["ACME_URL"] = database
     ethos.configure(ACME)
     assert "Mia" in ethos.run("chat", stdin="what do you know about me?").stdout
+
+
+def test_a_chat_is_answered_while_its_server_is_away_and_what_it_noted_comes_later(ethos: Ethos) -> None:
+    if postgres.MISSING:
+        pytest.skip(postgres.MISSING)
+    with postgres.postgres_server() as server:
+        ethos.environment["ACME_URL"] = server.url()
+        ethos.configure(ACME)
+        ethos.run("chat", stdin="remember that my cat is called Mia")
+        server.process.stop()
+        told = ethos.run("chat", stdin="remember that my dog is called Rex")
+        assert told.returncode == 0, told.stderr
+        assert "I could not read my memory just now" in told.stdout.strip().split("\n")[-1]
+        doctor = ethos.run("doctor")
+        assert "look at `memory.provider.url`, and whether the server runs" in doctor.stdout
+        server.process.start()
+        answer = ethos.run("chat", stdin="what do you know about me?").stdout
+        assert "Mia" in answer
+        assert "Rex" in answer
+        with psycopg.connect(server.url()) as connection:
+            [[content]] = connection.execute("SELECT content FROM notes").fetchall()
+        assert content.count("Rex") == content.count("Mia") == 1

@@ -16,6 +16,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.memory import availability as availability_module
 from gateway.memory import sync as sync_module
+from gateway.memory.webdav import memory as webdav_memory
 from gateway.pipeline.answer import UNREAD
 from gateway.protocols import EditableMemory, HistoricMemory, MemoryScope
 from gateway.sdk.models.chat import ChatMessage, SendMessage
@@ -23,9 +24,10 @@ from gateway.services.caller import operator
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_health import client_of, until
+from tests.gateway.way.test_memory_review import personality
 from tests.hanging_memory import measure
 from tests.scripted_model import ScriptedModel, call
-from tests.servers import redis
+from tests.servers import redis, webdav
 
 OPERATOR = operator("test")
 LINE = f"_{UNREAD}_"
@@ -159,47 +161,56 @@ async def test_nothing_is_put_in_the_place_of_what_could_not_be_read(house: Hous
 async def test_what_is_approved_while_it_is_away_is_applied_when_it_is_back(
     house: House, server: redis.RedisServer
 ) -> None:
-    (house.home / "personalities" / "assistant").mkdir(parents=True)
-    model = ScriptedModel([remember("Reviewed.")], "Noted.")
-    async with house.gateway(model, memory=memory_in(server), channels=OWNED) as (gateway, channel):
-        await review_everything(house, gateway)
-        assert "proposal 1" in await channel.ask("Remember")
+    personality(house, "memory_writes: review\n")
+    noted = call("update_memory", '{"action": "add", "store": "user", "content": "Likes tea."}')
+    async with house.gateway(ScriptedModel([noted], "Noted."), memory=memory_in(server)) as (gateway, channel):
+        assert "proposal 1" in await channel.ask("I like tea")
         server.process.stop(signal.SIGTERM)
+        assert "**1**, USER.md of assistant" in await channel.ask("/memory proposals")
         told = await channel.ask("/memory approve 1")
         assert told == "Proposal 1 is approved, and comes into my memory as soon as that can be written."
         server.process.start()
         await none_waits(gateway)
-        assert await text_in(gateway) == "Reviewed.\n"
+        assert "Likes tea." in await channel.ask("/memory")
 
 
-OWNED: dict[str, Any] = {"fake": {"kind": "tests.fake_channel"}}
-
-
-async def review_everything(house: House, gateway: Gateway) -> None: ...
+@asynccontextmanager
+async def operator_of(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    token = (gateway.home / "web-token").read_text().strip()
+    async with client_of(gateway) as client:
+        client.headers["authorization"] = f"Bearer {token}"
+        yield client
 
 
 async def test_who_asks_for_the_memory_is_told_that_it_is_away(house: House, server: redis.RedisServer) -> None:
-    async with house.served(memory=memory_in(server), telemetry={"metrics": True}) as gateway:
+    async with house.served(memory=memory_in(server)) as gateway, operator_of(gateway) as client:
         channel: Any = gateway.adapters[0]
         assert isinstance(channel, FakeChannel)
         await channel.connected()
-        async with stopped(server), client_of(gateway) as client:
-            said = await channel.ask("/memory")
-            assert said.startswith("That did not work: ")
-            assert "the memory" in said
-            path = "/api/v1/memory/memory?personality=assistant"
-            found = await client.get(path)
-            assert (found.status_code, found.json()["type"].rpartition("/")[2]) == (503, "memory-unavailable")
+        async with stopped(server):
+            assert (await channel.ask("/memory")).startswith("That did not work: the memory has not answered")
+            found = await client.get("/api/v1/memory?store=memory&personality=assistant")
+            assert (found.status_code, found.json()["type"].rpartition(":")[2]) == (503, "memory-unavailable")
             assert int(found.headers["retry-after"]) > 0
-            page = await client.get("/dashboard/memory/edit?store=memory&personality=assistant")
-            assert "the memory" in page.text
-        server.process.stop(signal.SIGKILL)
+            for page in ("/dashboard/memory", "/dashboard/memory/edit?store=memory&personality=assistant"):
+                shown = await client.get(page)
+                assert "the memory has not answered" in shown.text, page
+            assert "Away" in (await client.get("/dashboard/channels")).text
+
+
+async def test_metrics_say_whether_the_memory_is_there(house: House, server: redis.RedisServer) -> None:
+    model = ScriptedModel("Hello.", "Hello.")
+    settings = {"memory": memory_in(server), "telemetry": {"metrics": True}}
+    async with house.served(model, **settings) as gateway, operator_of(gateway) as client:
+        channel: Any = gateway.adapters[0]
         await channel.ask("Hi")
-        async with client_of(gateway) as client:
-            metrics = (await client.get("/metrics")).text
-            assert "ethos_memory_up 0.0" in metrics
-            assert 'ethos_memory_prefetch_seconds_count{outcome="unread"} 1.0' in metrics
-            assert "Memory (redis)" in (await client.get("/dashboard/channels")).text
+        assert "ethos_memory_up 1.0" in (await client.get("/metrics")).text
+        server.process.stop(signal.SIGTERM)
+        await channel.ask("Hi")
+        metrics = (await client.get("/metrics")).text
+        assert "ethos_memory_up 0.0" in metrics
+        assert 'ethos_memory_prefetch_seconds_count{outcome="read"} 1.0' in metrics
+        assert 'ethos_memory_prefetch_seconds_count{outcome="unread"} 1.0' in metrics
 
 
 @pytest.mark.parametrize("house_is", ["hangs", "away"])
@@ -212,5 +223,21 @@ async def test_it_starts_without_its_memory(house: House, server: redis.RedisSer
         assert await channel.ask("Hi") == f"Hello.\n\n{LINE}"
 
 
-def _httpx_is_used() -> type[httpx.AsyncClient]:
-    return httpx.AsyncClient
+async def test_a_webdav_server_that_is_away_takes_no_memory_from_a_turn_and_is_told(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webdav_memory, "_FIRST_WAIT_S", 0.05)
+    with webdav.wsgidav() as server:
+        model = ScriptedModel([remember("Kept.")], "Noted.", "Kept it is.")
+        memory = {"provider": {"kind": "webdav", "url": server.url}}
+        async with house.gateway(model, memory=memory) as (gateway, channel):
+            await channel.ask("Remember")
+            await settled(gateway)
+            server.process.stop(signal.SIGTERM)
+            assert await channel.ask("What?") == "Kept it is."
+            assert "Kept." in model.requests[-1].system
+            health = await until(gateway, lambda health: health.memory.error)
+            assert (health.memory.state, health.status, health.memory.late_turns) == ("up", "degraded", 0)
+            server.process.start()
+            health = await until(gateway, lambda health: not health.memory.error)
+            assert health.status == "ok"
