@@ -83,6 +83,8 @@ MEMORY_POINTS: Mapping[str, str] = {
     "memory.webdav.put": "the server has the file, the copy of it is not noted",
     "memory.webdav.noted": "and it is",
     "memory.webdav.lines_erased": "a person's lines are taken out here, the server has them",
+    "memory.webdav.lines_put": "they are taken out there, too, the copy of it is not noted",
+    "memory.webdav.lines_noted": "and it is",
     "memory.webdav.user_erased": "a person's files are deleted there, and are here",
 }
 

@@ -33,7 +33,8 @@ WHOLE = {
     "redis": ("memory.redis.replacing", "memory.redis.replaced"),
     "postgres": ("memory.postgres.replacing", "memory.postgres.replaced"),
 }
-ERASE = {**WHOLE, "webdav-apache": ("memory.webdav.lines_erased", "memory.webdav.user_erased", "memory.webdav.put")}
+_ERASED = ("lines_erased", "lines_put", "lines_noted", "user_erased")
+ERASE = {**WHOLE, "webdav-apache": [f"memory.webdav.{step}" for step in _ERASED]}
 UNITE = [
     *((server, step, count) for server, steps in WHOLE.items() for step in steps for count in (1, 2)),
     *((server, "memory.renamed", 1) for server in ("markdown", "webdav-apache")),
