@@ -29,6 +29,7 @@ from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
+from gateway.memory.webdav.known import KnownDocuments
 from gateway.memory.webdav.server import RemoteFile, WebdavServer
 from gateway.protocols import (
     MemoryChange,
@@ -71,6 +72,7 @@ class WebdavMemory:
         self._files = files
         self._server = server
         self._copies = Copies(copies)
+        self._known = KnownDocuments(files.root)
         self._union = Union(self, FileOriginals(files.root))
         self._news_s = news_s
         self._exchanges: dict[str, asyncio.Task[None]] = {}
@@ -304,6 +306,9 @@ class WebdavMemory:
 
     async def _exchanged(self, key: str) -> None:
         try:
+            if await self._is_still_together(key):
+                self.problem, self._wait_s = None, 0.0
+                return
             lock_path = await asyncio.to_thread(self._copies.lock_path, key)
             async with FileLock(lock_path, _LOCK_TIMEOUT_S):
                 for _ in range(_TRIES):
@@ -320,6 +325,13 @@ class WebdavMemory:
             self._unsent.add(key)
             raise
 
+    async def _is_still_together(self, key: str) -> bool:
+        """Whether nothing has changed since both sides were the same: one question, and no lock."""
+        if key in self._unsent or not self._known.has(key):
+            return False
+        there = await self._server.get(key, self._known.etag(key))
+        return key not in self._unsent and self._known.is_same(key, there)
+
     async def _is_together(self, key: str, *, is_sent: bool) -> bool:
         """One try: what the server has is merged in, and it gets what it lacks."""
         base = await asyncio.to_thread(self._copies.read, key)
@@ -333,9 +345,11 @@ class WebdavMemory:
 
     async def _is_sent(self, key: str, base: RemoteFile) -> bool:
         """Whether the server has what is here; it gets that if it still has `base`."""
+        stamp = self._known.stamp(key)
         scope, store = scope_of_key(key)
         here = await self._files.read_bytes(scope, store)
         if here == base.data:
+            self._known.note(key, stamp, base)
             return True
         there = await self._server.put(key, here, base)
         reach("memory.webdav.put")
