@@ -39,7 +39,12 @@ class Cost:
 class NoJournal:
     """Nothing waits."""
 
-    async def unsettled_memory(self, **_page: object) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+    async def unsettled_memory(
+        self,
+        *,
+        after: str | None = None,  # noqa: ARG002 (there is none)
+        limit: int | None = None,  # noqa: ARG002
+    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
         """None."""
         return []
 

@@ -210,7 +210,8 @@ def answer(harness: Harness, text: str, *, conversation: ConversationRef | None 
 
 def _with_texts(test: Any) -> Any:
     """Draw examples for `text`; what the harness's platform cannot carry is skipped."""
-    test = given(text=st.text(min_size=1, max_size=300).filter(str.strip))(in_a_loop(test))
+    in_loop: Any = in_a_loop(test)
+    test = given(text=st.text(min_size=1, max_size=300).filter(str.strip))(in_loop)
     for text in (
         "Ünïcödé 👩‍👩‍👧 \u202e\u05e2\u05d1\u202c 漢字 \t end",
         "line\nline\r\n```\ncode\n```\n\u2028 \u0085 \\ \" ' { } <b> &amp; @all",

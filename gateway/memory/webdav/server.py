@@ -284,4 +284,5 @@ class WebdavServer:
 
 
 def _is_page(answer: httpx.Response) -> bool:
-    return answer.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/html"
+    kind: str = answer.headers.get("Content-Type", "")
+    return kind.partition(";")[0].strip().lower() == "text/html"
