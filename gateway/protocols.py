@@ -125,7 +125,7 @@ class SupportsSendLookup(Protocol):
 
 @runtime_checkable
 class ReportsProblems(Protocol):
-    """Knows what does not work on a channel that is connected."""
+    """Knows what does not work on a channel that is connected, or in a memory that answers."""
 
     @property
     def problems(self) -> Sequence[str]:

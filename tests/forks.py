@@ -17,6 +17,7 @@ _forks.set_forkserver_preload(
         "tests.gateway.memory.traces.ingest_process",
         "tests.gateway.memory.writer_process",
         "tests.gateway.privacy.erase_and_die",
+        "tests.gateway.testing.dying_process",
     ]
 )
 

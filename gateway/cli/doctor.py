@@ -1,4 +1,4 @@
-"""`ethos doctor`: everything that can be checked without a network, each finding with what to do."""
+"""`ethos doctor`: everything that can be checked without calling a model, each finding with what to do."""
 
 from __future__ import annotations
 

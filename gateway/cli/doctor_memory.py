@@ -12,6 +12,7 @@ from gateway.cli.finding import Finding, Ground
 from gateway.config import Config
 from gateway.config.file import CONFIG_NAME
 from gateway.config.memory_kinds import DEFAULT_KIND
+from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
 from gateway.memory.checking import problems
 from gateway.protocols import ChecksMemory, MemoryProvider, OpensMemory
@@ -24,11 +25,18 @@ async def memory(ground: Ground) -> AsyncIterator[Finding]:
     if config is None or config.memory.provider.kind in (DEFAULT_KIND, "traces"):
         return
     kind = config.memory.provider.kind
-    async with AsyncExitStack() as stack:
-        made = await _made(stack, config)
-        found = await problems(made)
+    advice = f"`memory.provider` in {CONFIG_NAME} says where it is. Then `ethos doctor` again."
+    try:
+        async with AsyncExitStack() as stack:
+            made = await _made(stack, config)
+            found = await problems(made)
+    except (EthosError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001 (a third party's memory may raise anything when it is opened)
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        yield Finding("problem", f"The memory of the kind {kind} cannot be opened ({reason}).", advice)
+        return
     for line in found:
-        advice = f"`memory.provider` in {CONFIG_NAME} says where it is. Then `ethos doctor` again."
         yield Finding("problem", f"The memory of the kind {kind}: {line}", advice)
     if not found:
         said = ", and nothing is wrong there" if isinstance(made, ChecksMemory) else "; it cannot say how it is"

@@ -116,7 +116,8 @@ async def _opened(
 
 
 async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> None:
-    """Apply what turns have committed and the source does not have yet."""
+    """Apply what turns have committed and the source does not have yet, and unite what was saved by hand."""
+    from gateway.memory.copying import copies, scope_of
     from gateway.memory.sync import MemorySync
 
     sync = MemorySync(memory, store.turns)
@@ -126,6 +127,10 @@ async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> Non
             f"{sync.late} turns wait for the memory that is copied from, and it cannot take them now; "
             "look at `ethos doctor`"
         )
+    for key in await copies(memory).keys():
+        scope = scope_of(key)
+        if scope is not None:
+            await memory.prefetch(scope)  # as the next turn would
 
 
 async def _copied(
@@ -215,14 +220,14 @@ def _print(
     done = [document for document in documents if document.state in {"copied", "same"}]
     sizes, changes = (sum(getattr(each, name) for each in done) for name in ("size_bytes", "changes"))
     say(
-        f"From {one.kind} to {other.kind}: {counts['copied']} documents copied, {counts['same']} were there already; "
-        f"{sizes:,} bytes and {changes:,} changes, each read back with the same SHA-256."
+        f"Copied from {one.kind} to {other.kind}: {counts['copied']:,}. There already: {counts['same']:,}. "
+        f"Together {sizes:,} bytes and {changes:,} changes, read back with the same SHA-256."
     )
     for line in left_behind(documents):
-        say(f"Not copied: {line}")
+        say(f"Left behind: {line}")
     if others:
         say(f"Only at the target, and left as they are: {', '.join(others)}")
     if counts["conflict"]:
-        say(f"{counts['conflict']} documents are not copied. `--overwrite` replaces what is at the target.")
+        say(f"Not copied, because the target has another text: {counts['conflict']}. `--overwrite` replaces it.")
     if counts["differs"]:
-        say(f"{counts['differs']} documents are not the same at the target. Keep the source, and call this again.")
+        say(f"Not the same when read back: {counts['differs']}. Keep the source, and call this again.")

@@ -188,7 +188,10 @@ def _of_memory(found: Status) -> str | None:
     if memory is None:
         return None
     since = local(_time(memory.get("since")))
-    state = "in use" if memory.get("state") == "up" else f"away since {since}; messages are answered without it"
+    is_well, is_up = not memory.get("error"), memory.get("state") == "up"
+    state = f"away since {since}; messages are answered without it"
+    if is_up:
+        state = "in use" if is_well else "in use, with the problem below"
     late = memory.get("late_turns")
     waiting = f"; the updates of {late} turn{'' if late == 1 else 's'} wait" if late else ""
     return f"{memory.get('kind')}, {state}{waiting}"

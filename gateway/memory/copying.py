@@ -17,7 +17,7 @@ from gateway.memory import rules
 from gateway.memory.paths import scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument, is_same_history, numbered, with_edit_noted
-from gateway.protocols import EditableMemory, ListsDocuments
+from gateway.protocols import EditableMemory, ListsDocuments, MemoryScope
 
 _TRIES = 5
 State = Literal["copied", "same", "conflict", "differs", "left"]
@@ -133,7 +133,7 @@ class Copying:
             changes=0 if self._is_of_texts else len(whole.entries),
             lost=lost,
         )
-        if isinstance(self._target, TextsOnly) and not _has_scope(key):
+        if isinstance(self._target, TextsOnly) and scope_of(key) is None:
             return replace(copied, state="left")
         for _ in range(_TRIES):
             there = await self._target.whole(key)
@@ -189,7 +189,7 @@ class Copying:
         """What of a document has no place at the target."""
         if not isinstance(self._target, TextsOnly):
             return ()
-        if not _has_scope(key):
+        if scope_of(key) is None:
             return ("originals from before links: after `/unlink`, what came in with the link stays",)
         found = []
         if whole.entries:
@@ -221,12 +221,12 @@ async def copy_all(
     return found
 
 
-def _has_scope(key: str) -> bool:
+def scope_of(key: str) -> MemoryScope | None:
+    """A scope that has the document; None for an original from before a link."""
     try:
-        scope_of_key(key)
+        return scope_of_key(key)[0]
     except InvalidId:
-        return False
-    return True
+        return None
 
 
 def _applied(whole: WholeDocument) -> set[tuple[str, int]]:

@@ -238,8 +238,11 @@ class MemoryJournal(Protocol):
     async def numbers(self, count: int) -> int:
         """The first of so many ids for entries, which no other entry gets."""
 
-    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
-        """Forget the documents of these users, what they did to others, and these lines of others by document."""
+    async def forget(self, user_ids: Collection[str], document: str, lines: Collection[str]) -> None:
+        """Forget what these users did to a document, its earlier texts, and these lines in what others did to it."""
+
+    async def erase(self, user_ids: Collection[str]) -> None:
+        """Forget the documents of these users, and what they did to others."""
 
 
 def iso(at: datetime) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,9 +22,9 @@ from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
-from gateway.memory.markdown_erasing import remove_user, take_lines_out, visible_files
+from gateway.memory.markdown_erasing import lines_taken_out, remove_user, visible_files
 from gateway.memory.markdown_originals import FileOriginals
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key, scope_of_key
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
 from gateway.memory.read_cache import CachedText, ReadCache
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
@@ -85,7 +86,7 @@ class MarkdownFileMemoryProvider:
         self._writers: dict[str, DocumentWriter] = {}
         self._united: dict[str, Signature] = {}
         self._texts = ReadCache(self._root)
-        self._whole = WholeFiles(self._root, journal, lock_timeout_s=lock_timeout_s, settle=self._settled)
+        self._whole = WholeFiles(self._root, journal, lock_timeout_s=lock_timeout_s)
 
     @property
     def root(self) -> Path:
@@ -246,15 +247,24 @@ class MarkdownFileMemoryProvider:
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """See `ErasableMemory.erase`; the history goes last, because it says what is still to be done."""
         for document, added in lines.items():
-            await self.take_lines_out(document, added)
+            async with self.lines_taken_out(user_ids, document, added):
+                pass
         for user_id in user_ids:
             await asyncio.to_thread(remove_user, self._root, user_id)
-        await self._journal.erase(user_ids, lines)
+        await self._journal.erase(user_ids)
 
-    async def take_lines_out(self, document: str, lines: Collection[str]) -> None:
-        """Take lines, given without blanks around, out of a document and its earlier versions; not of its history."""
-        pending = await self._journal.pending(document)
-        await take_lines_out(self._root, document, lines, pending=pending, lock_timeout_s=self._lock_timeout_s)
+    @asynccontextmanager
+    async def lines_taken_out(
+        self, user_ids: Collection[str], document: str, lines: Collection[str]
+    ) -> AsyncGenerator[None]:
+        """Take a person's lines out of a document; its history forgets them when the block has ended well."""
+        if lines:
+            pending = await self._journal.pending(document)
+            async with lines_taken_out(
+                self._root, document, lines, pending=pending, lock_timeout_s=self._lock_timeout_s
+            ):
+                yield
+                await self._journal.forget(user_ids, document, lines)
 
     async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
         """Every file that is one of these users' own, as it is."""
@@ -318,9 +328,6 @@ class MarkdownFileMemoryProvider:
             if len(self._united) >= _MOST_WRITERS:
                 self._united.clear()
             self._united[key] = signature
-
-    async def _settled(self, key: str, store: MemoryStoreName) -> None:
-        await self._writer(key, store).apply(scope_of_key(key)[0], [])
 
     def _signature(self, key: str, store: MemoryStoreName) -> Signature | None:
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gateway.errors import FileError
@@ -15,10 +16,14 @@ from gateway.memory.journal import Key
 from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME, is_document
 
 
-async def take_lines_out(
+@asynccontextmanager
+async def lines_taken_out(
     root: Path, document: str, lines: Collection[str], *, pending: Collection[Key], lock_timeout_s: float
-) -> None:
+) -> AsyncGenerator[None]:
     """Take lines out of a file that others read, too, its archive and its earlier versions.
+
+    Nobody writes the file while the block runs: a turn that finds it changed would look into its history, and bring
+    back what the person who changed it seems not to have read.
 
     Args:
         root: the directory of all memory files.
@@ -30,13 +35,18 @@ async def take_lines_out(
     Raises:
         FileError: a file cannot be read, locked or written.
     """
-    if not lines or not is_document(document):
-        return
-    path = await asyncio.to_thread(lambda: follow(root / document, str(root.resolve())))
-    if not await asyncio.to_thread(path.parent.is_dir):
+    path = await asyncio.to_thread(_place, root, document) if is_document(document) else None
+    if path is None:
+        yield
         return
     async with FileLock((root / document).parent / LOCK_NAME, lock_timeout_s):
         await asyncio.to_thread(_take_lines_out, path, lines, pending)
+        yield
+
+
+def _place(root: Path, document: str) -> Path | None:
+    path = follow(root / document, str(root.resolve()))
+    return path if path.parent.is_dir() else None
 
 
 def _take_lines_out(path: Path, lines: Collection[str], pending: Collection[Key]) -> None:

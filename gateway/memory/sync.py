@@ -24,6 +24,7 @@ from gateway.protocols import (
     MemoryStoreName,
     MemoryUpdate,
     OpensMemory,
+    ReportsProblems,
     SyncReport,
 )
 from gateway.runtime.failpoints import reach
@@ -118,6 +119,13 @@ class MemorySync:
     def late(self) -> int:
         """Turns whose updates could not be applied yet; at least so many while the memory is away."""
         return self._late_turns + len(self._put_off)
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What does not work, for people: it is away, or what the provider itself says."""
+        if self.availability.problem is not None:
+            return (self.availability.problem,)
+        return tuple(self._provider.problems) if isinstance(self._provider, ReportsProblems) else ()
 
     async def open(self) -> None:
         """Open the provider; one that cannot be opened now is opened when it answers."""

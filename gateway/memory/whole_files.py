@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,6 @@ from gateway.memory.journal import HASH_OF_NOTHING, JournalEntry, MemoryJournal
 from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents, locate_key, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument, is_same_history
-from gateway.protocols import MemoryStoreName
 
 _ORIGINALS = ("USER.md", "personalities/*/MEMORY.md", ".complete")
 
@@ -32,23 +31,11 @@ def is_original(key: str) -> bool:
 class WholeFiles:
     """The `CopiesMemory` of the Markdown memory."""
 
-    def __init__(
-        self,
-        root: Path,
-        journal: MemoryJournal,
-        *,
-        lock_timeout_s: float,
-        settle: Callable[[str, MemoryStoreName], Awaitable[object]],
-    ) -> None:
-        """Use the files below `root`, links resolved.
-
-        Args:
-            settle: brings to its end what a dead process left of a document, and unites what was saved by hand.
-        """
+    def __init__(self, root: Path, journal: MemoryJournal, *, lock_timeout_s: float) -> None:
+        """Use the files below `root`, links resolved."""
         self._root = root
         self._journal = journal
         self._lock_timeout_s = lock_timeout_s
-        self._settle = settle
 
     async def keys(self) -> Sequence[str]:
         """Of every document that is there, or of whose texts the journal knows; and of originals of links."""
@@ -64,8 +51,6 @@ class WholeFiles:
             return await asyncio.to_thread(self._original, key)
         _, store = scope_of_key(key)
         place = locate_key(self._root, key, store)
-        if place.path.parent.is_dir():
-            await self._settle(key, store)
         async with self._locked(place):
             data, modified_at, archive = await asyncio.to_thread(_resting, place)
             entries = await self._journal.whole_history(key)

@@ -175,6 +175,8 @@ class Checkup:
         if memory.state == "down":
             since = f"{memory.since:%Y-%m-%d %H:%M} UTC"
             found.append(f"the memory ({memory.kind}) cannot be used since {since}: {memory.error}")
+        elif memory.error is not None:
+            found.append(f"the memory ({memory.kind}): {memory.error}")
         if memory.late_turns:
             found.append(f"the memory updates of {memory.late_turns} turns could not be written yet")
         return found
@@ -230,7 +232,7 @@ def memory_health(memory: MemorySync, in_journal: int) -> MemoryHealth:
         kind=memory.kind,
         state=availability.state,
         since=availability.since,
-        error=availability.problem,
+        error="; ".join(memory.problems) or None,
         late_turns=max(memory.late, 0 if availability.is_up else in_journal),
     )
 

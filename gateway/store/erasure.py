@@ -329,39 +329,38 @@ def lines_added_by(connection: sqlite3.Connection, person: Person) -> Mapping[st
         return {each: _added_lines(connection, each) for each in documents}
 
 
-def erase_memory(
-    connection: sqlite3.Connection, user_ids: Collection[str], lines: Mapping[str, Collection[str]]
-) -> None:
-    """Take the person out of the memory journal alone, inside the caller's transaction; arguments as its `erase`."""
-    person = Person(user_ids=frozenset(user_ids), accounts=frozenset(), keys=frozenset(), erased_at_ms=0)
-    with _gathered(connection, person):
-        erase_history(connection, user_ids, lines)
+def erase_history_alone(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
+    """`erase_history` where nothing else is erased, inside the caller's transaction."""
+    with _gathered(connection, _only(user_ids)):
+        erase_history(connection, user_ids)
 
 
-def erase_history(
-    connection: sqlite3.Connection, user_ids: Collection[str], lines: Mapping[str, Collection[str]] | None = None
+def forget_in_history(
+    connection: sqlite3.Connection, user_ids: Collection[str], document: str, lines: frozenset[str]
 ) -> None:
+    """The same of one document that others read, too, with lines that are known to be the person's."""
+    with _gathered(connection, _only(user_ids)):
+        connection.execute(f"DELETE FROM memory_journal WHERE document = ? AND {_BY_PERSON}", (document,))  # noqa: S608 (a constant)
+    _forget_texts(connection, document, lines)
+
+
+def _only(user_ids: Collection[str]) -> Person:
+    return Person(user_ids=frozenset(user_ids), accounts=frozenset(), keys=frozenset(), erased_at_ms=0)
+
+
+def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
     """Delete the history of the person's documents, and the person's entries in that of shared ones.
 
     Entries of others stay, but cannot be undone any more: the text to restore may name the person.
-
-    Args:
-        connection: with the gathered ids of the person.
-        user_ids: of the person.
-        lines: of the person in shared documents, beside those that the journal says to be theirs.
     """
     for user_id in user_ids:
         connection.execute(
             "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
         )
-    known = lines or {}
-    shared = {
-        document: _added_lines(connection, document).union(known.get(document, ()))
-        for document in {*_shared_documents(connection), *known}
-    }
+    shared = {document: _added_lines(connection, document) for document in _shared_documents(connection)}
     connection.execute(f"DELETE FROM memory_journal WHERE {_BY_PERSON}")  # noqa: S608 (a constant)
-    for document, theirs in shared.items():
-        _forget_texts(connection, document, theirs)
+    for document, lines in shared.items():
+        _forget_texts(connection, document, lines)
 
 
 def _shared_documents(connection: sqlite3.Connection) -> list[str]:

@@ -34,7 +34,7 @@ from gateway.memory.rules import clean
 from gateway.protocols import MemoryOutcome, MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
-from gateway.store.erasure import erase_memory
+from gateway.store.erasure import erase_history_alone, forget_in_history
 from gateway.store.rows import columns_of, insert, value_of
 
 # A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
@@ -162,8 +162,12 @@ class SqliteMemoryJournal:
     async def numbers(self, count: int) -> int:
         return await self._database.write(partial(_numbers, count=count), is_durable=False)
 
-    async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
-        await self._database.write(partial(erase_memory, user_ids=user_ids, lines=lines))
+    async def forget(self, user_ids: Collection[str], document: str, lines: Collection[str]) -> None:
+        work = partial(forget_in_history, user_ids=user_ids, document=document, lines=frozenset(lines))
+        await self._database.write(work)
+
+    async def erase(self, user_ids: Collection[str]) -> None:
+        await self._database.write(partial(erase_history_alone, user_ids=user_ids))
 
     async def _entries(self, sql: str, values: tuple[object, ...]) -> list[JournalEntry]:
         return await self._database.read(lambda connection: [_entry(row) for row in connection.execute(sql, values)])

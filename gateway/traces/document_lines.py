@@ -18,6 +18,7 @@ from gateway.traces.rows import insert, known_number, merge_index, owner_number
 from gateway.traces.trace import Owner, Trace
 
 _MERGED_PAGES = 16
+_LAST = (1 << 63) - 1
 _OF_PLACES = """
     SELECT number, content FROM traces
     WHERE owner = ? AND conversation = ? AND position BETWEEN ? AND ? AND deleted_at IS NULL ORDER BY position
@@ -34,7 +35,7 @@ _NEVER_COMPARED = "DELETE FROM uncompared WHERE owner = ?"
 
 def lines_of(data: bytes) -> list[str]:
     """What a document's lines say, without those that are blank."""
-    return [line.strip() for line in storable(rules.show(data)).split("\n") if line.strip()]
+    return [said for line in storable(rules.show(data)).split("\n") if (said := line.strip())]
 
 
 def index_lines(
@@ -70,6 +71,12 @@ def index_lines(
     connection.executemany(_DELETE, [(each,) for numbers in spare.values() for each in numbers])
     connection.execute(_NEVER_COMPARED, (number,))
     merge_index(connection, pages=_MERGED_PAGES)
+
+
+def indexed_lines(connection: sqlite3.Connection, key: str) -> list[str]:
+    """The lines that the document has traces of."""
+    number = known_number(connection, Owner("document", key))
+    return [row["content"] for row in connection.execute(_OF_PLACES, (number, key, 0, _LAST))]
 
 
 def forget_lines(connection: sqlite3.Connection, key: str) -> None:

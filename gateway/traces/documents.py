@@ -21,7 +21,7 @@ from gateway.protocols import MemoryOutcome
 from gateway.store.database import Work as DatabaseWork
 from gateway.store.database import snapshot
 from gateway.store.erasure import compact
-from gateway.traces.document_lines import forget_lines, index_lines, lines_of
+from gateway.traces.document_lines import forget_lines, index_lines, indexed_lines, lines_of
 from gateway.traces.trace_store import TraceStore
 
 T = TypeVar("T")
@@ -153,10 +153,8 @@ class TraceDocuments:
     ) -> None:
         modified_at = None if after.modified_at is None else after.modified_at.isoformat()
         connection.execute(_PUT, (key, after.data, after.sha256, after.position, archive, modified_at))
-        known = lines_of(before.data)
-        if rules.version(before.data) != before.sha256:  # it was put there by hand, past its traces
-            forget_lines(connection, key)
-            known = []
+        is_by_hand = rules.version(before.data) != before.sha256  # and so past its traces
+        known = indexed_lines(connection, key) if is_by_hand else lines_of(before.data)
         now, stability_ms = self._trace_store.now(), self._trace_store.stability_ms
         index_lines(connection, key, known, lines_of(after.data), at=now, stability_ms=stability_ms)
 

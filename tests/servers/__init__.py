@@ -30,15 +30,20 @@ def other_user() -> str | None:
     return "nobody" if os.geteuid() == 0 else None
 
 
+def give(path: Path) -> None:
+    """Make it the server's, which may run as another user than we do."""
+    user = other_user()
+    if user is not None:
+        account = pwd.getpwnam(user)
+        os.chown(path, account.pw_uid, account.pw_gid)
+
+
 @contextlib.contextmanager
 def directory() -> Iterator[Path]:
     """A directory of the server's own, which its user may use."""
     root = Path(tempfile.mkdtemp(prefix="ethos-server-"))
     try:
-        user = other_user()
-        if user is not None:
-            account = pwd.getpwnam(user)
-            os.chown(root, account.pw_uid, account.pw_gid)
+        give(root)
         yield root
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -60,7 +65,13 @@ class Process:
         """Start it, and wait until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, user=self._user, cwd="/"
+                self._command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                user=self._user,
+                cwd="/",
+                start_new_session=True,
             )
         deadline = time.monotonic() + _READY_S
         while not self._is_ready():
@@ -72,12 +83,13 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         """Send a signal: `SIGSTOP` makes a server that hangs."""
         assert self._process is not None
-        self._process.send_signal(number)
+        os.killpg(self._process.pid, number)
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End it."""
         if self._process is not None:
-            self._process.send_signal(number)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)  # Apache's workers live on without the first of them
             self._process.wait()
             self._process = None
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers import INSTALL, Process, directory, free_port, other_user
+from tests.servers.certificates import self_signed
 
-_FOUND = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-PROGRAMS = _FOUND[-1].parent if _FOUND else None
+
+def _programs() -> Path | None:
+    """Debian's newest; elsewhere those on the path."""
+    found = sorted(
+        (path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")),
+        key=lambda path: int(path.parent.name) if path.parent.name.isdecimal() else 0,
+    )
+    on_path = shutil.which("initdb")
+    return found[-1] if found else Path(os.path.realpath(on_path)).parent if on_path else None
+
+
+PROGRAMS = _programs()
 MISSING = None if PROGRAMS else f"PostgreSQL is missing: {INSTALL}"
 USER = "ethos"
 
@@ -23,6 +35,8 @@ class PostgresServer:
 
     port: int
     process: Process
+    root: Path
+    ca_file: Path | None = None
 
     def url(self, database: str = "postgres") -> str:
         """The address of a database."""
@@ -30,7 +44,34 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server(*settings: str) -> Iterator[PostgresServer]:
+def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A copy that follows a server, and can be read only."""
+    assert PROGRAMS
+    with directory() as root:
+        data, port = root / "data", free_port()
+        subprocess.run(
+            [PROGRAMS / "pg_basebackup", "-d", primary.url(), "-D", data, "-R", "--checkpoint=fast", "--no-sync"],
+            check=True, user=other_user(), cwd="/",
+        )  # fmt: skip
+        with _running(root, port) as process:
+            yield PostgresServer(port, process, root)
+
+
+@contextlib.contextmanager
+def _running(root: Path, port: int, *settings: str) -> Iterator[Process]:
+    assert PROGRAMS
+    chosen = (f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={root}", *settings)
+    command = [PROGRAMS / "postgres", "-D", root / "data", *(part for one in chosen for part in ("-c", one))]
+    process = Process(command, root=root, is_ready=lambda: _answers(port), user=other_user())
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+@contextlib.contextmanager
+def postgres_server(*settings: str, has_tls: bool = False) -> Iterator[PostgresServer]:
     """A cluster of its own, which trusts everybody on this machine; `settings` are `name=value`."""
     assert PROGRAMS
     with directory() as root:
@@ -39,14 +80,11 @@ def postgres_server(*settings: str) -> Iterator[PostgresServer]:
             [PROGRAMS / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
             check=True, user=other_user(), cwd="/", stdout=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]},
         )  # fmt: skip
-        chosen = (f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={root}", *settings)
-        command = [PROGRAMS / "postgres", "-D", data, *(part for one in chosen for part in ("-c", one))]
-        process = Process(command, root=root, is_ready=lambda: _answers(port), user=other_user())
-        process.start()
-        try:
-            yield PostgresServer(port, process)
-        finally:
-            process.stop()
+        made = self_signed(root) if has_tls else None
+        if made is not None:
+            settings = ("ssl=on", f"ssl_cert_file={made.file}", f"ssl_key_file={made.key}", *settings)
+        with _running(root, port, *settings) as process:
+            yield PostgresServer(port, process, root, made.file if made else None)
 
 
 def _answers(port: int) -> bool:

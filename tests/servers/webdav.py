@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers import INSTALL, Process, accepts, directory, free_port, other_user
+from tests.servers.certificates import self_signed
 
 APACHE = Path("/usr/sbin/apache2")
 _MODULES = Path("/usr/lib/apache2/modules")
@@ -24,6 +25,7 @@ Listen 127.0.0.1:{port}
 PidFile {root}/pid
 ErrorLog {root}/error.log
 {modules}
+{server}
 DocumentRoot {root}/files
 DavLockDB {root}/locks
 <Directory {root}/files>
@@ -35,7 +37,21 @@ DavLockDB {root}/locks
     {settings}
 </Directory>
 """
-_LOADED = ("mpm_event", "authn_core", "authn_file", "auth_basic", "authz_core", "authz_user", "dav", "dav_fs", "mime")
+_LOADED = [
+    "mpm_event",
+    "authn_core",
+    "authn_file",
+    "auth_basic",
+    "authz_core",
+    "authz_user",
+    "dav",
+    "dav_fs",
+    "mime",
+    "ssl",
+    "headers",
+    "filter",
+    "deflate",
+]
 
 
 @dataclass(frozen=True)
@@ -46,11 +62,12 @@ class WebdavServer:
     files: Path
     process: Process
     has_locks: bool
+    ca_file: Path | None = None
 
 
 @contextlib.contextmanager
-def apache(settings: str = "") -> Iterator[WebdavServer]:
-    """Apache with one user."""
+def apache(settings: str = "", server: str = "", *, has_tls: bool = False) -> Iterator[WebdavServer]:
+    """Apache with one user; `settings` are for its folder, `server` for all of it."""
     with directory() as root:
         port = free_port()
         files = root / "files"
@@ -64,16 +81,21 @@ def apache(settings: str = "") -> Iterator[WebdavServer]:
             for name in _LOADED
             if (_MODULES / f"mod_{name}.so").exists()
         )
+        made = self_signed(root) if has_tls else None
+        if made is not None:
+            server += f"\nSSLEngine on\nSSLCertificateFile {made.file}\nSSLCertificateKeyFile {made.key}\n"
         mime = root / "mime.types"
         mime.write_text("text/markdown md\n")
         conf = root / "apache.conf"
-        text = _CONF.format(root=root, port=port, modules=modules, settings=settings)
+        text = _CONF.format(root=root, port=port, modules=modules, settings=settings, server=server)
         conf.write_text(text + f"TypesConfig {mime}\n")
         command = [APACHE, "-d", root, "-f", conf, "-DFOREGROUND"]
         process = Process(command, root=root, is_ready=lambda: accepts(port), user=other_user())
         process.start()
         try:
-            yield WebdavServer(f"http://127.0.0.1:{port}", files, process, has_locks=False)
+            scheme = "https" if made else "http"
+            ca_file = made.file if made else None
+            yield WebdavServer(f"{scheme}://127.0.0.1:{port}", files, process, has_locks=False, ca_file=ca_file)
         finally:
             process.stop()
 

@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, SecretStr, field_validator
 
 from gateway.config.values import CaFile, Count, Seconds, Section
-from gateway.memory.addresses import checked, shown
+from gateway.memory.addresses import refuse_other_schemes, refuse_unescaped_password, shown
 from gateway.memory.stored.memory import TIMES_LONGER, StoredMemory
 from gateway.memory.stored.postgres import PostgresDocuments
 from gateway.protocols import MemoryServices
@@ -35,12 +35,14 @@ class Config(Section):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: SecretStr) -> SecretStr:
-        url = checked(url, ("postgresql", "postgres"), _EXAMPLE)
+        text = url.get_secret_value().strip()
+        refuse_unescaped_password(text)
+        refuse_other_schemes(text, ("postgresql", "postgres"), _EXAMPLE)
         try:
-            conninfo_to_dict(url.get_secret_value())
+            conninfo_to_dict(text)
         except ProgrammingError:  # its text quotes the address
             raise ValueError(f"not an address that PostgreSQL's library takes; expected such as {_EXAMPLE}") from None
-        return url
+        return SecretStr(text)
 
 
 def provider(config: Config, services: MemoryServices) -> StoredMemory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 from redis.asyncio import ConnectionPool, Redis
@@ -11,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from gateway.config.values import CaFile, Seconds, Section
-from gateway.memory.addresses import checked, shown
+from gateway.memory.addresses import refuse_other_schemes, refuse_unescaped_password, shown
 from gateway.memory.stored.memory import TIMES_LONGER, StoredMemory
 from gateway.memory.stored.redis import RedisDocuments
 from gateway.protocols import MemoryServices
@@ -44,12 +45,16 @@ class Config(Section):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: SecretStr) -> SecretStr:
-        url = checked(url, ("redis", "rediss", "unix"), _EXAMPLE)
+        text = url.get_secret_value().strip()
+        refuse_unescaped_password(text)
+        refuse_other_schemes(text, ("redis", "rediss", "unix"), _EXAMPLE)
         try:
-            ConnectionPool.from_url(url.get_secret_value()).make_connection()
+            ConnectionPool.from_url(text).make_connection()  # type: ignore[no-untyped-call]
+            if not text.startswith("unix:"):
+                int(urlsplit(text).path.strip("/") or 0)  # the library takes what is no number for 0
         except (TypeError, ValueError):  # their texts may quote the address
             raise ValueError(f"not an address that Redis's library takes; expected such as {_EXAMPLE}") from None
-        return url
+        return SecretStr(text)
 
 
 def provider(config: Config, services: MemoryServices) -> StoredMemory:

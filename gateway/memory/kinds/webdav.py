@@ -10,7 +10,7 @@ import httpx
 from pydantic import Field, SecretStr, field_validator
 
 from gateway.config.values import CaFile, Seconds, Section, Text
-from gateway.memory.addresses import checked
+from gateway.memory.addresses import refuse_other_schemes
 from gateway.memory.kinds import OwnServices
 from gateway.memory.stored.memory import TIMES_LONGER
 from gateway.memory.webdav.copies import COPIES_NAME
@@ -43,11 +43,9 @@ class Config(Section):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: str) -> str:
-        checked(SecretStr(url), ("http", "https"), _EXAMPLE)
+        refuse_other_schemes(url, ("http", "https"), _EXAMPLE)
         if "@" in urlsplit(url).netloc or urlsplit(url).query:
-            raise ValueError(
-                "the address holds a password; expected it without, and `username` and `password` beside it"
-            )
+            raise ValueError("the address holds a password; expected `username` and `password` beside it")
         return url
 
 

@@ -7,7 +7,7 @@ round trips: lock and read; write and commit.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, LiteralString
@@ -317,16 +317,18 @@ class PostgresDocuments:
 
 async def _problems(connection: AsyncConnection[TupleRow]) -> Sequence[str]:
     """What a database says of itself that is not good enough for a memory."""
-    found: list[str] = []
-    version = connection.info.server_version
-    if version < _OLDEST:
-        found.append(f"is PostgreSQL {version // 10_000}, which is too old; use {_OLDEST // 10_000} or newer")
+    found = [*_too_old(connection.info.server_version)]
     settings: dict[str, str] = dict(await (await connection.execute(_SETTINGS)).fetchall())
     if settings["server_encoding"] != "UTF8":
         found.append(f"has the encoding {settings['server_encoding']}; make a database with `ENCODING 'UTF8'`")
     if settings["fsync"] == "off":
         found.append("does not write to its disk at once (fsync = off), so a power cut may lose everything")
     return found
+
+
+def _too_old(version: int) -> Iterator[str]:
+    if version < _OLDEST:
+        yield f"is PostgreSQL {version // 10_000}, which is too old; use {_OLDEST // 10_000} or newer"
 
 
 def _reason(error: Exception) -> str:

@@ -98,7 +98,7 @@ class RedisDocuments:
         self._prefix = prefix
         self._shown_url = shown_url
         self._max_bytes = max_bytes
-        self._hide = hiding([client.get_connection_kwargs().get("password") or ""])
+        self._hide = hiding([client.get_connection_kwargs().get("password") or ""])  # type: ignore[no-untyped-call]
         self._commit = client.register_script(_COMMIT)
 
     async def open(self) -> None:

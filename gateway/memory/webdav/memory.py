@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +49,10 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 # An export, or a link, waits longer than a turn for what was edited on the server.
 _NEWS_OF_PERSON_S = 10.0
+
+
+class _Overtaken(Exception):
+    """Somebody has edited the document on the server meanwhile."""
 
 
 class WebdavMemory:
@@ -166,7 +170,7 @@ class WebdavMemory:
         """See `ErasableMemory.erase`; the server first, and the history last, because it says what is still to do."""
         for key, added in lines.items():
             if added and is_document(key):
-                await self._erase_lines(key, added)
+                await self._erase_lines(user_ids, key, added)
         for user_id in user_ids:
             if is_id(user_id):
                 await self._erase_user(user_id)
@@ -177,16 +181,30 @@ class WebdavMemory:
         await self._news_of_people(user_ids)
         return await self._files.export(user_ids)
 
-    async def _erase_lines(self, key: str, lines: Collection[str]) -> None:
+    async def _erase_lines(self, user_ids: Collection[str], key: str, lines: Collection[str]) -> None:
         """Take lines out of a document here and there; an edit of others that comes meanwhile stays."""
         async with FileLock(await asyncio.to_thread(self._copies.lock_path, key), _LOCK_TIMEOUT_S):
             for _ in range(_TRIES):
                 base = await self._taken(key, await asyncio.to_thread(self._copies.read, key))
-                await self._files.take_lines_out(key, lines)
-                reach("memory.webdav.lines_erased")
-                if await self._is_put(key, base):
+                with suppress(_Overtaken):
+                    async with self._files.lines_taken_out(user_ids, key, lines):
+                        reach("memory.webdav.lines_erased")
+                        await self._replace(key, base)
                     return
         raise FileError(f"{self._server.location(key)} changes faster than it can be written")
+
+    async def _replace(self, key: str, base: RemoteFile) -> None:
+        """Give the server what is here; raises `_Overtaken` where it has not `base` any more."""
+        scope, store = scope_of_key(key)
+        here = await self._files.read_bytes(scope, store)
+        if here == base.data:
+            return
+        there = await self._server.put(key, here, base)
+        reach("memory.webdav.put")
+        if there is None or there.data != here:
+            raise _Overtaken
+        await asyncio.to_thread(self._copies.write, key, there)
+        reach("memory.webdav.noted")
 
     async def _erase_user(self, user_id: str) -> None:
         """Delete a person's own documents there and here, while nobody exchanges them."""
@@ -222,7 +240,8 @@ class WebdavMemory:
     # ---- CopiesMemory -----------------------------------------------------------------------------------------------
 
     async def keys(self) -> Sequence[str]:
-        return await self._files.keys()
+        known = await asyncio.to_thread(self._copies.keys)  # the journal knows those of other files, too
+        return [key for key in await self._files.keys() if key in known or is_original(key)]
 
     async def whole(self, key: str) -> WholeDocument:
         await self._met(key)
@@ -245,6 +264,11 @@ class WebdavMemory:
             raise MemoryUnavailable(self.problem)
 
     # ---- with the server --------------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """See `ReportsProblems`: turns have the text that is here meanwhile."""
+        return () if self.problem is None else (self.problem,)
 
     @property
     def late(self) -> int:
@@ -314,10 +338,6 @@ class WebdavMemory:
         base = await asyncio.to_thread(self._copies.read, key)
         if not is_sent:  # else `put` finds out whether the server still has `base`
             base = await self._taken(key, base)
-        return await self._is_put(key, base)
-
-    async def _is_put(self, key: str, base: RemoteFile) -> bool:
-        """Whether the server has what is here; it gets that if it still has `base`."""
         scope, store = scope_of_key(key)
         here = await self._files.read_bytes(scope, store)
         if here == base.data:

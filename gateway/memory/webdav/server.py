@@ -25,7 +25,7 @@ _CHANGES = "changes the ETag of a file that did not change"
 _LOCKS = "set `locks: true` if it can lock files"
 _TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
 _TRIES = 5
-_LOCK_S = 30
+_LOCK_S = 10
 _LOCK_WAIT_S = 0.1
 # Apache calls an ETag weak while the file is younger than a second.
 _STRONG_WITHIN_S = 3.0
@@ -45,6 +45,7 @@ _ERRORS = (
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name its authority's in `ca_file`"),
     ("[SSL", "it speaks no TLS there; look at the port, and at `https://` or `http://` in `url`"),
 )
+_LOOK = "; look into its log, and whether it may write to the folder"
 _AWAY = "look at `url`, and whether the server runs"
 
 
@@ -155,8 +156,8 @@ class WebdavServer:
         second = await self._put(key, b"2\n", {"If-Match": first.etag})
         if second is None:
             return _CHANGES
-        if second.etag == first.etag:
-            return "gives two versions of a file one ETag, as it counts in seconds"
+        if second.etag is not None and second.etag.removeprefix("W/") == first.etag:
+            return "gives two versions of a file one ETag"
         if await self._put(key, b"3\n", {"If-Match": first.etag}) is not None:
             return "ignores If-Match, so two writers would overwrite each other"
         return None
@@ -266,7 +267,7 @@ class WebdavServer:
     def _check(self, answer: httpx.Response) -> None:
         if answer.is_success:
             return
-        reason = _REASONS.get(answer.status_code, f"it answered {answer.status_code} {answer.reason_phrase}")
+        reason = _REASONS.get(answer.status_code, f"it answered {answer.status_code} {answer.reason_phrase}{_LOOK}")
         if answer.is_redirect:
             reason = f"it sends us on to {answer.headers.get('Location', 'another place')}; give that as `url`"
         raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}")

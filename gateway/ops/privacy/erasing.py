@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from gateway.memory.stored.memory import StoredMemory
 from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import directories_of_users, ids_of, named
@@ -25,8 +26,12 @@ from gateway.people.identity import IdentityMap
 from gateway.store import erasure
 from gateway.store.erasure import Person
 from gateway.store.sqlite import SqliteStore
+from gateway.traces.documents import TraceDocuments
 from gateway.traces.erasure import erase_person, owner_ids
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
+
+TRACES = "traces"
+"""The kind of memory whose documents are in the trace store."""
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -120,10 +125,14 @@ class Eraser:
         _log.info("person_erased", erasure=tombstone.id)
 
     async def _erase_memory(self, person: Person, run: Run) -> None:
-        """The memory last, because it may forget what is whose, too."""
+        """The memory that is asked now comes last, because it may forget what is whose, too."""
         self.on_step("files")
         lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
         await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
+        if self.memory.kind != TRACES:
+            async with self._opened_traces() as trace_store:
+                if trace_store is not None:
+                    await StoredMemory(TraceDocuments(trace_store)).erase(person.user_ids, lines)
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_exports, self.home, user_id)
         self.on_step("memory")

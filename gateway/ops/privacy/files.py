@@ -15,7 +15,7 @@ from gateway.files.atomic import sync_directory
 from gateway.files.chat_state import ChatState
 from gateway.files.home import DATABASE_NAME
 from gateway.memory.journal import MemoryJournal
-from gateway.memory.markdown_erasing import filter_lines, remove_directory, remove_user, take_lines_out
+from gateway.memory.markdown_erasing import filter_lines, lines_taken_out, remove_directory, remove_user
 from gateway.memory.webdav.copies import COPIES_NAME, Copies
 from gateway.ops.backup.contents import REPLACED_PREFIX, UNPACKED_PREFIX
 from gateway.traces.trace_store import TRACES_NAME
@@ -46,7 +46,8 @@ async def erase_earlier_memories(
             continue
         for document, added in lines.items():
             pending = await journal.pending(document)
-            await take_lines_out(root, document, added, pending=pending, lock_timeout_s=_LOCK_TIMEOUT_S)
+            async with lines_taken_out(root, document, added, pending=pending, lock_timeout_s=_LOCK_TIMEOUT_S):
+                pass  # no turn writes there
         for user_id in user_ids:
             await asyncio.to_thread(remove_user, root, user_id)
         await asyncio.to_thread(Copies(root / COPIES_NAME).erase, user_ids, lines)

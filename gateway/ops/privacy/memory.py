@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+from gateway.errors import MemoryUnavailable
 from gateway.protocols import ErasableMemory, ExportableMemory, MemoryProvider
+
+T = TypeVar("T")
+TIMEOUT_S = 120.0
+"""For an erasure, which is tried again, or an export: both go through all documents of a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +39,18 @@ class PersonalMemory:
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """See `ErasableMemory.erase`; nothing where it is done by hand."""
         if isinstance(self.provider, ErasableMemory):
-            await self.provider.erase(user_ids, lines)
+            await _within_time(self.provider.erase(user_ids, lines))
 
     async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
         """See `ExportableMemory.export`; nothing where it hands nothing over."""
-        return await self.provider.export(user_ids) if isinstance(self.provider, ExportableMemory) else {}
+        if not isinstance(self.provider, ExportableMemory):
+            return {}
+        return await _within_time(self.provider.export(user_ids))
+
+
+async def _within_time(work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await work
+    except TimeoutError as error:
+        raise MemoryUnavailable(f"the memory has not answered within {TIMEOUT_S:g} s") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import structlog
 
@@ -23,7 +24,10 @@ from gateway.people.linking.texts import in_form, linked, unlinked
 from gateway.protocols import MemoryProvider, SupportsUnion
 
 RETRY_S = 5.0
+# A union reads and writes a few documents; one that takes longer is tried again.
+MEMORY_S = 30.0
 
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _TRY_AGAIN = (FileError, MemoryUnavailable, StoreError, IdentityMapBroken, OSError)
 
@@ -144,14 +148,14 @@ class LinkJob:
             return
         if await self._applied.is_behind(link.absorbed):  # a full disk, a server that is away: both are tried again
             raise MemoryUnavailable(f"what {link.absorbed} noted last is not in the memory yet")
-        await self._memory.unite(link.id, link.survivor, link.absorbed)
+        await _within_time(self._memory.unite(link.id, link.survivor, link.absorbed))
 
     async def _part(self, link: Link) -> bool:
         """Whether something has changed since the link, that stays with the survivor."""
         if not isinstance(self._memory, SupportsUnion):
             return True
         successors = self._people.successors(link.survivor)
-        return await self._memory.part(link.id, link.survivor, link.absorbed, successors)
+        return await _within_time(self._memory.part(link.id, link.survivor, link.absorbed, successors))
 
     async def _advance(self, link: Link, state: LinkState, told: Sequence[OutboundMessage] = ()) -> Link:
         await self._store.advance(link.id, state, [in_form(message, self._channels) for message in told])
@@ -161,3 +165,11 @@ class LinkJob:
         for message in told:
             self._outbox.wake(message.conversation)
         return link
+
+
+async def _within_time(work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(MEMORY_S):
+            return await work
+    except TimeoutError as error:
+        raise MemoryUnavailable(f"the memory has not answered within {MEMORY_S:g} s") from error

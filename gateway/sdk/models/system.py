@@ -52,7 +52,7 @@ class MemoryHealth(ApiModel):
     kind: str = Field(description="Kind of its provider.", examples=["markdown"])
     state: Literal["up", "down"] = Field(description="Whether it can be read; while it is down, turns run without it.")
     since: datetime = Field(description="When the state began.")
-    error: str | None = Field(default=None, description="Why it is down.")
+    error: str | None = Field(default=None, description="Why it is down, or what does not work although it is up.")
     late_turns: int = Field(default=0, description="Turns whose memory updates wait.")
 
 

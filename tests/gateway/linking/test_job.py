@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,42 @@ async def test_a_link_with_an_odd_fault_does_not_keep_the_gateway_from_starting_
     async with bench(tmp_path, notes, NothingLate()) as made:
         assert (await made.carried_out()).state == "linked"
         assert "Argo" in notes.texts["u_a"]
+
+
+class HangsOnce(TwinNotes):
+    """Does not answer the first time, in either direction."""
+
+    def __init__(self) -> None:
+        super().__init__({"u_a": "Cat: Mia\n", "u_b": "Boat: Argo\n"})
+        self.asked: list[str] = []
+
+    async def unite(self, link_id: str, survivor: str, absorbed: str) -> None:
+        await self._hang("unite")
+        await super().unite(link_id, survivor, absorbed)
+
+    async def part(self, link_id: str, survivor: str, absorbed: str, successors: Sequence[str]) -> bool:
+        await self._hang("part")
+        return await super().part(link_id, survivor, absorbed, successors)
+
+    async def _hang(self, name: str) -> None:
+        self.asked.append(name)
+        if self.asked.count(name) == 1:
+            await asyncio.Event().wait()
+
+
+async def test_a_memory_that_hangs_holds_up_no_start_and_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "RETRY_S", 0.001)
+    monkeypatch.setattr(job_module, "MEMORY_S", 0.01)
+    notes = HangsOnce()
+    async with bench(tmp_path, notes, NothingLate()) as made:
+        assert (await made.carried_out()).state == "linked"
+        assert "Argo" in notes.texts["u_a"]
+        assert await made.links.undo("l_1")
+        assert (await made.carried_out()).state == "undone"
+        assert notes.texts["u_a"] == "Cat: Mia\n"
+        assert notes.asked == ["unite", "unite", "part", "part"]
 
 
 class LateTwice:

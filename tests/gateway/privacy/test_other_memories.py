@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import MemoryUnavailable
 from gateway.files.home import DATABASE_NAME
+from gateway.ops.privacy import memory as memory_module
 from gateway.ops.privacy import worker
 from gateway.ops.privacy.home import clean_restored, eraser_of, opened
+from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.traces.provider import TraceMemoryProvider
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.privacy.conftest import account, canary, found_in, quiet, say, talk, user_ids
 from tests.gateway.privacy.test_erasing import until_done, words_of
@@ -71,12 +76,14 @@ class Elsewhere(Notes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_away = False
+        self.is_away = self.hangs = False
         self.erased: list[tuple[set[str], dict[str, set[str]]]] = []
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         if self.is_away:
             raise MemoryUnavailable("the memory at nowhere does not answer in time")
+        if self.hangs:
+            await asyncio.Event().wait()
         self.erased.append((set(user_ids), {document: set(added) for document, added in lines.items() if added}))
         for user_id in user_ids:
             self.lines.pop(user_id, None)
@@ -146,6 +153,21 @@ async def test_an_erasure_waits_for_a_memory_that_is_away_and_keeps_what_it_need
     assert not found_in(elsewhere.house.home, words_of("ada", ada))
 
 
+async def test_a_memory_that_hangs_holds_up_no_start(elsewhere: Elsewheres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
+    monkeypatch.setattr(memory_module, "TIMEOUT_S", 0.01)
+    async with elsewhere.gateway() as (gateway, channel):
+        ada = await both_note(gateway, channel)
+    elsewhere.memory.hangs = True
+    async with opened(elsewhere.house.home) as store:
+        await eraser_of(elsewhere.house.home, store).schedule(ada)
+    async with elsewhere.gateway() as (gateway, channel):
+        assert await say(channel, "Hello", "ben"), "others are served"
+        elsewhere.memory.hangs = False
+        await until_done(gateway)
+    assert not found_in(elsewhere.house.home, words_of("ada", ada))
+
+
 async def test_an_export_has_what_a_memory_elsewhere_hands_over(elsewhere: Elsewheres) -> None:
     async with elsewhere.gateway() as (gateway, channel):
         await both_note(gateway, channel)
@@ -157,7 +179,7 @@ async def test_an_export_has_what_a_memory_elsewhere_hands_over(elsewhere: Elsew
 
 
 async def test_files_of_a_memory_that_was_chosen_earlier_are_cleaned_too(elsewhere: Elsewheres) -> None:
-    """Of the Markdown memory, and of one on a server, whose mirror and notes lie in the data directory."""
+    """Of the Markdown memory, of one in the traces, and of one on a server, whose mirror and notes lie here."""
     home = elsewhere.house.home
     async with elsewhere.gateway() as (gateway, channel):
         ada = await both_note(gateway, channel)
@@ -166,6 +188,12 @@ async def test_files_of_a_memory_that_was_chosen_earlier_are_cleaned_too(elsewhe
             for name in (f"users/{ada}/USER.md", shared):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(kept)
+        async with open_trace_store(home / TRACES_NAME) as trace_store:
+            at = MemoryScope(personality_id="assistant", user_id=ada, session_id=None, turn_id="t")
+            memory = TraceMemoryProvider(trace_store)
+            await memory.sync(at, [MemoryUpdate.add("user", "kanarieada"), MemoryUpdate.add("memory", "kanarieada")])
+            of_ben = replace(at, user_id="u_ben", turn_id="t2")
+            await memory.sync(of_ben, [MemoryUpdate.add("memory", "the gate is green")])
         copies = home / "memory/webdav/.copies"
         copies.mkdir()
         (copies / f"users%2F{ada}%2FUSER.md").write_text('{"etag": "1"}\nkanarieada')
@@ -174,6 +202,9 @@ async def test_files_of_a_memory_that_was_chosen_earlier_are_cleaned_too(elsewhe
         await until_done(gateway)
     assert not found_in(home, words_of("ada", ada))
     assert not [path for path in home.rglob("*") if ada in path.name]
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
+        found = await TraceMemoryProvider(trace_store).prefetch(at)
+        assert found == MemoryContext(user_memory=None, project_memory="the gate is green\n")
     for root in (home, home / "memory/webdav"):
         assert (root / shared).read_text() == "the gate is green\n"
 

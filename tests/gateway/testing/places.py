@@ -33,12 +33,14 @@ class Place:
     Attributes:
         arguments: of `tests.memories.memory`.
         steps: the failpoints that every turn comes to.
-        editing: gives what adds a line to `DOCUMENT` past the gateway; None where that is not safe.
+        editing: gives what adds a line to `DOCUMENT` past the gateway.
+        is_safe_to_edit: that may be done at any moment, while the gateway writes, too.
     """
 
     arguments: Mapping[str, Any]
     steps: Sequence[str]
-    editing: Callable[[], AbstractAsyncContextManager[Edit | None]] = field(repr=False)
+    editing: Callable[[], AbstractAsyncContextManager[Edit]] = field(repr=False)
+    is_safe_to_edit: bool = True
 
     def memory(self, **more: Any) -> AbstractAsyncContextManager[Any]:
         """The memory, open."""
@@ -142,12 +144,9 @@ def _webdav(started: AbstractContextManager[Any], *, has_locks: bool) -> Iterato
             url = f"{server.url}/{folder}"
 
             @asynccontextmanager
-            async def editing() -> AsyncIterator[Edit | None]:
-                if not has_locks:  # Apache looks at `If-Match` before it writes, not while: of two at once, both pass
-                    yield None
-                    return
+            async def editing() -> AsyncIterator[Edit]:
                 async with httpx.AsyncClient(auth=(webdav.USER, webdav.PASSWORD)) as client:
-                    there = WebdavServer(client, url, max_bytes=1 << 24, has_locks=True)
+                    there = WebdavServer(client, url, max_bytes=1 << 24, has_locks=has_locks)
 
                     async def edit(line: str) -> None:
                         base = await there.get(DOCUMENT) or RemoteFile()
@@ -168,6 +167,8 @@ def _webdav(started: AbstractContextManager[Any], *, has_locks: bool) -> Iterato
                 },
                 steps=("memory.webdav.put", "memory.webdav.noted", *FILE_STEPS),
                 editing=editing,
+                # Apache looks at `If-Match` before it writes, not while: of two at once, both may pass.
+                is_safe_to_edit=has_locks,
             )
 
         yield place

@@ -16,6 +16,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.memory import availability as availability_module
 from gateway.memory import sync as sync_module
+from gateway.memory.webdav import memory as webdav_memory
 from gateway.pipeline.answer import UNREAD
 from gateway.protocols import EditableMemory, HistoricMemory, MemoryScope
 from gateway.sdk.models.chat import ChatMessage, SendMessage
@@ -26,7 +27,7 @@ from tests.gateway.way.test_health import client_of, until
 from tests.gateway.way.test_memory_review import personality
 from tests.hanging_memory import measure
 from tests.scripted_model import ScriptedModel, call
-from tests.servers import redis
+from tests.servers import redis, webdav
 
 OPERATOR = operator("test")
 LINE = f"_{UNREAD}_"
@@ -221,3 +222,22 @@ async def test_it_starts_without_its_memory(house: House, server: redis.RedisSer
     async with house.gateway(ScriptedModel("Hello."), memory=memory_in(server)) as (_, channel):
         assert await channel.ask("Hi") == f"Hello.\n\n{LINE}"
 
+
+async def test_a_webdav_server_that_is_away_takes_no_memory_from_a_turn_and_is_told(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webdav_memory, "_FIRST_WAIT_S", 0.05)
+    with webdav.wsgidav() as server:
+        model = ScriptedModel([remember("Kept.")], "Noted.", "Kept it is.")
+        memory = {"provider": {"kind": "webdav", "url": server.url}}
+        async with house.gateway(model, memory=memory) as (gateway, channel):
+            await channel.ask("Remember")
+            await settled(gateway)
+            server.process.stop(signal.SIGTERM)
+            assert await channel.ask("What?") == "Kept it is."
+            assert "Kept." in model.requests[-1].system
+            health = await until(gateway, lambda health: health.memory.error)
+            assert (health.memory.state, health.status, health.memory.late_turns) == ("up", "degraded", 0)
+            server.process.start()
+            health = await until(gateway, lambda health: not health.memory.error)
+            assert health.status == "ok"

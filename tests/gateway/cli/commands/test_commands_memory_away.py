@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,15 @@ def test_a_document_cannot_be_shown_and_the_line_says_why(ethos: Ethos, away: st
     assert answer.err.startswith(f"ethos: the memory at {away} cannot be used now: ")
 
 
-def test_a_running_gateway_says_the_same(away: str, serving: subprocess.Popen[str], ethos: Ethos) -> None:
-    answer = ethos("memory", "show", "--user", "fake:1")
+def test_a_running_gateway_says_the_same(ethos: Ethos, held: Path) -> None:
+    """As `tests/gateway/way/test_memory_away.py` has it from the API."""
+    problem = {"type": "urn:ethos:problem:memory-unavailable", "title": "Temporarily unavailable", "status": 503}
+    body = json.dumps({**problem, "detail": "the memory has not answered within 2 s"}).encode()
+    with stranger(held, 503, body):
+        left(held, None)
+        answer = ethos("memory", "show", "--user", "fake:1")
     assert (answer.code, answer.out) == (UNAVAILABLE, "")
-    assert away in answer.err
-    assert serving.poll() is None
+    assert "the memory has not answered within 2 s" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,7 @@ def test_a_running_gateway_says_the_same(away: str, serving: subprocess.Popen[st
     [
         ({"state": "up", "late_turns": 0}, "Memory   redis, in use\n"),
         ({"state": "up", "late_turns": 1}, "Memory   redis, in use; the updates of 1 turn wait\n"),
+        ({"state": "up", "error": "no line"}, "Memory   redis, in use, with the problem below\n"),
         (
             {"state": "down", "late_turns": 12},
             "messages are answered without it; the updates of 12 turns wait\n",
@@ -58,5 +62,5 @@ def test_the_status_says_in_one_line_how_the_memory_is(
         left(held, None)
         told = ethos("status")
         assert line in told.out
-        assert told.out.count("wait") == (1 if memory["late_turns"] else 0)
+        assert told.out.count("wait") == (1 if memory.get("late_turns") else 0)
         assert ethos("status", "--json").value["memory"]["state"] == memory["state"]

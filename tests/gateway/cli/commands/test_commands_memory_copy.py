@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from gateway.files.home import DATABASE_NAME
+from gateway.memory.journal import requests_of
+from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.store.sqlite import open_store
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos
 from tests.servers import redis
 
@@ -36,8 +42,8 @@ def test_there_and_back(ethos: Ethos, home: Path, people: dict[str, str], there:
     answer = ethos("memory", "copy", "--to", there)
     assert (answer.code, answer.err) == (0, "")
     assert answer.out == (
-        "From markdown to redis: 1 documents copied, 0 were there already; 16 bytes and 1 changes, "
-        "each read back with the same SHA-256.\n"
+        "Copied from markdown to redis: 1. There already: 0. "
+        "Together 16 bytes and 1 changes, read back with the same SHA-256.\n"
     )
     own(home, people).unlink()
     (home / "config.yaml").write_text(CONFIG + f"memory: {{provider: {there}}}\n")  # the configured one by default
@@ -82,13 +88,30 @@ def test_another_text_at_the_target_is_named_and_kept(
     answer = ethos("memory", "copy", "--from", there, "--to", "markdown")
     assert answer.code == 1
     assert f"users/{people['fake:1']}/USER.md" in answer.out
-    assert "`--overwrite` replaces what is at the target" in answer.out
+    assert "`--overwrite` replaces it" in answer.out
     assert own(home, people).read_text() == "Cat: called Tom\n"
     assert ethos("memory", "copy", "--from", there, "--to", "markdown", "--overwrite").code == 0
     assert own(home, people).read_text() == REX
 
 
-def test_it_waits_for_no_gateway_that_runs(
+def test_what_a_turn_has_committed_and_the_source_lacks_goes_along(
+    ethos: Ethos, home: Path, people: dict[str, str], there: str
+) -> None:
+    """As after a crash between the turn's commit and the files."""
+
+    async def commit() -> None:
+        store = open_store(home / DATABASE_NAME)
+        scope = MemoryScope(personality_id="assistant", user_id=people["fake:1"], session_id=None, turn_id="t_late")
+        await store.journal.begin(requests_of(scope, [MemoryUpdate.add("user", "Cat: called Tom")], datetime.now(UTC)))
+        await store.close()
+
+    asyncio.run(commit())
+    [copied] = ethos("memory", "copy", "--to", there, "--json").value["documents"]
+    assert (copied["size_bytes"], copied["changes"]) == (len(f"{REX}\nCat: called Tom\n"), 2)
+    assert own(home, people).read_text() == f"{REX}\nCat: called Tom\n"
+
+
+def test_a_gateway_that_runs_must_be_stopped_first(
     ethos: Ethos, home: Path, serving: subprocess.Popen[str], there: str
 ) -> None:
     answer = ethos("memory", "copy", "--to", there)

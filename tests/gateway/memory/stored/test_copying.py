@@ -258,6 +258,26 @@ async def test_an_earlier_copy_is_brought_up_to_date_without_a_question(
         assert (await target.read(scope("-"), "user")).content == "Has a dog.\n\nCalled Rex.\n"
 
 
+async def test_files_and_their_copies_on_a_server_have_one_journal_and_do_not_disturb_each_other(
+    tmp_path: Path, place: Callable[[str], str]
+) -> None:
+    there = place("webdav")
+    await live(tmp_path)
+    before = texts(tmp_path)
+    async with memory(tmp_path) as files, memory(tmp_path, there) as server:
+        history = await histories(files)
+        assert states(await copied(files, server)) == {"copied"}
+        assert states(await copied(server, files)) == {"same"}
+        assert (texts(tmp_path), await histories(files), await histories(server)) == (before, history, history)
+        await server.sync(scope("t_8"), [MemoryUpdate.add("user", "Called Rex, the second.")])
+    async with memory(tmp_path) as files, memory(tmp_path, there) as server:
+        done = {each.key for each in await copied(server, files) if each.state == "copied"}
+        assert done == {"users/u_ada/USER.md"}
+        assert (await files.read(scope("-"), "user")).content.endswith("Called Rex, the second.\n")
+        newest, *_ = await files.log(scope("-"), "user")
+        assert newest.turn_id == "t_8"
+
+
 async def test_what_is_written_at_the_target_meanwhile_is_not_overwritten(
     tmp_path: Path, place: Callable[[str], str]
 ) -> None:
