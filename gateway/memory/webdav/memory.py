@@ -30,7 +30,8 @@ from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.known import KnownDocuments
-from gateway.memory.webdav.server import RemoteFile, WebdavServer
+from gateway.memory.webdav.remote_file import RemoteFile
+from gateway.memory.webdav.server import WebdavServer
 from gateway.protocols import (
     MemoryChange,
     MemoryContext,
