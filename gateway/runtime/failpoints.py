@@ -82,6 +82,8 @@ MEMORY_POINTS: Mapping[str, str] = {
     "memory.webdav.locked": "the server's file is locked",
     "memory.webdav.put": "the server has the file, the copy of it is not noted",
     "memory.webdav.noted": "and it is",
+    "memory.webdav.lines_erased": "a person's lines are out of the file here, and not out of the server's",
+    "memory.webdav.user_erased": "a person's own files are not on the server any more, and still here",
 }
 
 _act: Callable[[str], None] | None = None

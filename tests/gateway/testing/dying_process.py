@@ -12,6 +12,7 @@ from gateway.runtime import failpoints
 from tests import forks
 from tests.memories import memory
 
+DOCUMENT = "personalities/shared/MEMORY.md"
 LINK, SURVIVOR, ABSORBED = "link1", "u_1", "u_2"
 Turn = tuple[str, str]
 TURNS: Sequence[Turn] = [(f"t{number}", ("u_1", "u_2")[number % 3 // 2]) for number in range(6)]
@@ -41,7 +42,7 @@ async def do(provider: Any, work: str) -> None:
     elif work == "part":
         await provider.part(LINK, SURVIVOR, ABSORBED, [SURVIVOR])
     else:
-        await provider.erase([SURVIVOR], {})
+        await provider.erase([SURVIVOR], {DOCUMENT: [f"fact {turn}." for turn, user in TURNS if user == SURVIVOR]})
     if hasattr(provider, "settle"):  # what is sent to a server in the background
         await provider.settle()
 
