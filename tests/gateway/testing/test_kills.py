@@ -31,6 +31,7 @@ SYNC = {
 }
 WHOLE = {
     "redis": ("memory.redis.replacing", "memory.redis.replaced"),
+    "traces": ("database.committing", "database.committed"),
     "postgres": ("memory.postgres.replacing", "memory.postgres.replaced"),
 }
 _ERASED = ("lines_erased", "put", "noted", "user_erased")
