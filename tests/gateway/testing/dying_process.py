@@ -37,11 +37,13 @@ async def do(provider: Any, work: str) -> None:
     if work == "sync":
         for turn, user in TURNS:
             await provider.sync(scope_of(turn, user), updates_of(turn))
+    elif work == "note":
+        await provider.sync(scope_of("note"), [MemoryUpdate.add("memory", "Noted.")])
     elif work == "unite":
         await provider.unite(LINK, SURVIVOR, ABSORBED)
     elif work == "part":
         await provider.part(LINK, SURVIVOR, ABSORBED, [SURVIVOR])
-    else:
+    elif work == "erase":
         await provider.erase([SURVIVOR], {DOCUMENT: [f"fact {turn}." for turn, user in TURNS if user == SURVIVOR]})
     if hasattr(provider, "settle"):  # what is sent to a server in the background
         await provider.settle()

@@ -10,14 +10,16 @@ import asyncio
 import signal
 from itertools import pairwise
 
+import httpx
 import pytest
 
 from gateway.protocols import MemoryUpdate
 from gateway.runtime import failpoints
 from tests import forks
 from tests.gateway.testing import dying_process
-from tests.gateway.testing.dying_process import ABSORBED, SURVIVOR, TURNS, do, scope_of
+from tests.gateway.testing.dying_process import ABSORBED, DOCUMENT, SURVIVOR, TURNS, do, scope_of
 from tests.gateway.testing.places import FILE_STEPS, SERVERS
+from tests.memories import memory
 
 # By server: the points that a turn comes to, and those that an erasure and a union come to besides.
 _POSTGRES = ("read", "writing", "committing", "committed")
@@ -175,6 +177,33 @@ async def test_an_edit_on_the_server_is_taken_in_once_however_a_process_dies_ove
         found = await provider.prefetch(scope_of("look"))
         expected = {"kept line", "by hand", *(f"fact {turn}." for turn, _ in TURNS)}
         assert sorted(lines(found.project_memory)) == sorted(expected)
+
+
+@pytest.mark.parametrize("place", ["webdav-apache"], indirect=True)
+@pytest.mark.parametrize("is_edit", [False, True])
+async def test_what_a_dead_process_had_no_time_to_note_is_not_taken_for_an_edit(place, is_edit):
+    """It is ours, or was taken in. Merged with a text that goes on from it, it would be there twice."""
+    async with place.memory() as provider:
+        await provider.sync(scope_of("before"), [MemoryUpdate.add("memory", "A"), MemoryUpdate.add("memory", "B")])
+        await provider.settle()
+    if is_edit:
+        await put_there(place, b"A\n\nB\n\nNoted.\n")
+        assert await killed(place, "settle", "memory.webdav.merged", 1) == -signal.SIGKILL
+    else:
+        assert await killed(place, "note", "memory.webdav.put", 1) == -signal.SIGKILL
+    async with memory(**{**place.arguments, "url": "http://127.0.0.1:9/"}) as provider:  # the server is away
+        await provider.sync(scope_of("next"), [MemoryUpdate.remove("memory", "B"), MemoryUpdate.add("memory", "C")])
+    async with place.memory() as provider:
+        await provider.settle()
+        found = await provider.prefetch(scope_of("look"))
+        assert lines(found.project_memory) == ["A", "Noted.", "C"]
+        assert provider.late == 0
+
+
+async def put_there(place, data):
+    """Save the whole text on the server, as a person does."""
+    async with httpx.AsyncClient(auth=(place.arguments["username"], place.arguments["password"])) as client:
+        assert (await client.put(f"{place.arguments['url']}/{DOCUMENT}", content=data)).is_success
 
 
 @pytest.mark.slow
