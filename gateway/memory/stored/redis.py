@@ -201,10 +201,7 @@ class RedisDocuments:
             return int(await self._call(self._redis.incrby(self._name("ids"), count))) - count + 1
 
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
-        doc, log, archive, changes = (
-            *(self._name(kind, key) for kind in ("doc", "log", "archive")),
-            self._name("changes"),
-        )
+        doc, log, archive, done = (self._name(kind, key) for kind in ("doc", "log", "archive", "done"))
         async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
             await pipe.watch(doc)
             row = await self._call(pipe.hmget(doc, _FIELDS))
@@ -212,9 +209,9 @@ class RedisDocuments:
                 return False
             old = [_entry(each) for each in await self._call(pipe.xrange(log))]
             pipe.multi()  # type: ignore[no-untyped-call]
-            pipe.delete(doc, log, archive, *([self._name("done", key)] if whole is None else []))
+            pipe.delete(doc, log, archive, done)
             if old:
-                pipe.zrem(changes, *(f"{entry.id} {key}" for entry in old))
+                pipe.zrem(self._name("changes"), *(f"{entry.id} {key}" for entry in old))
             if whole is None:
                 pipe.srem(self._name("documents"), key)
             else:
