@@ -38,11 +38,9 @@ async def on_redis(redis_server, redis_documents) -> AsyncIterator[Kept]:
 async def on_postgres(postgres_url, postgres_documents) -> Kept:
     async def everything() -> str:
         async with await psycopg.AsyncConnection.connect(postgres_url) as connection:
-            tables = [
-                await (await connection.execute(f"SELECT * FROM {table}")).fetchall()
-                for table in ("ethos_documents", "ethos_document_history")
-            ]
-        return str(tables)
+            documents = await (await connection.execute("SELECT * FROM ethos_documents")).fetchall()
+            history = await (await connection.execute("SELECT * FROM ethos_document_history")).fetchall()
+        return f"{documents} {history}"
 
     return StoredMemory(postgres_documents), everything
 
