@@ -28,8 +28,8 @@ from gateway.memory.paths import check_ids, document_key, documents, is_document
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
-from gateway.memory.webdav.copies import Copies
-from gateway.memory.webdav.server import RemoteFile, WebdavServer
+from gateway.memory.webdav.copies import Copies, RemoteFile
+from gateway.memory.webdav.server import WebdavServer
 from gateway.memory.whole_files import is_original
 from gateway.protocols import (
     MemoryChange,

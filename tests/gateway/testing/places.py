@@ -14,7 +14,8 @@ import httpx
 import psycopg
 from redis.asyncio import Redis
 
-from gateway.memory.webdav.server import RemoteFile, WebdavServer
+from gateway.memory.webdav.copies import RemoteFile
+from gateway.memory.webdav.server import WebdavServer
 from gateway.testing.hammer import Edit
 from tests.memories import memory
 from tests.servers import postgres, redis, webdav
