@@ -30,7 +30,7 @@ browser: $(DEV)        ## The tests in a real browser.
 	@deploy/install-test-packages
 	$(BIN)/pytest -m browser
 
-faults: $(DEV)         ## Kill real gateways, 100 times at every point and 1 000 times at random, and look for what is lost.
+faults: $(DEV)         ## Kill real gateways, 100 times at every point and 1 000 at random, and writers of each memory; what is lost?
 	@deploy/install-test-packages
 	$(BIN)/python -m tests.faults $(FAULTS)
 
@@ -47,6 +47,8 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.commands
 	$(BIN)/python -m benchmarks.turn_overhead
 	$(BIN)/python -m benchmarks.memory_writers
+	@deploy/install-test-packages
+	$(BIN)/python -m benchmarks.providers
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.retrieval
 	$(BIN)/python -m benchmarks.excerpt

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,6 +52,7 @@ STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
 MAX_FILE_BYTES = 512 * 1024
 LOCK_TIMEOUT_S = 10.0
 _MOST_WRITERS = 1000
+_LOOKED_BACK = 500
 
 
 def _no_step(_step: str) -> None:
@@ -178,6 +180,12 @@ class MarkdownFileMemoryProvider:
     async def take_edit(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
         """Put in place what a person saved elsewhere, if the file still has that version; raises as `write` does."""
         await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="edit")
+
+    async def versions_since(self, key: str, version: str) -> Sequence[tuple[str, str]]:
+        """The turn ids and versions of a document's newest changes, back to the one that left this version."""
+        entries = await self._journal.entries(key, _LOOKED_BACK)
+        changes = [(one.request.scope.turn_id, one.hash_after) for one in entries if one.hash_after is not None]
+        return list(takewhile(lambda change: change[1] != version, changes))
 
     # ---- HistoricMemory ---------------------------------------------------------------------------------------------
 

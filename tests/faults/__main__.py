@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from gateway.runtime import failpoints
+from gateway.testing.hammer import HammerReport
+from tests.faults import memory
 from tests.faults.channels import CHANNELS, unavailable
 from tests.faults.evidence import Tally
 from tests.faults.full_disk import DISK_MB, FullDiskStream
@@ -80,8 +82,9 @@ def rows(options: argparse.Namespace) -> list[Row]:
             for fault in faults
         ]
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]
-    if not wanted:
-        raise SystemExit(f"no fault is named {' or '.join(options.only)}; there are {', '.join(r.name for r in found)}")
+    if not wanted and not memory.wanted(options.only):
+        names = [*(row.name for row in found), *(f"memory: {name}" for name in memory.wanted(()))]
+        raise SystemExit(f"no fault is named {' or '.join(options.only)}; there are {', '.join(names)}")
     return wanted
 
 
@@ -135,6 +138,13 @@ def _report(row: Row, index: int, seed: str, tally: Tally) -> None:
             sys.stderr.write(f"  {line}\n")
 
 
+async def _memories(options: argparse.Namespace, began_at: float) -> dict[str, HammerReport]:
+    """The memory of each kind, in what is left of the time."""
+    names = memory.wanted(options.only) if options.memory else []
+    left_s = max(1.0, options.seconds - (time.monotonic() - began_at)) if options.seconds else None
+    return await memory.run(names, updates=options.memory, kills=options.memory_kills, seconds=left_s)
+
+
 def main() -> int:
     """The exit code: 0 only if nothing was lost, doubled outside of the window, or out of order."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
@@ -143,6 +153,8 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=1000, help="kills at random moments")
     parser.add_argument("--channel-kills", type=int, help="for each fault on each real channel")
     parser.add_argument("--disk", type=int, default=40, help="times that the disk is filled")
+    parser.add_argument("--memory", type=int, default=10_000, help="updates of each kind of memory; 0 for none")
+    parser.add_argument("--memory-kills", type=int, default=6, help="of each of the processes that write a memory")
     parser.add_argument("--seconds", type=float, help="begin no more streams after so long")
     parser.add_argument("--only", action="append", default=[], help="rows with this in their name; may be repeated")
     parser.add_argument("--publish", action="store_true", help="put the tables into README and docs")
@@ -150,15 +162,18 @@ def main() -> int:
     options = parser.parse_args()
     wanted = rows(options)
     began_at = time.monotonic()
-    tallies = asyncio.run(run(options, wanted))
+    tallies = asyncio.run(run(options, wanted)) if wanted else {}
+    memories = asyncio.run(_memories(options, began_at))
     minutes = (time.monotonic() - began_at) / 60
-    sys.stdout.write(f"Seed {options.seed}, {minutes:.0f} minutes.\n\n{table(tallies)}\n")
+    tables = "\n\n".join([*([table(tallies)] if tallies else []), *([memory.table(memories)] if memories else [])])
+    sys.stdout.write(f"Seed {options.seed}, {minutes:.0f} minutes.\n\n{tables}\n")
     if options.publish:
         command = f"`python -m tests.faults {' '.join(each for each in sys.argv[1:] if each != '--publish')}`"
         measured = f"Measured with {command}: seed {options.seed}, {minutes:.0f} minutes on {os.cpu_count()} cores."
-        publish(ROOT / "docs" / "reliability.md", f"{table(tallies)}\n\n{measured}")
+        publish(ROOT / "docs" / "reliability.md", f"{tables}\n\n{measured}")
         publish(ROOT / "README.md", f"{short_table(tallies)}\n\n{measured}")
     failed = [name for name, tally in tallies.items() if not tally.is_clean or not tally.kills]
+    failed += [f"memory: {name}" for name, report in memories.items() if not report.is_clean]
     if failed:
         sys.stdout.write(f"\nFAILED: {', '.join(failed)}\n")
     return 1 if failed else 0

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from gateway.files.atomic import make_private_directory, read_once, sync_directory, write_atomically
 from gateway.memory.markdown_erasing import filter_lines
+from gateway.memory.webdav.remote_file import RemoteFile
 
 COPIES_NAME = ".copies"
 _LOCK = ".lock"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file as a server has it, or had it; by default there is none.
-
-    Attributes:
-        etag: with its quotation marks; None where there is no file, and from a server that has no ETags.
-    """
-
-    data: bytes = b""
-    etag: str | None = None
 
 
 class Copies:

@@ -24,13 +24,14 @@ from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
 from gateway.memory.markdown_erasing import remove_user
 from gateway.memory.markdown_originals import FileOriginals
 from gateway.memory.merging import merge_for_mine
-from gateway.memory.paths import check_ids, document_key, documents, is_document, scope_of_key
+from gateway.memory.paths import check_ids, document_key, documents, is_document, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
-from gateway.memory.webdav.copies import Copies, RemoteFile
+from gateway.memory.webdav.copies import Copies
+from gateway.memory.webdav.known import KnownDocuments
+from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.memory.webdav.server import WebdavServer
-from gateway.memory.whole_files import is_original
 from gateway.protocols import (
     MemoryChange,
     MemoryContext,
@@ -72,6 +73,7 @@ class WebdavMemory:
         self._files = files
         self._server = server
         self._copies = Copies(copies)
+        self._known = KnownDocuments(files.root)
         self._union = Union(self, FileOriginals(files.root))
         self._news_s = news_s
         self._exchanges: dict[str, asyncio.Task[None]] = {}
@@ -305,6 +307,9 @@ class WebdavMemory:
 
     async def _exchanged(self, key: str) -> None:
         try:
+            if await self._is_still_together(key):
+                self.problem, self._wait_s = None, 0.0
+                return
             lock_path = await asyncio.to_thread(self._copies.lock_path, key)
             async with FileLock(lock_path, _LOCK_TIMEOUT_S):
                 for _ in range(_TRIES):
@@ -321,6 +326,13 @@ class WebdavMemory:
             self._unsent.add(key)
             raise
 
+    async def _is_still_together(self, key: str) -> bool:
+        """Whether nothing has changed since both sides were the same: one question, and no lock."""
+        if key in self._unsent or not self._known.has(key):
+            return False
+        there = await self._server.get(key, self._known.etag(key))
+        return key not in self._unsent and self._known.is_same(key, there)
+
     async def _is_together(self, key: str, *, is_sent: bool) -> bool:
         """One try: what the server has is merged in, and it gets what it lacks."""
         base = await asyncio.to_thread(self._copies.read, key)
@@ -334,9 +346,11 @@ class WebdavMemory:
 
     async def _is_sent(self, key: str, base: RemoteFile) -> bool:
         """Whether the server has what is here; it gets that if it still has `base`."""
+        stamp = self._known.stamp(key)
         scope, store = scope_of_key(key)
         here = await self._files.read_bytes(scope, store)
         if here == base.data:
+            self._known.note(key, stamp, base)
             return True
         there = await self._server.put(key, here, base)
         reach("memory.webdav.put")
@@ -354,6 +368,10 @@ class WebdavMemory:
             return base
         reach("memory.webdav.asked")
         scope, store = scope_of_key(key)
+        scope = replace(scope, turn_id=_turn_of(there))
+        if await self._is_known_here(key, base, there):
+            await asyncio.to_thread(self._copies.write, key, there)
+            return there
         for _ in range(_TRIES):
             here = await self._files.read_bytes(scope, store)
             merged = await asyncio.to_thread(_merged, base.data, here, there.data)
@@ -367,6 +385,12 @@ class WebdavMemory:
             reach("memory.webdav.taken")
             return there
         raise FileError(f"{key} changes faster than an edit on the server can be merged")
+
+    async def _is_known_here(self, key: str, base: RemoteFile, there: RemoteFile) -> bool:
+        """Whether a process that died wrote this there, or took it in here, and had no time to note it."""
+        version, turn = rules.version(there.data), _turn_of(there)
+        changes = await self._files.versions_since(key, rules.version(base.data))
+        return any(left == version or turn_id.startswith(turn) for turn_id, left in changes)
 
     def _put_off(self, error: Exception) -> None:
         """The server is away: turns go on with what is here, and it is asked again in the background."""
@@ -386,6 +410,11 @@ class WebdavMemory:
 
     def _placed(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> MemoryDocument:
         return replace(document, location=self._server.location(document_key(scope, store) or ""))
+
+
+def _turn_of(there: RemoteFile) -> str:
+    """Under this turn id what was edited there is taken in; a part of it, by which it is found again."""
+    return f"edit:{rules.version(there.data)[:32]}"
 
 
 def _merged(base: bytes, here: bytes, there: bytes) -> bytes:

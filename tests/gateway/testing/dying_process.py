@@ -12,6 +12,7 @@ from gateway.runtime import failpoints
 from tests import forks
 from tests.memories import memory
 
+DOCUMENT = "personalities/shared/MEMORY.md"
 LINK, SURVIVOR, ABSORBED = "link1", "u_1", "u_2"
 Turn = tuple[str, str]
 TURNS: Sequence[Turn] = [(f"t{number}", ("u_1", "u_2")[number % 3 // 2]) for number in range(6)]
@@ -36,13 +37,14 @@ async def do(provider: Any, work: str) -> None:
     if work == "sync":
         for turn, user in TURNS:
             await provider.sync(scope_of(turn, user), updates_of(turn))
+    elif work == "note":
+        await provider.sync(scope_of("note"), [MemoryUpdate.add("memory", "Noted.")])
     elif work == "unite":
         await provider.unite(LINK, SURVIVOR, ABSORBED)
     elif work == "part":
         await provider.part(LINK, SURVIVOR, ABSORBED, [SURVIVOR])
-    else:
-        facts = [f"fact {turn}." for turn, user in TURNS if user == SURVIVOR]
-        await provider.erase([SURVIVOR], {"personalities/shared/MEMORY.md": facts})
+    elif work == "erase":
+        await provider.erase([SURVIVOR], {DOCUMENT: [f"fact {turn}." for turn, user in TURNS if user == SURVIVOR]})
     if hasattr(provider, "settle"):  # what is sent to a server in the background
         await provider.settle()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import httpx
 import psycopg
 from redis.asyncio import Redis
 
-from gateway.memory.webdav.copies import RemoteFile
+from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.memory.webdav.server import WebdavServer
 from gateway.testing.hammer import Edit
+from gateway.traces.trace_store import TRACES_NAME
 from tests.memories import memory
 from tests.servers import postgres, redis, webdav
 
@@ -25,6 +27,7 @@ DOCUMENT = "personalities/shared/MEMORY.md"
 _FILE_STEPS = ("begun", "looked", "staged", "linked", "recorded", "compared", "exchanged", "renamed", "synced")
 FILE_STEPS = tuple(f"memory.{step}" for step in _FILE_STEPS)
 _APPEND = "redis.call('HSET', KEYS[1], 'content', (redis.call('HGET', KEYS[1], 'content') or '') .. ARGV[1])"
+_UPDATE = "UPDATE documents SET data = CAST(data || CAST(? AS BLOB) AS BLOB) WHERE key = ?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,28 @@ def files() -> Iterator[Server]:
             yield edit
 
         return Place(arguments={"kind": "markdown", "home": str(home)}, steps=FILE_STEPS, editing=editing)
+
+    yield place
+
+
+@contextmanager
+def traces() -> Iterator[Server]:
+    """No server: the file of the trace memory."""
+
+    def place(home: Path) -> Place:
+        def append(line: str) -> None:
+            with closing(sqlite3.connect(home / TRACES_NAME, timeout=60, isolation_level=None)) as connection:
+                connection.execute(_UPDATE, (f"\n{line}\n", DOCUMENT))
+
+        @asynccontextmanager
+        async def editing() -> AsyncIterator[Edit]:
+            async def edit(line: str) -> None:
+                await asyncio.to_thread(append, line)
+
+            yield edit
+
+        steps = ("database.committing", "database.committed")
+        return Place(arguments={"kind": "traces", "home": str(home)}, steps=steps, editing=editing)
 
     yield place
 
@@ -192,6 +217,7 @@ def wsgidav_server() -> AbstractContextManager[Server]:
 
 SERVERS: Mapping[str, Callable[[], Any]] = {
     "markdown": files,
+    "traces": traces,
     "redis": redis_server,
     "postgres": postgres_server,
     "webdav-apache": apache_server,

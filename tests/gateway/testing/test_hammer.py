@@ -33,7 +33,7 @@ async def test_nothing_is_lost_and_nothing_doubled(place):
     assert report.is_clean, report
     assert report.edits
     assert sum(report.kills.values()) == PROCESSES * KILLS
-    assert report.kills[ANYWHERE] == PROCESSES
+    assert report.kills[ANYWHERE] >= PROCESSES
 
 
 NOTEBOOK = "tests.gateway.testing.test_hammer:notebook"
