@@ -32,6 +32,7 @@
     └── MemoryStoreError
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
         ├── MemoryConflict        the document changed since it was read; carries both texts
+        ├── NoSuchEntry           no such change in the history, or its texts are not known any more
         └── TraceError            what was asked of the trace memory makes no sense; says what would
 
 A message of ours names what to do next. No message holds a secret.
@@ -243,6 +244,10 @@ class MemoryConflict(MemoryStoreError):
         self.proposed = proposed
         self.current = current
         self.current_version = current_version
+
+
+class NoSuchEntry(MemoryStoreError):
+    """There is no such change in the history of this document, or its texts are not known any more."""
 
 
 class TraceError(MemoryStoreError):

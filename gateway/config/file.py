@@ -255,10 +255,10 @@ def _memory(reading: _Reading) -> dict[str, Any]:
         provider = {"kind": provider}
     if not isinstance(provider, dict):
         return {}
-    if "kind" not in provider:
-        document.complain((*path, "kind"), f"missing; {PACKAGES.expected()}")
     core = {key: value for key, value in provider.items() if key in _PROVIDER_KEYS}
     own = {key: value for key, value in provider.items() if key not in _PROVIDER_KEYS}
+    if own and "kind" not in provider:
+        document.complain((*path, "kind"), f"missing; {PACKAGES.expected()}")
     made = validate(ProviderConfig, document, path, values=core, hidden=reading.hidden)
     if made is not None and "kind" in provider and (own or made.kind != DEFAULT_KIND):
         kind = _loaded(load_memory_kind, made.kind, (*path, "kind"), document)

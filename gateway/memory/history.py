@@ -7,16 +7,12 @@ import difflib
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.errors import MemoryStoreError
+from gateway.errors import NoSuchEntry
 from gateway.memory import rules
 from gateway.memory.journal import JournalEntry, JournalRequest
 from gateway.protocols import MemoryChange
 
 _PAGE = 200
-
-
-class NoSuchEntry(MemoryStoreError):
-    """There is no such entry in the history of this document, or its text is not known any more."""
 
 
 class HistorySource(Protocol):

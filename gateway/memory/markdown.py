@@ -16,12 +16,12 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.errors import FileError, InvalidId, MemoryConflict, StoreError
+from gateway.errors import FileError, InvalidId, MemoryConflict, NoSuchEntry, StoreError
 from gateway.files.atomic import FileSnapshot, Signature, is_id, read_settled, sign
 from gateway.memory import rules
 from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
-from gateway.memory.history import History, NoSuchEntry, difference
+from gateway.memory.history import History, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
 from gateway.memory.markdown_erasing import lines_taken_out, remove_user, visible_files
 from gateway.memory.markdown_originals import FileOriginals

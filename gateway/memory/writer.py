@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.errors import FileError, MemoryConflict
+from gateway.errors import FileError, MemoryConflict, NoSuchEntry
 from gateway.files.atomic import FileSnapshot, Signature, make_private_directory
 from gateway.files.locks import FileLock
 from gateway.memory import rules
@@ -28,7 +28,7 @@ from gateway.memory.atomic_document import AtomicDocument, DocumentState, Staged
 from gateway.memory.delta import Delta
 from gateway.memory.draft import Draft, PendingChange, draft
 from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, MergedEdit, both, fit
-from gateway.memory.history import NoSuchEntry, rebuilt
+from gateway.memory.history import rebuilt
 from gateway.memory.journal import (
     HASH_OF_NOTHING,
     MERGE,

@@ -40,7 +40,7 @@ CHOICES = [
     if "acme" not in choice
 ]
 ACME = "web: {port: 0}\nmemory:\n  provider: {kind: acme_memory.provider, url: '${ACME_URL}', table: notes}\n"
-BY_HAND = "web: {port: 0}\nmemory:\n  provider: {kind: markdown, erasure: by_hand}\n"
+BY_HAND = "web: {port: 0}\nmemory:\n  provider: {erasure: by_hand}\n"
 
 
 @pytest.fixture(scope="module")

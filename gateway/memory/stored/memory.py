@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from gateway.errors import InvalidId, MemoryConflict, MemoryUnavailable
+from gateway.errors import InvalidId, MemoryConflict, MemoryUnavailable, NoSuchEntry
 from gateway.files.atomic import check_id
 from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
-from gateway.memory.history import History, HistorySource, NoSuchEntry, difference
+from gateway.memory.history import History, HistorySource, difference
 from gateway.memory.journal import JournalRequest, Key, requests_of
 from gateway.memory.markdown import MAX_FILE_BYTES, STORES
 from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key

@@ -22,12 +22,12 @@ from gateway.errors import (
     LockTimeout,
     MemoryConflict,
     MemoryUnavailable,
+    NoSuchEntry,
     NotOffered,
     PersonalityError,
     StoreError,
     StoreUnavailable,
 )
-from gateway.memory.history import NoSuchEntry
 from gateway.memory.review import NoSuchProposal, NotReviewable
 from gateway.people.linking.links import NotLinked
 from gateway.sdk.models.schema import ConflictProblem, Problem

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import MemoryConflict
-from gateway.memory.history import NoSuchEntry, difference
+from gateway.errors import MemoryConflict, NoSuchEntry
+from gateway.memory.history import difference
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryUpdate
 from gateway.store.database import Database
