@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gateway.config import MemoryConfig
 from gateway.config.memory_kinds import load_memory_kind
 from gateway.memory.kinds import OwnServices
 from gateway.protocols import OpensMemory
@@ -30,19 +31,21 @@ async def memory(
     home = Path(home)
     home.mkdir(mode=0o700, exist_ok=True)
     migrate(home / "ethos.db", prepare=register_functions)
+    stack = AsyncExitStack()
     database = Database(home / "ethos.db", prepare=register_functions)
+    stack.push_async_callback(database.close)
+    traces = await stack.enter_async_context(open_trace_store(home / TRACES_NAME)) if kind == "traces" else None
+    limits = MemoryConfig(max_file_bytes=max_document_bytes)
+    services = OwnServices(
+        state_dir=home / "memory" / kind,
+        max_document_bytes=max_document_bytes,
+        home=home,
+        journal=SqliteMemoryJournal(database),
+        lock_timeout_s=60,
+        traces=None if traces is None else partial(TraceMemoryProvider, traces, lambda: limits),
+    )
     found = load_memory_kind(kind)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(database.close)
-        traces = await stack.enter_async_context(open_trace_store(home / TRACES_NAME)) if kind == "traces" else None
-        services = OwnServices(
-            state_dir=home / "memory" / kind,
-            max_document_bytes=max_document_bytes,
-            home=home,
-            journal=SqliteMemoryJournal(database),
-            lock_timeout_s=60,
-            traces=partial(TraceMemoryProvider, traces) if traces else None,
-        )
+    async with stack:
         made = found.provider(found.config.model_validate(settings), services)
         async with opened(made) as provider:
             yield provider

@@ -21,9 +21,10 @@ from gateway.config import Config
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME, announce, prepare_home
 from gateway.files.running_gateway import take
+from gateway.memory.checking import log_problems
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.pipeline.health import as_json
-from gateway.protocols import ChecksMemory, MemoryProvider, SupportsHttp
+from gateway.protocols import MemoryProvider, SupportsHttp
 from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
 from gateway.store.idempotency import SqliteIdempotency
@@ -231,19 +232,7 @@ class Gateway(Composition):
             await self.models.current.open()
         except (EthosError, ImportError) as error:
             _log.error("model_not_usable", error=str(error))
-        await self._check_memory()
-
-    async def _check_memory(self) -> None:
-        """Log what is wrong with where the memory lies; `ethos doctor` says the same."""
-        if not isinstance(self.memory_provider, ChecksMemory):
-            return
-        try:
-            problems = await self.memory_provider.check()
-        except Exception:  # noqa: BLE001 (a third party's memory may raise anything, and is used as far as it goes)
-            _log.exception("memory_not_checked")
-            return
-        for problem in problems:
-            _log.warning("memory_problem", problem=problem)
+        await log_problems(self.memory_provider)  # of where the memory lies; `ethos doctor` says the same
 
     async def _stop(self) -> None:
         """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""

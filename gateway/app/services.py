@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 def services_of(gateway: Composition) -> OperatorServices:
     """The services of a running gateway."""
     store, config = gateway.store, gateway.live
-    naming = Naming(gateway.memory.within_time, gateway.identities, gateway.personalities, config=config)
+    naming = Naming(
+        gateway.memory.within_time, gateway.identities, gateway.personalities, links=store.links, config=config
+    )
     people = _people_service(gateway, naming)
     scopes = TraceScopes(
         naming=naming,

@@ -65,6 +65,27 @@ async def show(
 
 @app.command()
 @asynchronous
+async def search(
+    question: Annotated[str, typer.Argument(help="What you look for.")],
+    personality: PersonalityOption = None,
+    user: UserOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="At most so many, the best.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Print the passages of the memory that fit a question."""
+    check_names(personality=personality, user=user)
+    async with connected() as client:
+        found = await client.memory.search(question, personality=personality, user=user, limit=limit)
+    if as_json:
+        print_json([fields(one) for one in found])
+    elif not found:
+        say("Nothing was found. Try fewer or other words.")
+    for one in () if as_json else found:
+        say(f"{one.score:.2f}  {one.store}, {one.source}:\n    {' '.join(one.text.split())}")
+
+
+@app.command()
+@asynchronous
 async def provider(as_json: AsJson = False) -> None:
     """Print where the memory is, and what can be done with it."""
     async with connected() as client:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.chat_text import neutralise
 from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import print_json, print_table, say
-from gateway.errors import ConfigError, DataDirectoryLocked, MemoryUnavailable
+from gateway.errors import ConfigError, MemoryUnavailable
 from gateway.files.home import DATABASE_NAME, data_directory
 
 if TYPE_CHECKING:  # a command that only prints its help needs none of them
@@ -72,25 +73,17 @@ async def copy(
 
 @asynccontextmanager
 async def _at_rest(home: Path) -> AsyncGenerator[SqliteStore]:
-    """The database, with no gateway beside."""
+    """The database, with no gateway beside: a copy is of one moment."""
     from gateway.files.running_gateway import take
     from gateway.ops.backup.placing import refuse_half_placed
     from gateway.store.sqlite import open_store
 
-    try:
-        held = await take(home)
-    except DataDirectoryLocked as locked:
-        locked.args = (f"{locked} A copy is of one moment, so no gateway may run meanwhile.",)
-        raise
-    try:
+    async with AsyncExitStack() as stack:
+        stack.callback((await take(home)).release)
         refuse_half_placed(home)
         store = await asyncio.to_thread(open_store, home / DATABASE_NAME)
-        try:
-            yield store
-        finally:
-            await store.close()
-    finally:
-        held.release()
+        stack.push_async_callback(store.close)
+        yield store
 
 
 async def _opened(
@@ -146,7 +139,7 @@ async def _copied(
 
     def show(number: int, key: str) -> None:
         if is_shown:
-            sys.stderr.write(f"\r\x1b[K{number} of {len(keys)}  {key}")
+            sys.stderr.write(f"\r\x1b[K{number} of {len(keys)}  {neutralise(key)}")
             sys.stderr.flush()
 
     try:

@@ -155,12 +155,14 @@ async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> No
     elif link is None:
         say(f"{other} is {made.person.id}, from its first message on. To take it back, remove its line from the map.")
     elif as_json:
-        print_json(_link_json(link))
+        print_json({**_link_json(link), "kept_apart": made.kept_apart})
     else:
         if link.state == "linked":
             say(f"Linked: {', '.join(link.accounts)} belong to {link.survivor} now.")
         else:
             say("Decided. It is finished when the answers that are being written have ended.")
+        if made.kept_apart:
+            say(made.kept_apart)
         say(_told(link))
         until = day(link.undo_until)
         say(f"`ethos people unlink {link.absorbed}` takes it back; they can themselves until {until}.")

@@ -14,9 +14,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 from gateway.errors import InvalidId, MemoryConflict, NotOffered
 from gateway.memory import rules
-from gateway.memory.paths import scope_of_key
+from gateway.memory.paths import check_ids, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
-from gateway.memory.stored.whole import WholeDocument, is_same_history, numbered, with_edit_noted
+from gateway.memory.stored.whole import WholeDocument, is_same_history, with_edit_noted, with_ids
 from gateway.protocols import EditableMemory, ListsDocuments, MemoryScope
 
 _TRIES = 5
@@ -116,6 +116,7 @@ class Copying:
         self._source = source
         self._target = target
         self._overwrites = overwrites
+        self._offset: int | None = None
 
     async def copy(self, key: str) -> CopiedDocument:
         """Copy one document, and read it back.
@@ -123,6 +124,9 @@ class Copying:
         Raises:
             FileError, MemoryUnavailable, StoreError: the source or the target cannot be used now; call again.
         """
+        if scope_of(key) is None and not is_original(key):  # it may become a path
+            lost: tuple[str, ...] = ("documents with names that are none of a memory's",)
+            return CopiedDocument(key=key, state="left", size_bytes=0, sha256="", changes=0, lost=lost)
         whole = await self._source.whole(key)
         lost = self._lost(key, whole)
         copied = CopiedDocument(
@@ -181,9 +185,23 @@ class Copying:
     async def _put(self, key: str, wanted: WholeDocument, there: WholeDocument) -> bool:
         if isinstance(self._target, TextsOnly):
             return await self._target.put_whole(key, wanted, instead_of=there.document)
-        first = await self._target.numbers(len(wanted.entries)) if wanted.entries else 1
-        new = replace(wanted, entries=numbered(wanted.entries, first))
+        new = replace(wanted, entries=with_ids(wanted.entries, await self._ids(self._target, wanted)))
         return await self._target.put_whole(key, new, instead_of=there.document)
+
+    async def _ids(self, target: CopiesMemory, wanted: WholeDocument) -> Sequence[int]:
+        """Ids of the target for a history, in the order that the entries of all documents have at the source.
+
+        One that the source does not have yet, as an edit by hand, is the newest.
+        """
+        old = sorted(entry.id for entry in wanted.entries if entry.id)
+        if isinstance(self._source, TextsOnly):
+            old = []
+        elif old and self._offset is None:
+            end = await self._source.numbers(1)  # above all of its ids
+            self._offset = await target.numbers(end) - 1
+        count = len(wanted.entries) - len(old)
+        first = await target.numbers(count) if count else 0
+        return [*((self._offset or 0) + each for each in old), *range(first, first + count)]
 
     def _lost(self, key: str, whole: WholeDocument) -> tuple[str, ...]:
         """What of a document has no place at the target."""
@@ -222,11 +240,13 @@ async def copy_all(
 
 
 def scope_of(key: str) -> MemoryScope | None:
-    """A scope that has the document; None for an original from before a link."""
+    """A scope that has the document; None for an original from before a link, and for a name that is none of ours."""
     try:
-        return scope_of_key(key)[0]
+        scope, _ = scope_of_key(key)
+        check_ids(scope)
     except InvalidId:
         return None
+    return scope
 
 
 def _applied(whole: WholeDocument) -> set[tuple[str, int]]:

@@ -17,7 +17,7 @@ from typing import TypeVar
 import structlog
 
 from gateway.errors import FileError, InvalidId, MemoryConflict, StoreError
-from gateway.files.atomic import FileSnapshot, Signature, read_settled, sign
+from gateway.files.atomic import FileSnapshot, Signature, is_id, read_settled, sign
 from gateway.memory import rules
 from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
@@ -25,7 +25,7 @@ from gateway.memory.history import History, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
 from gateway.memory.markdown_erasing import lines_taken_out, remove_user, visible_files
 from gateway.memory.markdown_originals import FileOriginals
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, is_document, locate, locate_key
 from gateway.memory.read_cache import CachedText, ReadCache
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
@@ -254,25 +254,24 @@ class MarkdownFileMemoryProvider:
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """See `ErasableMemory.erase`; the history goes last, because it says what is still to be done."""
+        known = [each for each in user_ids if is_id(each)]  # nothing was ever kept for another
         for document, added in lines.items():
-            async with self.lines_taken_out(user_ids, document, added):
-                pass
-        for user_id in user_ids:
+            if added and is_document(document):
+                async with self.lines_taken_out(known, document, added):
+                    pass
+        for user_id in known:
             await asyncio.to_thread(remove_user, self._root, user_id)
-        await self._journal.erase(user_ids)
+        await self._journal.erase(known)
 
     @asynccontextmanager
     async def lines_taken_out(
         self, user_ids: Collection[str], document: str, lines: Collection[str]
     ) -> AsyncGenerator[None]:
         """Take a person's lines out of a document; its history forgets them when the block has ended well."""
-        if lines:
-            pending = await self._journal.pending(document)
-            async with lines_taken_out(
-                self._root, document, lines, pending=pending, lock_timeout_s=self._lock_timeout_s
-            ):
-                yield
-                await self._journal.forget(user_ids, document, lines)
+        pending = await self._journal.pending(document)
+        async with lines_taken_out(self._root, document, lines, pending=pending, lock_timeout_s=self._lock_timeout_s):
+            yield
+            await self._journal.forget(user_ids, document, lines)
 
     async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
         """Every file that is one of these users' own, as it is."""

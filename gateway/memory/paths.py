@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import FileError, InvalidId, UnsafePath
-from gateway.files.atomic import check_id, follow
+from gateway.files.atomic import check_id, follow, is_id
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
 
 LOCK_NAME = ".memory.lock"
@@ -58,6 +58,18 @@ def scope_of_key(key: str) -> tuple[MemoryScope, MemoryStoreName]:
         case ["MEMORY.md"]:
             return _scope(place="global"), "memory"
     raise InvalidId("document", key)
+
+
+def is_original(key: str) -> bool:
+    """Whether it is a copy from before a link: `users/<id>/before-<link>/USER.md` and the like; it has no history."""
+    match key.split("/"):
+        case ["users", user, before, "USER.md" | ".complete"]:
+            ids = [user, before]
+        case ["users", user, before, "personalities", personality, "MEMORY.md"]:
+            ids = [user, before, personality]
+        case _:
+            return False
+    return before.startswith("before-") and all(map(is_id, ids))
 
 
 def _scope(

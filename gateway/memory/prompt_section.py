@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from operator import attrgetter
@@ -197,7 +198,7 @@ class Filler:
 
 def fill_around(text: str, best_first: Sequence[int], room_chars: int) -> str | None:
     """As `Filler.fill`, for a memory that knows itself where in the text stands what matches."""
-    passages = list(_passages(text))
+    passages = _passages_known(text)
     starts = [passage.start for passage in passages]
     matching = dict.fromkeys(max(0, bisect_right(starts, at) - 1) for at in best_first)
     return _filled(text, passages, [*matching], room_chars)
@@ -239,6 +240,12 @@ def _passages(text: str) -> Iterator[_Passage]:
         asks = any(text.find(mark, start, end) >= 0 for mark in QUESTION_MARKS)
         is_numbered = _NUMBERED.match(text, start, end) is not None
         yield _Passage(start, end, heading, named[1] if named else None, asks, day, is_numbered)
+
+
+@lru_cache(maxsize=4)
+def _passages_known(text: str) -> Sequence[_Passage]:
+    """The same for the texts of the last turns: of a long one it takes 20 ms to find them."""
+    return tuple(_passages(text))
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:

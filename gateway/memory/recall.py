@@ -72,8 +72,8 @@ def unsaid(recollections: Sequence[Recollection], section: str | None) -> Sequen
     """Those that no line of the prompt's section of the memory says in the same words."""
     if not recollections or section is None:
         return recollections
-    said = {words_of(line) for line in section.split("\n") if line}
-    return [one for one in recollections if words_of(one.text) not in said]
+    said = {tuple(words_of(line).split()) for line in section.split("\n")} - {()}
+    return [one for one in recollections if tuple(words_of(one.text).split()) not in said]
 
 
 def recalled_section(recollections: Sequence[Recollection]) -> str | None:

@@ -15,17 +15,19 @@ from gateway.files.locks import FileLock
 from gateway.memory import rules
 from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.journal import HASH_OF_NOTHING, JournalEntry, MemoryJournal
-from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents, locate_key, scope_of_key
+from gateway.memory.paths import (
+    ARCHIVE_NAME,
+    DocumentPlace,
+    check_ids,
+    documents,
+    is_original,
+    locate_key,
+    scope_of_key,
+)
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument, is_same_history
 
 _ORIGINALS = ("USER.md", "personalities/*/MEMORY.md", ".complete")
-
-
-def is_original(key: str) -> bool:
-    """Whether it is a copy from before a link: `users/<id>/before-<link>/USER.md` and the like; it has no history."""
-    parts = key.split("/")
-    return parts[0] == "users" and len(parts) > 3 and parts[2].startswith("before-")
 
 
 class WholeFiles:
@@ -49,8 +51,7 @@ class WholeFiles:
         """See `CopiesMemory.whole`; raises `FileError` and `StoreError`."""
         if is_original(key):
             return await asyncio.to_thread(self._original, key)
-        _, store = scope_of_key(key)
-        place = locate_key(self._root, key, store)
+        place = self._place(key)
         async with self._locked(place):
             data, modified_at, archive = await asyncio.to_thread(_resting, place)
             entries = await self._journal.whole_history(key)
@@ -70,8 +71,7 @@ class WholeFiles:
         """
         if is_original(key):
             return await asyncio.to_thread(self._put_original, key, whole, instead_of)
-        _, store = scope_of_key(key)
-        place = locate_key(self._root, key, store)
+        place = self._place(key)
         if whole is not None:
             await asyncio.to_thread(make_private_directory, place.lock_path.parent)
         async with self._locked(place):
@@ -86,6 +86,11 @@ class WholeFiles:
         return True
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    def _place(self, key: str) -> DocumentPlace:
+        scope, store = scope_of_key(key)
+        check_ids(scope)
+        return locate_key(self._root, key, store)
 
     @asynccontextmanager
     async def _locked(self, place: DocumentPlace) -> AsyncGenerator[None]:

@@ -82,10 +82,8 @@ MEMORY_POINTS: Mapping[str, str] = {
     "memory.webdav.locked": "the server's file is locked",
     "memory.webdav.put": "the server has the file, the copy of it is not noted",
     "memory.webdav.noted": "and it is",
-    "memory.webdav.lines_erased": "a person's lines are taken out here, the server has them",
-    "memory.webdav.lines_put": "they are taken out there, too, the copy of it is not noted",
-    "memory.webdav.lines_noted": "and it is",
-    "memory.webdav.user_erased": "a person's files are deleted there, and are here",
+    "memory.webdav.lines_erased": "a person's lines are out of the file here, and not out of the server's",
+    "memory.webdav.user_erased": "a person's own files are not on the server any more, and still here",
 }
 
 _act: Callable[[str], None] | None = None

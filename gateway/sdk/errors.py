@@ -21,6 +21,7 @@
             ├── RateLimitError               429
             ├── NotOfferedError              501, the memory that was chosen cannot do it
             └── ServiceUnavailableError      502, 503 and 504, it may work later
+                └── MemoryUnavailableError   503, the memory is away; the gateway goes on without it
 """
 
 from __future__ import annotations
@@ -177,6 +178,12 @@ class ServiceUnavailableError(APIStatusError):
     is_retryable = True
 
 
+class MemoryUnavailableError(ServiceUnavailableError):
+    """The server of the memory is away. The gateway asks it again after up to a minute; a client would only wait."""
+
+    is_retryable = False
+
+
 _BY_STATUS: Mapping[int, type[APIStatusError]] = {
     401: AuthenticationError,
     403: PermissionDeniedError,
@@ -211,6 +218,8 @@ def error_from(status: int, headers: Mapping[str, str], body: bytes) -> APIError
         problem = Problem(type="about:blank", title=f"HTTP {status}", status=status, detail=f"HTTP {status}: {shown}")
     if problem.type == f"{PROBLEM_PREFIX}in-progress":
         return RequestInProgressError(problem, retry_after_s)
+    if problem.type == f"{PROBLEM_PREFIX}memory-unavailable":
+        return MemoryUnavailableError(problem, retry_after_s)
     return _BY_STATUS.get(status, APIStatusError)(problem, retry_after_s)
 
 

@@ -12,6 +12,7 @@ from gateway.sdk.models.memory import (
     EditProposal,
     MemoryKind,
     Origin,
+    Passage,
     Proposal,
     ProposalState,
     RestoreDocument,
@@ -123,6 +124,14 @@ class Memory(Namespace[S]):
     def list(self, *, limit: int | None = None) -> AsyncIterator[DocumentInfo]:
         """Every document that exists, without its text."""
         return self.sender.items(Request("GET", "/memory/documents", Page[DocumentInfo]), limit)
+
+    @operation
+    async def search(
+        self, query: str, *, personality: str | None = None, user: str | None = None, limit: int = 50
+    ) -> tuple[Passage, ...]:
+        """What fits a question, the best first; at most 200. Not for the key of a person."""
+        asked = {"q": query, "personality": personality, "user": user, "limit": limit}
+        return (await self.sender.get("/memory/search", Page[Passage], asked)).items
 
     @listing
     def history(

@@ -29,6 +29,7 @@ from gateway.protocols import (
     MemoryProvider,
     MemoryScope,
     MemoryStoreName,
+    SearchableMemory,
 )
 from gateway.sdk.models import memory as wire
 from gateway.services.caller import Caller, NotFound
@@ -141,6 +142,14 @@ class MemoryService:
                 break
         shown = [info for _, info in found[:limit]]
         return shown, found[limit - 1][0] if len(found) > limit else None
+
+    async def search(self, caller: Caller, wanted: Wanted, query: str, *, limit: int) -> list[wire.Passage]:
+        """The passages that fit a question best; in what others read, too, so it is not for the key of a person."""
+        caller.refuse_others(None)
+        memory = offered(self._provider, SearchableMemory)  # type: ignore[type-abstract]
+        scope, _ = await self._naming.memory(caller, wanted)
+        hits = await memory.search(scope, query, limit)
+        return [wire.Passage(text=one.text, score=one.score, store=one.store, source=one.source) for one in hits]
 
     # ---- history ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from gateway.errors import FileError, IdentityMapBroken, InvalidId
 from gateway.files.atomic import check_id
 from gateway.files.positions.validation import did_you_mean
 from gateway.people.identity import IdentityMap, User
+from gateway.people.linking.links import LinkStore
 from gateway.protocols import MemoryPlace, MemoryProvider, MemoryScope, MemoryStoreName
 from gateway.services.caller import Ambiguous, Caller, NotNamed
 
@@ -33,12 +34,20 @@ class Naming:
 
     Args:
         memory: knows of people who were taken out of the map.
+        links: know of users who became part of another.
     """
 
     def __init__(
-        self, memory: MemoryProvider, identities: IdentityMap, personalities: Personalities, *, config: LiveConfig
+        self,
+        memory: MemoryProvider,
+        identities: IdentityMap,
+        personalities: Personalities,
+        *,
+        links: LinkStore,
+        config: LiveConfig,
     ) -> None:
         self._memory = memory
+        self._links = links
         self.identities = identities
         self._personalities = personalities
         self._config = config
@@ -62,13 +71,17 @@ class Naming:
                 return user.id
         if ":" not in wanted:
             check_id("user", wanted)
-            if await self._is_remembered(caller, wanted):  # taken out of the map; the memory is still there
+            if await self._is_linked(wanted) or await self._is_remembered(caller, wanted):
                 return wanted
         known = [user.id for user in users] + [account.key for user in users for account in user.accounts]
         raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users, caller)}")
 
+    async def _is_linked(self, user_id: str) -> bool:
+        """Whether this user is part of another one, under whom the map has the accounts."""
+        return any(user_id in (one.survivor, one.absorbed) for one in await self._links.links())
+
     async def _is_remembered(self, caller: Caller, user_id: str) -> bool:
-        """Whether the memory has something about this user; it has no list of those whom it knows."""
+        """Whether the memory still has something about a user who was taken out of the map."""
         per_user = [
             one.id
             for one in self._personalities.list()

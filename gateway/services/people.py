@@ -17,6 +17,7 @@ from gateway.people.identity import IdentityMap, User
 from gateway.people.identity.file import Account, check_key
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, LinkStore, NotLinked
+from gateway.people.linking.texts import KEPT_APART
 from gateway.people.operators import Operators
 from gateway.pipeline.admission import Admission
 from gateway.runtime.observe import happened
@@ -97,8 +98,8 @@ class PeopleService:
 
     async def find(self, caller: Caller, wanted: str) -> str:
         """The user id of the person that is named, after links; raises as `show`."""
-        user_id = await self._naming.user_for(caller, wanted)
-        return self.survivor(user_id or wanted)
+        wanted = self.survivor(wanted)
+        return self.survivor(await self._naming.user_for(caller, wanted) or wanted)
 
     def survivor(self, user_id: str) -> str:
         """The user that a user is part of now, after links; mostly the same."""
@@ -242,7 +243,12 @@ class PeopleService:
             )
         link = await self._linking.finish(link)
         self._changed()
-        return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
+        return wire.LinkResult(person=await self._person(link.survivor), link=_link(link), kept_apart=self.kept_apart)
+
+    @property
+    def kept_apart(self) -> str | None:
+        """What a link does not unite, and why; None where it unites everything."""
+        return None if self._linking.job.unites else KEPT_APART
 
     async def unlink(self, caller: Caller, which: str) -> wire.Link:
         """Take a link back, however old it is. Both sides are told.

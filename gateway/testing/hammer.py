@@ -119,23 +119,11 @@ async def hammer(
         TimeoutError: it was not done in time.
         RuntimeError: a process failed, or never came to its step.
     """
-    begun = time.monotonic()
-    share, killed = updates // processes, Counter[str]()
-    expected = _Expected()
-    for number in range(processes):
-        for _, wanted in turns_of(f"w{number}", share):
-            expected.take(wanted)
+    begun, killed = time.monotonic(), Counter[str]()
+    share = updates // processes
+    expected = _of_all(processes, share)
     with tempfile.TemporaryDirectory() as directory:
-        tasks = [
-            Task(
-                factory=factory,
-                arguments=arguments,
-                writer=f"w{number}",
-                updates=share,
-                progress=str(Path(directory, f"w{number}")),
-            )
-            for number in range(processes)
-        ]
+        tasks = [_task(factory, arguments, Path(directory), f"w{number}", share) for number in range(processes)]
         async with asyncio.timeout(timeout_s), opened(made(factory, arguments)) as provider:
             await provider.sync(scope("begin"), [MemoryUpdate.add(store, "<begin-0>") for store in _STORES])
             person = _Person(provider, edit, expected, between_edits_s)
@@ -148,9 +136,22 @@ async def hammer(
                 await editing
             await provider.sync(scope("end"), [MemoryUpdate.add(store, "<end-0>") for store in _STORES])
             texts = await (look or _look)(provider)
+    return _compared(texts, expected, seconds=time.monotonic() - begun, kills=dict(killed))
+
+
+def _of_all(processes: int, share: int) -> _Expected:
+    """What all processes write, with the first lines and the last ones."""
+    expected = _Expected()
+    for number in range(processes):
+        for _, wanted in turns_of(f"w{number}", share):
+            expected.take(wanted)
     for store in _STORES:
         expected.lines[store] |= {"<begin-0>", "<end-0>"}
-    return _compared(texts, expected, seconds=time.monotonic() - begun, kills=dict(killed))
+    return expected
+
+
+def _task(factory: str, arguments: Mapping[str, Any], directory: Path, writer: str, updates: int) -> Task:
+    return Task(factory=factory, arguments=arguments, writer=writer, updates=updates, progress=str(directory / writer))
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------

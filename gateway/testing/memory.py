@@ -324,7 +324,7 @@ class MemoryProviderSuite(ApartSuite):
 class EditableMemorySuite(MemorySuite):
     """What the pages, the API and the command line need of a memory that people edit."""
 
-    async def test_it_is_one(self, provider: EditableProvider) -> None:
+    async def test_it_is_editable(self, provider: EditableProvider) -> None:
         assert isinstance(provider, EditableMemory)
 
     async def test_a_document_that_is_not_there_is_empty(self, provider: EditableProvider) -> None:
@@ -395,7 +395,7 @@ async def _put(provider: EditableProvider, text: str, store: MemoryStoreName = "
 class HistoricMemorySuite(MemorySuite):
     """What `/memory log`, `why` and `undo` need."""
 
-    async def test_it_is_one(self, provider: HistoricProvider) -> None:
+    async def test_it_is_historic(self, provider: HistoricProvider) -> None:
         assert isinstance(provider, HistoricMemory)
 
     async def test_each_change_is_logged_with_who_where_and_what_newest_first(self, provider: HistoricProvider) -> None:
@@ -474,7 +474,7 @@ class HistoricMemorySuite(MemorySuite):
 class ErasableMemorySuite(MemorySuite):
     """What `/forget-me` and `/export` need."""
 
-    async def test_it_is_one(self, provider: ErasableProvider) -> None:
+    async def test_it_is_erasable(self, provider: ErasableProvider) -> None:
         assert isinstance(provider, ErasableMemory)
         assert isinstance(provider, ExportableMemory)
 
@@ -512,7 +512,7 @@ class ErasableMemorySuite(MemorySuite):
 class UnionSuite(MemorySuite):
     """What the linking of one person's accounts needs."""
 
-    async def test_it_is_one(self, provider: UnitableProvider) -> None:
+    async def test_it_is_unitable(self, provider: UnitableProvider) -> None:
         assert isinstance(provider, SupportsUnion)
 
     async def test_two_people_become_one_and_two_again(self, provider: UnitableProvider) -> None:

@@ -204,6 +204,7 @@ WALL_CLOCK = {
     "gateway.files.atomic",
     "gateway.people.identity.disk",
     "gateway.memory.read_cache",
+    "gateway.memory.webdav.known",
     "gateway.store.clock",
 }
 

@@ -199,7 +199,7 @@ def test_its_types_are_those_of_the_contract(project: Path, tmp_path: Path) -> N
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", tmp_path / "cache",
-         "check.py", project / "my_gateway.py"],
+         "check.py", project / "my_gateway.py", project / "test_acme_memory.py"],
         cwd=tmp_path, env={**os.environ, "MYPYPATH": f"{ROOT}{os.pathsep}{project / 'src'}"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -71,6 +71,12 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="memory.py:Memory.provider",
         command="memory provider",
     ),
+    "search the memory": Operation(
+        decides="memory.search",
+        route="memory.py:search",
+        sdk="memory.py:Memory.search",
+        command="memory search",
+    ),
     "write a document": Operation(
         decides="memory.write",
         route="memory.py:write",

@@ -62,8 +62,9 @@ def test_the_rules_of_security_are_on_for_the_product_and_run_with_every_test() 
     lint = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
     assert lint["select"] == ["ALL"]
     assert not [code for code in lint["ignore"] if re.match(r"S(\d|$)", code)]
-    relaxed = [code for place, codes in lint["per-file-ignores"].items() if place.startswith(PRODUCT) for code in codes]
-    assert not [code for code in relaxed if re.match(r"S(\d|$)", code)]
+    relaxed = {place: codes for place, codes in lint["per-file-ignores"].items() if place.startswith(PRODUCT)}
+    assert "S101" in relaxed.pop("gateway/testing/**")  # suites of tests, which no gateway loads
+    assert not [code for codes in relaxed.values() for code in codes if re.match(r"S(\d|$)", code)]
     assert re.search(r"^test: .*\blint\b", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert "check test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 

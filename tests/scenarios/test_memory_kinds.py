@@ -60,7 +60,12 @@ def webdav_kind() -> Iterator[Callable[[], Settings]]:
         yield made
 
 
-@pytest.fixture(params=["redis", "postgres", "webdav"])
+@pytest.fixture
+def traces_kind() -> Callable[[], Settings]:
+    return lambda: {"kind": "traces"}
+
+
+@pytest.fixture(params=["traces", "redis", "postgres", "webdav"])
 def kind(request: pytest.FixtureRequest) -> Settings:
     """Every kind that keeps documents, beside the files; with a place of its own."""
     made: Settings = request.getfixturevalue(f"{request.param}_kind")()

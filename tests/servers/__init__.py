@@ -61,8 +61,11 @@ class Process:
         self._is_ready = is_ready
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
+    def start(self, *, without: Sequence[str] = ()) -> None:
+        """Start it, and wait until it answers; `without` words that stand before the command."""
+        if without:
+            assert self._command[: len(without)] == [*without]
+            del self._command[: len(without)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,

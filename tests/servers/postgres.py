@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,11 @@ class PostgresServer:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
 
+def limit(max_file_bytes: int | None) -> list[str]:
+    """What stands before a command whose files cannot grow longer."""
+    return [] if max_file_bytes is None else ["prlimit", f"--fsize={max_file_bytes}"]
+
+
 @contextlib.contextmanager
 def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
     """A copy that follows a server, and can be read only."""
@@ -58,10 +63,10 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
 
 
 @contextlib.contextmanager
-def _running(root: Path, port: int, *settings: str) -> Iterator[Process]:
+def _running(root: Path, port: int, *settings: str, before: Sequence[str] = ()) -> Iterator[Process]:
     assert PROGRAMS
     chosen = (f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={root}", *settings)
-    command = [PROGRAMS / "postgres", "-D", root / "data", *(part for one in chosen for part in ("-c", one))]
+    command = [*before, PROGRAMS / "postgres", "-D", root / "data", *(part for one in chosen for part in ("-c", one))]
     process = Process(command, root=root, is_ready=lambda: _answers(port), user=other_user())
     process.start()
     try:
@@ -71,19 +76,26 @@ def _running(root: Path, port: int, *settings: str) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def postgres_server(*settings: str, has_tls: bool = False) -> Iterator[PostgresServer]:
-    """A cluster of its own, which trusts everybody on this machine; `settings` are `name=value`."""
+def postgres_server(
+    *settings: str, has_tls: bool = False, max_file_bytes: int | None = None
+) -> Iterator[PostgresServer]:
+    """A cluster of its own, which trusts everybody on this machine; `settings` are `name=value`.
+
+    Args:
+        max_file_bytes: no file of it can grow longer, as if the disk were full.
+    """
     assert PROGRAMS
     with directory() as root:
         data, port = root / "data", free_port()
         subprocess.run(
-            [PROGRAMS / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+            [PROGRAMS / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
+             "--wal-segsize=1"],
             check=True, user=other_user(), cwd="/", stdout=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]},
         )  # fmt: skip
         made = self_signed(root) if has_tls else None
         if made is not None:
             settings = ("ssl=on", f"ssl_cert_file={made.file}", f"ssl_key_file={made.key}", *settings)
-        with _running(root, port, *settings) as process:
+        with _running(root, port, *settings, before=limit(max_file_bytes)) as process:
             yield PostgresServer(port, process, root, made.file if made else None)
 
 

@@ -20,8 +20,8 @@ async def speaking(answer: Answer) -> AsyncIterator[int]:
         meetings.add(asyncio.current_task())
         try:
             await answer(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went, or the test has ended
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError):

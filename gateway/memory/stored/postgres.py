@@ -79,8 +79,10 @@ _NOTE_NUMBERED: LiteralString = """
         (id, document, position, turn_id, update_index, outcome, has_checkpoint, entry)
     OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 """
+_NUMBERS_LOCK: LiteralString = "LOCK TABLE ethos_document_history IN SHARE ROW EXCLUSIVE MODE"
 _NUMBERS: LiteralString = """
-    SELECT min(nextval(pg_get_serial_sequence('ethos_document_history', 'id'))) FROM generate_series(1, %s)
+    SELECT setval(name, nextval(name) + %(count)s - 1) - %(count)s + 1
+    FROM pg_get_serial_sequence('ethos_document_history', 'id') AS name
 """
 _ALL: LiteralString = "SELECT id, entry FROM ethos_document_history WHERE document = %s ORDER BY id"
 _ARCHIVE: LiteralString = "SELECT archive FROM ethos_documents WHERE key = %s"
@@ -238,8 +240,10 @@ class PostgresDocuments:
         return WholeDocument(document=self._document(row), entries=entries, archive=archive[0] if archive else b"")
 
     async def numbers(self, count: int) -> int:
-        [row] = await self._rows(_NUMBERS, (count,))
-        return int(row[0])
+        async with self._connection() as connection:
+            await connection.execute(_NUMBERS_LOCK)  # who adds an entry takes its number under a lock of the table
+            row = await (await connection.execute(_NUMBERS, {"count": count})).fetchone()
+            return int(row[0]) if row else 0
 
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
         async with self._connection() as connection:

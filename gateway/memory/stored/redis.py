@@ -45,8 +45,11 @@ for at, wanted in ipairs({'hash', 'stream', 'hash', 'zset', 'string', 'string', 
     local type = redis.call('TYPE', KEYS[at]).ok
     if type ~= 'none' and type ~= wanted then return redis.error_reply('WRONGTYPE ' .. KEYS[at]) end
 end
-local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
-if newest and tonumber(newest) > tonumber(redis.call('GET', ids) or 0) then redis.call('SET', ids, newest) end
+local change, entry = redis.call('ZREVRANGE', changes, 0, 0)[1], redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
+for _, newest in ipairs({change or '0', entry and entry[1] or '0'}) do
+    local id = newest:match('^%d+')
+    if tonumber(id) > tonumber(redis.call('GET', ids) or 0) then redis.call('SET', ids, id) end
+end
 for at = 9, #ARGV, 3 do
     local id = redis.call('INCR', ids)
     redis.call('XADD', log, id .. '-0', 'entry', ARGV[at + 2])

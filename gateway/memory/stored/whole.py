@@ -59,9 +59,9 @@ def with_edit_noted(key: str, whole: WholeDocument) -> WholeDocument:
     return replace(whole, document=noted, entries=[*whole.entries, entry])
 
 
-def numbered(entries: Sequence[JournalEntry], first: int) -> Sequence[JournalEntry]:
-    """The entries with ids of their own from `first` on; what one refers to is named by its new id, 0 if it is gone."""
-    new = {entry.id: number for number, entry in enumerate(entries, first) if entry.id}
+def with_ids(entries: Sequence[JournalEntry], ids: Sequence[int]) -> Sequence[JournalEntry]:
+    """The entries with these ids; what one refers to is named by its new id, 0 if it is gone."""
+    new = {entry.id: number for entry, number in zip(entries, ids, strict=True) if entry.id}
     return [
         replace(
             entry,
@@ -70,13 +70,13 @@ def numbered(entries: Sequence[JournalEntry], first: int) -> Sequence[JournalEnt
             if entry.request.refers_to is None
             else replace(entry.request, refers_to=new.get(entry.request.refers_to, 0)),
         )
-        for number, entry in enumerate(entries, first)
+        for entry, number in zip(entries, ids, strict=True)
     ]
 
 
 def is_same_history(one: Sequence[JournalEntry], other: Sequence[JournalEntry]) -> bool:
     """Whether two histories say the same, whatever ids their entries have."""
-    return numbered(one, 1) == numbered(other, 1)
+    return len(one) == len(other) and with_ids(one, range(len(one))) == with_ids(other, range(len(one)))
 
 
 def without_person(whole: WholeDocument, user_ids: Collection[str], lines: Collection[str]) -> WholeDocument:

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from gateway.files.atomic import make_private_directory, read_once, sync_directory, write_atomically
 from gateway.memory.markdown_erasing import filter_lines
-from gateway.memory.webdav.server import RemoteFile
+from gateway.memory.webdav.remote_file import RemoteFile
 
 COPIES_NAME = ".copies"
 _LOCK = ".lock"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from gateway.memory.webdav.server import RemoteFile
+from gateway.memory.webdav.remote_file import RemoteFile
 
 _MOST = 2_000
 # A file that changed a moment ago may change again within the same tick of the clock that stamps it.

@@ -24,14 +24,14 @@ from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
 from gateway.memory.markdown_erasing import remove_user
 from gateway.memory.markdown_originals import FileOriginals
 from gateway.memory.merging import merge_for_mine
-from gateway.memory.paths import check_ids, document_key, documents, is_document, scope_of_key
+from gateway.memory.paths import check_ids, document_key, documents, is_document, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.known import KnownDocuments
-from gateway.memory.webdav.server import RemoteFile, WebdavServer
-from gateway.memory.whole_files import is_original
+from gateway.memory.webdav.remote_file import RemoteFile
+from gateway.memory.webdav.server import WebdavServer
 from gateway.protocols import (
     MemoryChange,
     MemoryContext,
@@ -191,22 +191,10 @@ class WebdavMemory:
                 with suppress(_Overtaken):
                     async with self._files.lines_taken_out(user_ids, key, lines):
                         reach("memory.webdav.lines_erased")
-                        await self._replace(key, base)
+                        if not await self._is_sent(key, base):
+                            raise _Overtaken
                     return
         raise FileError(f"{self._server.location(key)} changes faster than it can be written")
-
-    async def _replace(self, key: str, base: RemoteFile) -> None:
-        """Give the server what is here; raises `_Overtaken` where it has not `base` any more."""
-        scope, store = scope_of_key(key)
-        here = await self._files.read_bytes(scope, store)
-        if here == base.data:
-            return
-        there = await self._server.put(key, here, base)
-        reach("memory.webdav.lines_put")
-        if there is None or there.data != here:
-            raise _Overtaken
-        await asyncio.to_thread(self._copies.write, key, there)
-        reach("memory.webdav.lines_noted")
 
     async def _erase_user(self, user_id: str) -> None:
         """Delete a person's own documents there and here, while nobody exchanges them."""
@@ -347,10 +335,18 @@ class WebdavMemory:
 
     async def _is_together(self, key: str, *, is_sent: bool) -> bool:
         """One try: what the server has is merged in, and it gets what it lacks."""
-        stamp = self._known.stamp(key)
         base = await asyncio.to_thread(self._copies.read, key)
         if not is_sent:  # else `put` finds out whether the server still has `base`
             base = await self._taken(key, base)
+        if await self._is_sent(key, base):
+            return True
+        await self._taken(key, await asyncio.to_thread(self._copies.read, key))
+        self._unsent.add(key)
+        return False
+
+    async def _is_sent(self, key: str, base: RemoteFile) -> bool:
+        """Whether the server has what is here; it gets that if it still has `base`."""
+        stamp = self._known.stamp(key)
         scope, store = scope_of_key(key)
         here = await self._files.read_bytes(scope, store)
         if here == base.data:
@@ -359,16 +355,11 @@ class WebdavMemory:
         there = await self._server.put(key, here, base)
         reach("memory.webdav.put")
         if there is None:
-            await self._taken(key, base)
-            self._unsent.add(key)
             return False
-        if there.data != here:  # another was faster than the question for the new ETag
-            await asyncio.to_thread(self._copies.write, key, RemoteFile(here, base.etag))
-            self._unsent.add(key)
-            return False
-        await asyncio.to_thread(self._copies.write, key, there)
+        is_sent = there.data == here  # else another was faster than the question for the new ETag
+        await asyncio.to_thread(self._copies.write, key, there if is_sent else RemoteFile(here, base.etag))
         reach("memory.webdav.noted")
-        return True
+        return is_sent
 
     async def _taken(self, key: str, base: RemoteFile) -> RemoteFile:
         """Merge what was edited on the server; returns what it has now, which is the base from here on."""

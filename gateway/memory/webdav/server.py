@@ -7,12 +7,12 @@ import contextlib
 import re
 import secrets
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from urllib.parse import quote
 
 import httpx
 
 from gateway.errors import MemoryUnavailable
+from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.runtime.failpoints import reach
 
 _LOCK = (
@@ -47,18 +47,6 @@ _ERRORS = (
 )
 _LOOK = "; look into its log, and whether it may write to the folder"
 _AWAY = "look at `url`, and whether the server runs"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file as a server has it, or had it; by default there is none.
-
-    Attributes:
-        etag: with its quotation marks; None where there is no file, and from a server that has no ETags.
-    """
-
-    data: bytes = b""
-    etag: str | None = None
 
 
 class WebdavServer:

@@ -42,7 +42,7 @@ LINKING = "Yes. I am linking them, and tell you on both when it is done."
 REFUSED = "No. Nothing was changed, and the code is void."
 NOTHING_TO_UNDO = "There is no link of yours that `/unlink` could take back."
 UNLINKING = "I am taking it back, and tell you on both when it is done."
-KEPT_APART = "What I remember of the two is kept apart, because the memory of this gateway cannot unite them."
+KEPT_APART = "What is remembered of the two is kept apart, because the memory of this gateway cannot unite them."
 NOT_BY_LETTER = "This channel does not prove well enough who writes. Type `/unlink` on one of your other accounts."
 
 

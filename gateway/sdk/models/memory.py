@@ -39,6 +39,15 @@ class MemoryKind(ApiModel):
     lacks: dict[str, str] = Field(description="For each of these that is false, why.", examples=[{}])
 
 
+class Passage(ApiModel):
+    """A passage of the memory that fits a question."""
+
+    text: str = Field(description="The passage.")
+    score: float = Field(description="Higher fits better; comparable within one answer.")
+    store: str = Field(description="What it is from: `user`, `memory`, or what the memory calls it.")
+    source: str = Field(description="Where it comes from, for people.")
+
+
 class DocumentInfo(ApiModel):
     """A document, without its text."""
 

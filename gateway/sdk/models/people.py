@@ -133,6 +133,7 @@ class LinkResult(ApiModel):
 
     person: Person = Field(description="The person.")
     link: Link | None = Field(description="The link; null where an account was added that had not written yet.")
+    kept_apart: str | None = Field(default=None, description="What cannot be united, and why; null if nothing is so.")
 
 
 class ErasePerson(RequestBody):

@@ -15,6 +15,7 @@ from gateway.sdk.models.memory import (
     EditProposal,
     MemoryKind,
     Origin,
+    Passage,
     Proposal,
     ProposalState,
     RestoreDocument,
@@ -36,6 +37,7 @@ router = APIRouter(prefix="/memory", tags=["memory"])
 Reader = Annotated[Caller, Depends(Requires("memory:read"))]
 Writer = Annotated[Caller, Depends(Requires("memory:write"))]
 StoreParam = Annotated[StoreName, Query(description="`user` is USER.md, `memory` is MEMORY.md.")]
+Question = Annotated[str, Query(min_length=1, max_length=10_000, description="What is looked for.")]
 Line = Annotated[str, Query(min_length=1, max_length=10_000, description="A line of the memory, or a part of one.")]
 _NO_USER = problems(not_found="There is no such user or personality.")
 _NO_HISTORY = problems(not_offered="The memory keeps no history.")
@@ -109,6 +111,25 @@ async def list_(caller: Reader, services: WithServices, limit: Limit = 50, curso
     after = None if place is None else str(place[0])
     found, rest = await services.memory.documents(caller, limit=limit, after=after)
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of("documents", (rest,)))
+
+
+@router.get(
+    "/search",
+    responses={**_NO_USER, **problems(not_offered="The memory cannot be searched.")},
+    summary="Search the memory",
+)
+async def search(
+    *,
+    caller: Reader,
+    services: WithServices,
+    q: Question,
+    personality: PersonalityParam = None,
+    user: UserParam = None,
+    limit: Limit = 50,
+) -> Page[Passage]:
+    """What fits a question, the best first; not for the key of a person."""
+    wanted = Wanted(personality=personality, user=user)
+    return Page(items=tuple(await services.memory.search(caller, wanted, q, limit=limit)))
 
 
 # ---- history --------------------------------------------------------------------------------------------------------

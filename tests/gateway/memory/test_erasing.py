@@ -69,6 +69,7 @@ async def test_a_file_that_is_locked_is_an_error_and_all_is_known_for_the_next_t
 
 
 async def test_malformed_ids_erase_nothing(filled, root):
-    await filled.erase(["", "..", "a/b"], {"../x": ["Ben"], "users/../MEMORY.md": ["Ben"], "": ["Ben"]})
+    lines = {"../x": ["Ben"], "users/../MEMORY.md": ["Ben"], "": ["Ben"], "\ud800": ["Ben"], MEMORY: []}
+    await filled.erase(["", "..", "a/b", "\ud800"], lines)
     assert await text_of(filled, user="u_2") == "Ben\n\nkanarieada\n"
     assert (root / "users/u_1/USER.md").exists()

@@ -19,7 +19,9 @@ from gateway.files.home import DATABASE_NAME
 from gateway.ops.privacy import memory as memory_module
 from gateway.ops.privacy import worker
 from gateway.ops.privacy.home import clean_restored, eraser_of, opened
+from gateway.people.linking.texts import KEPT_APART
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.services.caller import operator
 from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests.fake_channel import FakeChannel
@@ -29,6 +31,7 @@ from tests.gateway.privacy.test_export import contents
 from tests.gateway.way.conftest import House
 from tests.gateway.way.dictionary_memory import Notes
 
+OPERATOR = operator("test")
 KIND = "tests.gateway.way.dictionary_memory"
 BY_HAND = {"provider": {"kind": KIND, "erasure": "by_hand"}}
 LEFT = f"What the memory `{KIND}` holds of the person stays there; the operator erases it by hand."
@@ -224,3 +227,21 @@ async def test_a_restored_backup_leaves_a_memory_elsewhere_to_the_next_start(hou
     assert done == ("The next start of the gateway takes out again: 1 person erased since the backup was made.",)
     async with opened(unpacked) as store:
         assert len(await eraser_of(unpacked, store).due()) == 1
+
+
+async def test_the_api_says_what_stays_in_a_memory_that_cannot_erase_or_unite(house: House) -> None:
+    async with house.gateway(memory=BY_HAND) as (gateway, channel):
+        for person in ("ada", "ben", "cem"):
+            await say(channel, "Hello", person)
+        known = await user_ids(gateway)
+        ids = [known[account(person)] for person in ("ada", "ben", "cem")]
+        services = await gateway.load_services()
+        linked = await services.people.link(OPERATOR, ids[0], ids[1])
+        assert linked.kept_apart == KEPT_APART
+        plan = await services.personal.erasure_plan(OPERATOR, ids[2])
+        erased = await services.personal.erase(OPERATOR, ids[2], confirmed=ids[2])
+        assert (plan.left, erased.left) == (LEFT, LEFT)
+    async with house.gateway() as (gateway, _):
+        services = await gateway.load_services()
+        assert services.people.kept_apart is None
+        assert (await services.personal.erasure_plan(OPERATOR, ids[0])).left is None

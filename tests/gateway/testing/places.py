@@ -15,7 +15,8 @@ import httpx
 import psycopg
 from redis.asyncio import Redis
 
-from gateway.memory.webdav.server import RemoteFile, WebdavServer
+from gateway.memory.webdav.remote_file import RemoteFile
+from gateway.memory.webdav.server import WebdavServer
 from gateway.testing.hammer import Edit
 from gateway.traces.trace_store import TRACES_NAME
 from tests.memories import memory
@@ -25,8 +26,8 @@ FACTORY = "tests.memories:memory"
 DOCUMENT = "personalities/shared/MEMORY.md"
 _FILE_STEPS = ("begun", "looked", "staged", "linked", "recorded", "compared", "exchanged", "renamed", "synced")
 FILE_STEPS = tuple(f"memory.{step}" for step in _FILE_STEPS)
-_UPDATE = "UPDATE documents SET data = CAST(data || CAST(? AS BLOB) AS BLOB) WHERE key = ?"
 _APPEND = "redis.call('HSET', KEYS[1], 'content', (redis.call('HGET', KEYS[1], 'content') or '') .. ARGV[1])"
+_UPDATE = "UPDATE documents SET data = CAST(data || CAST(? AS BLOB) AS BLOB) WHERE key = ?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,18 +83,22 @@ def files() -> Iterator[Server]:
 
 @contextmanager
 def traces() -> Iterator[Server]:
-    """No server: the trace memory's database."""
+    """No server: the file of the trace memory."""
 
     def place(home: Path) -> Place:
+        def append(line: str) -> None:
+            with closing(sqlite3.connect(home / TRACES_NAME, timeout=60, isolation_level=None)) as connection:
+                connection.execute(_UPDATE, (f"\n{line}\n", DOCUMENT))
+
         @asynccontextmanager
         async def editing() -> AsyncIterator[Edit]:
             async def edit(line: str) -> None:
-                with closing(sqlite3.connect(home / TRACES_NAME, timeout=60)) as connection, connection:
-                    connection.execute(_UPDATE, (f"\n{line}\n", DOCUMENT))
+                await asyncio.to_thread(append, line)
 
             yield edit
 
-        return Place(arguments={"kind": "traces", "home": str(home)}, steps=(), editing=editing)
+        steps = ("database.committing", "database.committed")
+        return Place(arguments={"kind": "traces", "home": str(home)}, steps=steps, editing=editing)
 
     yield place
 

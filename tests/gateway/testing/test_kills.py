@@ -33,9 +33,10 @@ SYNC = {
 }
 WHOLE = {
     "redis": ("memory.redis.replacing", "memory.redis.replaced"),
+    "traces": ("database.committing", "database.committed"),
     "postgres": ("memory.postgres.replacing", "memory.postgres.replaced"),
 }
-_ERASED = ("lines_erased", "lines_put", "lines_noted", "user_erased")
+_ERASED = ("lines_erased", "put", "noted", "user_erased")
 ERASE = {**WHOLE, "webdav-apache": [f"memory.webdav.{step}" for step in _ERASED]}
 UNITE = [
     *((server, step, count) for server, steps in WHOLE.items() for step in steps for count in (1, 2)),

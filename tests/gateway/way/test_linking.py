@@ -7,13 +7,14 @@ import itertools
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from gateway.app.gateway import Gateway
 from gateway.domain.codes import ALPHABET, HIDDEN, PEPPER_NAME
-from gateway.errors import FileError
+from gateway.errors import FileError, MemoryUnavailable
 from gateway.messages import Action, Capabilities, OutboundMessage, QuotedText
 from gateway.people.linking import job
 from gateway.people.linking import texts as words
@@ -407,22 +408,44 @@ async def test_a_hand_edit_that_parts_them_ends_the_link_before_anything_new_is_
         assert "Nothing was found" in await channel.ask("/search zebra", **PHONE)
 
 
-async def test_a_full_disk_delays_a_link_and_does_not_lose_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_or_a_memory_that_is_away_delays_a_link_only(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job, "RETRY_S", 0.01)
     async with house.gateway() as (gateway, channel):
         await channel.ask("remember that my boat is Argo", **DESK)
         await channel.ask("remember that my cat is Mia", **PHONE)
-        unite, failures = gateway.linking.job._notes.unite, [FileError("full"), OSError("full")]
+        memory: Any = gateway.memory_provider
+        unite, failures = memory.unite, [FileError("full"), OSError("full"), MemoryUnavailable("away")]
 
-        async def failing(one: object) -> None:
+        async def failing(*link: str) -> None:
             if failures:
                 raise failures.pop()
-            await unite(one)
+            await unite(*link)
 
-        monkeypatch.setattr(gateway.linking.job._notes, "unite", failing)
+        monkeypatch.setattr(memory, "unite", failing)
         await link(channel)
         assert failures == []
         assert "Argo" in await channel.ask("what is my boat?", **PHONE)
+
+
+async def test_with_a_memory_that_cannot_unite_two_people_they_are_linked_and_told_so(house: House) -> None:
+    provider = {"kind": "tests.gateway.way.dictionary_memory", "erasure": "by_hand"}
+    async with house.gateway(memory={"provider": provider}) as (gateway, channel):
+        await channel.ask("remember that my cat is Mia", **PHONE)
+        await channel.ask("remember that my boat is Argo", **DESK)
+        await settled(gateway)
+        memory: Any = gateway.memory_provider
+        before = {user: [*lines] for user, lines in memory.lines.items()}
+        await channel.ask(f"/link {await code_of(channel, PHONE)}", **DESK)
+        question = await told(channel, PHONE, "Your code was typed")
+        assert question.text.count(words.KEPT_APART) == 1
+        await channel.ask("/link yes", **PHONE)
+        for who in (PHONE, DESK):
+            assert words.KEPT_APART in (await told(channel, who, "Linked: ")).text
+        assert memory.lines == before
+        await channel.ask("/unlink", **PHONE)
+        assert "What was noted since the link stays with" in (await told(channel, DESK, "No longer linked")).text
 
 
 async def test_a_link_that_was_decided_before_a_crash_is_carried_out_at_the_next_start(house: House) -> None:
@@ -478,7 +501,7 @@ def dying(gateway: Gateway, before: str) -> None:
     if before == "move":
         gateway.linking.job._accounts = type("Dead", (), {"move": stop})()
     elif before in {"unite", "part"}:
-        gateway.linking.job._notes = type("Dead", (), {before: stop})()
+        setattr(gateway.memory_provider, before, stop)
     else:
         advance = job._advance
 

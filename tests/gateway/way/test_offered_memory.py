@@ -39,6 +39,7 @@ MEMORIES = {
     "noted": Memory("tests.small_memories", EVERYTHING, {"edited": False, "erasure": "by_hand"}),
     "edited": Memory("tests.small_memories", EVERYTHING - {"editable"}, {"edited": True, "erasure": "by_hand"}),
     "markdown": Memory("markdown", frozenset({"search"}), {}),
+    "traces": Memory("traces", frozenset(), {}),
 }
 
 
@@ -144,6 +145,7 @@ ROUTES = [
     ("POST", "/memory/changes/99/undo", None, "history", 404),
     ("POST", "/memory/changes/99/restore", {"expectedVersion": VERSION}, "history", 404),
     ("GET", "/memory/why?line=tea", None, "origins", 200),
+    ("GET", "/memory/search?q=tea", None, "search", 200),
 ]
 
 
@@ -169,6 +171,7 @@ CALLS: list[tuple[str, Callable[[AsyncEthos], Awaitable[object]]]] = [
     ("history", lambda client: client.memory.undo(99)),
     ("history", lambda client: client.memory.restore(99, VERSION)),
     ("origins", lambda client: client.memory.why("tea")),
+    ("search", lambda client: client.memory.search("tea")),
 ]
 
 
@@ -213,6 +216,7 @@ async def test_a_page_shows_no_way_to_what_is_not_offered_and_says_why(house: Ho
         (("log",), "history"),
         (("undo", "1"), "history"),
         (("why", "tea"), "origins"),
+        (("search", "tea"), "search"),
         (("edit", "--store", "user"), "editable"),
     ],
 )

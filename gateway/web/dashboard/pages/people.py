@@ -74,6 +74,7 @@ async def person(context: PageContext, request: Request) -> Response:
         person=person,
         names=await context.sources.naming.labels(),
         links=[link for link in person.links if link.undone_at is None],
+        kept_apart=context.services.people.kept_apart,
         back=_of(person.id),
         **_words(),
     )
@@ -161,7 +162,8 @@ async def link(context: PageContext, request: Request, form: Form) -> Response:
         text = f"{other} is {linked.person.name} from the first message on."
         return context.go(request, to, text)
     undo = Undo(action=f"{PAGE.path}/unlink", fields=[("link", linked.link.id), ("user", linked.person.id)])
-    return context.go(request, to, _linked(linked.link), undo=undo)
+    text = " ".join(part for part in (_linked(linked.link), linked.kept_apart) if part)
+    return context.go(request, to, text, undo=undo)
 
 
 @PAGE.form("/unlink", back=PAGE.path)

@@ -31,15 +31,16 @@ def test_a_document_cannot_be_shown_and_the_line_says_why(ethos: Ethos, away: st
     assert answer.err.startswith(f"ethos: the memory at {away} cannot be used now: ")
 
 
-def test_a_running_gateway_says_the_same(ethos: Ethos, held: Path) -> None:
+def test_a_running_gateway_says_the_same_and_is_asked_once(ethos: Ethos, held: Path) -> None:
     """As `tests/gateway/way/test_memory_away.py` has it from the API."""
     problem = {"type": "urn:ethos:problem:memory-unavailable", "title": "Temporarily unavailable", "status": 503}
     body = json.dumps({**problem, "detail": "the memory has not answered within 2 s"}).encode()
-    with stranger(held, 503, body):
+    with stranger(held, 503, body) as asked:
         left(held, None)
         answer = ethos("memory", "show", "--user", "fake:1")
     assert (answer.code, answer.out) == (UNAVAILABLE, "")
     assert "the memory has not answered within 2 s" in answer.err
+    assert len([one for one in asked if "memory" in one]) == 1
 
 
 @pytest.mark.parametrize(

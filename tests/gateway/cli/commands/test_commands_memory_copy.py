@@ -154,6 +154,15 @@ def test_a_target_that_is_away_is_named_without_its_password(ethos: Ethos, home:
     assert "secret" not in answer.err
 
 
+def test_a_source_that_is_away_is_named(ethos: Ethos, home: Path) -> None:
+    away = "{kind: redis, url: 'redis://:secret@127.0.0.1:1/0'}"
+    (home / "config.yaml").write_text(CONFIG + f"memory: {{provider: {away}}}\n")
+    answer = ethos("memory", "copy", "--to", "markdown")
+    assert answer.code == 69
+    assert "redis://127.0.0.1:1/0 cannot be used now" in answer.err
+    assert "secret" not in answer.err
+
+
 def test_a_data_directory_without_a_database_has_nothing_to_copy(ethos: Ethos, fresh_home: Path, there: str) -> None:
     fresh_home.mkdir(mode=0o700)
     answer = ethos("memory", "copy", "--to", there)

@@ -141,7 +141,6 @@ def test_who_was_linked_is_one_person_by_whichever_id(
     if is_beside:
         request.getfixturevalue("serving")
     absorbed = people["fake:2"]
-    (home / "users" / absorbed).mkdir(exist_ok=True)
     for number, who in enumerate((REX, absorbed)):
         file = home.parent / f"{number}.zip"
         assert ethos("people", "export", who, file).code == 0

@@ -18,11 +18,11 @@ from gateway.app.memory import make_memory
 from gateway.app.traces import memory_in, open_configured_traces
 from gateway.config import Config, LiveConfig
 from gateway.config.file import load_provider
-from gateway.errors import MemoryConflict, NotOffered
+from gateway.errors import InvalidId, MemoryConflict, NotOffered
 from gateway.files.home import DATABASE_NAME
 from gateway.memory import rules
 from gateway.memory.copying import CopiedDocument, CopiesMemory, Copying, copies, copy_all, left_behind
-from gateway.memory.stored.whole import numbered
+from gateway.memory.stored.whole import with_ids
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName, MemoryUpdate, OpensMemory
 from gateway.store.sqlite import open_store
 from tests.servers import webdav
@@ -127,7 +127,8 @@ def texts(home: Path) -> dict[str, bytes]:
 
 async def histories(source: Any) -> dict[str, Any]:
     """Of each document, without the ids."""
-    return {key: numbered((await source.whole(key)).entries, 1) for key in await source.keys()}
+    found = {key: (await source.whole(key)).entries for key in await source.keys()}
+    return {key: with_ids(entries, range(len(entries))) for key, entries in found.items()}
 
 
 # ---- there and back -------------------------------------------------------------------------------------------------
@@ -183,6 +184,22 @@ async def test_a_turn_that_is_replayed_after_the_copy_is_not_applied_twice(
         assert (await target.read(scope("-"), "user")).content == "Has a dog.\n"
 
 
+@pytest.mark.parametrize("kind", ["markdown", *KINDS])
+async def test_the_list_of_all_changes_has_the_same_order_after_a_copy(
+    kind: str, tmp_path: Path, place: Callable[[str], str]
+) -> None:
+    async with memory(tmp_path / "one", place("redis")) as source, memory(tmp_path / "two", place(kind)) as target:
+        await target.sync(scope("t_own", personality_id="other"), [MemoryUpdate.add("memory", "Of the target.")])
+        for number in range(9):
+            user = f"u_{number % 3}"
+            await source.sync(scope(f"t_{number}", user_id=user), [MemoryUpdate.add("user", f"{number}")])
+        await copied(source, target)
+        listed = [each.turn_id for each in await target.log() if each.turn_id != "t_own"]
+        assert listed == [f"t_{number}" for number in reversed(range(9))]
+        await target.sync(scope("t_9", user_id="u_0"), [MemoryUpdate.add("user", "9")])
+        assert (await target.log())[0].turn_id == "t_9"
+
+
 async def test_an_edit_by_hand_that_no_turn_has_seen_yet_goes_along_as_a_change(
     tmp_path: Path, place: Callable[[str], str]
 ) -> None:
@@ -198,10 +215,11 @@ async def test_an_edit_by_hand_that_no_turn_has_seen_yet_goes_along_as_a_change(
         assert first.turn_id == "t_1"
 
 
+@pytest.mark.parametrize("kind", ["markdown", *KINDS[1:]])
 async def test_people_who_were_linked_before_the_copy_can_be_parted_after_it(
-    tmp_path: Path, place: Callable[[str], str]
+    kind: str, tmp_path: Path, place: Callable[[str], str]
 ) -> None:
-    async with memory(tmp_path, place("redis")) as source, memory(tmp_path, place("postgres")) as target:
+    async with memory(tmp_path, place("redis")) as source, memory(tmp_path, place(kind)) as target:
         await source.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog.")])
         await source.sync(scope("t_2", user_id="u_bob"), [MemoryUpdate.add("user", "Has a cat.")])
         await source.unite("k_1", "u_ada", "u_bob")
@@ -288,6 +306,23 @@ async def test_what_is_written_at_the_target_meanwhile_is_not_overwritten(
         await target.sync(scope("t_2"), [MemoryUpdate.add("user", "Has a cat.")])
         assert not await target.put_whole(key, await source.whole(key), instead_of=found.document)
         assert (await target.read(scope("-"), "user")).content == "Has a cat.\n"
+
+
+@pytest.mark.parametrize(
+    "key", ["users/../USER.md", "users/u_ada/../../x/USER.md", "users/u_ada/before-../USER.md", "other", ""]
+)
+async def test_a_name_that_would_lead_elsewhere_is_left_and_named(
+    key: str, tmp_path: Path, place: Callable[[str], str]
+) -> None:
+    async with memory(tmp_path / "one", place("redis")) as source, memory(tmp_path / "two") as target:
+        await source.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog.")])
+        whole = await source.whole("users/u_ada/USER.md")
+        assert await source.put_whole(key, whole, instead_of=(await source.whole(key)).document)
+        done = {each.key: each.state for each in await copied(source, target)}
+        assert done == {"users/u_ada/USER.md": "copied", key: "left"}
+        assert [*texts(tmp_path / "two")] == ["users/u_ada/USER.md"]
+        with pytest.raises(InvalidId):
+            await target.put_whole(key, whole, instead_of=whole.document)
 
 
 # ---- memories of others ---------------------------------------------------------------------------------------------

@@ -8,24 +8,19 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from gateway.protocols import MemoryUpdate
-from gateway.testing.hammer import hammer
 from gateway.testing.memory import scope
 from gateway.traces.trace_store import TRACES_NAME
 from tests.gateway.memory.traces.writing_process import UPDATES, provider
 
 ROOT = Path(__file__).parents[4]
-FACTORY = "tests.gateway.memory.traces.writing_process:provider"
 DOCUMENT = "personalities/assistant/MEMORY.md"
-HAMMERED = "personalities/shared/MEMORY.md"
 _LINES = """
     SELECT content FROM traces JOIN owners ON owners.number = owner
     WHERE kind = 'document' AND owners.id = ? ORDER BY traces.position
 """
-_EDIT = "UPDATE documents SET data = CAST(data || CAST(? AS BLOB) AS BLOB) WHERE key = ?"
 
 
 async def run(*arguments: str | Path | int) -> int:
@@ -86,21 +81,3 @@ async def test_four_processes_at_once_lose_nothing_and_double_nothing(tmp_path: 
         text = (await memory.read(scope("x"), "memory")).content
     assert sorted(lines_of(text)) == sorted(["first", *(f"<w{one}-{turn}>" for one in range(4) for turn in range(25))])
     assert indexed(path, DOCUMENT) == lines_of(text)
-
-
-async def test_the_hammer_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    path = tmp_path / TRACES_NAME
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)) as connection:
-
-        async def edit(line: str) -> None:
-            await asyncio.to_thread(connection.execute, _EDIT, (f"\n{line}\n", HAMMERED))
-
-        async with provider(str(path)) as memory:
-            begun = MemoryUpdate.add("memory", "<hand>")
-            await memory.sync(replace(scope("begun"), personality_id="shared"), [begun])
-        report = await hammer(FACTORY, {"path": str(path)}, updates=1_000, edit=edit)
-    assert report.is_clean, report
-    assert report.edits
-    async with provider(str(path)) as memory:
-        found = await memory.read(replace(scope("x"), personality_id="shared"), "memory")
-    assert set(indexed(path, HAMMERED)) <= set(lines_of(found.content))

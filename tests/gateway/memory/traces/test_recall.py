@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.memory.recall import Recollection, recalled_section
+from gateway.memory.recall import Recollection, recalled_section, unsaid
 from gateway.protocols import MemoryScope
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
@@ -117,3 +117,19 @@ async def test_a_question_for_a_day_is_offered_what_is_of_it_and_what_only_names
     await trace_store.add(ADA, of(ADA, "Sold the car", created_at=clock.now - timedelta(days=40)))
     assert [each.text for each in await offered("What did I do yesterday?")] == ["Planted twelve saplings"]
     assert not await offered("lol, like yesterday")
+
+
+@pytest.mark.parametrize(
+    ("section", "left"),
+    [
+        (None, ["Ada likes tea.", "❤"]),
+        ("## Memory\n\n- **Ada** likes tea\n\n---", ["❤"]),
+        ("## Memory\n\nAda likes tea and coffee.", ["Ada likes tea.", "❤"]),
+    ],
+)
+def test_what_a_line_of_the_memory_says_in_the_same_words_is_not_said_again(
+    section: str | None, left: list[str]
+) -> None:
+    at = Clock().now
+    recalled = [Recollection(id=text, text=text, at=at, source="imported") for text in ("Ada likes tea.", "❤")]
+    assert [one.text for one in unsaid(recalled, section)] == left

@@ -8,10 +8,15 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gateway.config import MemoryConfig
+from gateway.protocols import MemoryUpdate
+from gateway.testing.memory import scope
+from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.search import ScoredTrace, TraceQuery
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
@@ -347,3 +352,22 @@ async def test_the_same_question_is_asked_once_and_on_the_account_of_who_asks(
         await found(trace_store, "puppy")
     assert server.texts == ["puppy"]
     assert [(spender.user_id, spender.turn_id) for spender in embedder.spenders] == [("u_ada", "")]
+
+
+async def test_a_line_of_a_long_memory_is_given_to_a_turn_for_its_meaning(
+    trace_store: TraceStore, embedder: Unpaid
+) -> None:
+    provider = TraceMemoryProvider(trace_store, lambda: MemoryConfig(max_chars=400))
+    lines = ["Rex is three years old", *(f"note {number} on the boat" for number in range(60))]
+    await provider.sync(scope("t"), [MemoryUpdate.add("memory", "\n\n".join(lines))])
+    asked = replace(scope("look"), question="what about my puppy?")
+    await made(trace_store, embedder)
+    by_words = await provider.prefetch(asked)
+    await with_meaning(trace_store, embedder)
+    by_meaning = await provider.prefetch(asked)
+    assert by_words is not None
+    assert by_meaning is not None
+    assert lines[0] not in (by_words.project_memory or "")
+    assert lines[0] in (by_meaning.project_memory or "")
+    assert [hit.text for hit in await provider.search(scope("look"), "puppy")] == lines[:1]
+    assert await provider.search(scope("look", personality="engineer"), "puppy") == []

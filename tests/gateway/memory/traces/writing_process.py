@@ -24,7 +24,7 @@ UPDATES = [MemoryUpdate.remove("memory", "wrong"), MemoryUpdate.add("memory", "I
 
 @asynccontextmanager
 async def provider(path: str) -> AsyncGenerator[TraceMemoryProvider]:
-    """For the hammer."""
+    """The memory in a file."""
     async with open_trace_store(Path(path)) as trace_store:
         yield TraceMemoryProvider(trace_store)
 
