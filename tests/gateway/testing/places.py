@@ -22,8 +22,8 @@ import httpx
 import psycopg
 from redis.asyncio import Redis
 
-from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.errors import MemoryUnavailable
+from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.memory.webdav.server import WebdavServer
 from gateway.testing.hammer import Edit
 from gateway.traces.trace_store import TRACES_NAME
