@@ -71,6 +71,17 @@ async def test_no_key_and_no_row_tells_of_who_is_erased(kept: Kept) -> None:
     assert "turn-of-ben" in left
 
 
+async def test_a_foreign_name_among_the_documents_holds_up_no_erasure(redis_server, redis_documents) -> None:
+    made = StoredMemory(redis_documents)
+    async with Redis.from_url(redis_server.url) as client:
+        await client.flushdb()
+        await made.sync(scope("t1"), [add("user", "Ada")])
+        (documents,) = await client.keys("*:documents")
+        await client.sadd(documents, b"users/u_1/\xff", b"../../etc/passwd")
+        await made.erase(["u_1"], {})
+    assert await made.export(["u_1"]) == {}
+
+
 async def test_after_a_link_was_undone_the_words_of_one_are_not_in_the_history_of_the_other(kept: Kept) -> None:
     made, everything = kept
     await made.sync(scope("t1"), [add("user", "Ada")])

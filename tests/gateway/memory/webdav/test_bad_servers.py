@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import gzip
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -26,9 +28,9 @@ Opened = Callable[..., AbstractAsyncContextManager[WebdavMemory]]
 @pytest.fixture
 def opened(journal, tmp_path) -> Opened:
     @contextlib.asynccontextmanager
-    async def open_one(url: str) -> AsyncIterator[WebdavMemory]:
+    async def open_one(url: str, directory: Path = tmp_path / "state") -> AsyncIterator[WebdavMemory]:
         services = OwnServices(
-            state_dir=tmp_path / "state",
+            state_dir=directory,
             max_document_bytes=1 << 19,
             home=tmp_path,
             journal=journal,
@@ -50,6 +52,15 @@ async def noted(memory: WebdavMemory) -> str:
     context = await memory.prefetch(scope("t2"))
     assert context is not None
     return str(context.project_memory)
+
+
+async def test_only_the_gateway_can_read_the_copy(opened, tmp_path):
+    async with file_server() as (url, _), opened(url, tmp_path / "memory/webdav") as memory:
+        await noted(memory)
+        await memory.settle()
+    found = [*(tmp_path / "memory").rglob("*"), tmp_path / "memory"]
+    assert len(found) > 5
+    assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
 async def test_an_etag_that_changes_without_a_change(opened):
