@@ -187,7 +187,7 @@ class RedisDocuments:
     async def keys(self) -> Sequence[str]:
         async with self._as_unavailable():
             found = await self._call(self._redis.smembers(self._name("documents")))
-            return sorted(key.decode("utf-8", "replace") for key in found)  # anybody may have put one there
+            return sorted(key.decode() for key in found if key.isascii())  # ours are; another put the others there
 
     async def whole(self, key: str) -> WholeDocument:
         async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
