@@ -31,7 +31,7 @@ from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.known import KnownDocuments
 from gateway.memory.webdav.remote_file import RemoteFile
-from gateway.memory.webdav.server import WebdavServer
+from gateway.memory.webdav.server import FileRefused, WebdavServer
 from gateway.protocols import (
     MemoryChange,
     MemoryContext,
@@ -78,6 +78,7 @@ class WebdavMemory:
         self._news_s = news_s
         self._exchanges: dict[str, asyncio.Task[None]] = {}
         self._unsent: set[str] = set()
+        self._refused: dict[str, str] = {}  # documents that alone cannot be exchanged, and why
         self._wait_s = 0.0
         self._retrying: asyncio.Task[None] | None = None
         self.problem: str | None = None
@@ -212,6 +213,7 @@ class WebdavMemory:
             await asyncio.to_thread(remove_user, self._files.root, user_id)
             await asyncio.to_thread(self._copies.remove, user_id)
             self._unsent -= keys
+            self._refused = {key: why for key, why in self._refused.items() if key not in keys}
 
     # ---- SupportsUnion ----------------------------------------------------------------------------------------------
 
@@ -250,15 +252,16 @@ class WebdavMemory:
         if is_original(key):
             return
         await asyncio.wait([self._exchange(key)])
-        if self.problem is not None:
-            raise MemoryUnavailable(self.problem)
+        problem = self.problem or self._refused.get(key)
+        if problem is not None:
+            raise MemoryUnavailable(problem)
 
     # ---- with the server --------------------------------------------------------------------------------------------
 
     @property
     def problems(self) -> Sequence[str]:
         """See `ReportsProblems`: turns have the text that is here meanwhile."""
-        return () if self.problem is None else (self.problem,)
+        return (*self._refused.values(), *([] if self.problem is None else [self.problem]))
 
     @property
     def late(self) -> int:
@@ -308,17 +311,20 @@ class WebdavMemory:
     async def _exchanged(self, key: str) -> None:
         try:
             if await self._is_still_together(key):
-                self.problem, self._wait_s = None, 0.0
+                self._has_answered(key, None)
                 return
             lock_path = await asyncio.to_thread(self._copies.lock_path, key)
             async with FileLock(lock_path, _LOCK_TIMEOUT_S):
                 for _ in range(_TRIES):
-                    is_sent = key in self._unsent
+                    is_sent = key in self._unsent and key not in self._refused
                     self._unsent.discard(key)
                     if await self._is_together(key, is_sent=is_sent) and key not in self._unsent:
-                        self.problem, self._wait_s = None, 0.0
+                        self._has_answered(key, None)
                         return
             self._put_off(FileError(f"{self._server.location(key)} changes faster than it can be written"))
+        except FileRefused as error:
+            self._unsent.add(key)
+            self._has_answered(key, str(error))
         except (MemoryUnavailable, FileError, StoreError, OSError) as error:
             self._unsent.add(key)
             self._put_off(error)
@@ -391,6 +397,15 @@ class WebdavMemory:
         version, turn = rules.version(there.data), _turn_of(there)
         changes = await self._files.versions_since(key, rules.version(base.data))
         return any(left == version or turn_id.startswith(turn) for turn_id, left in changes)
+
+    def _has_answered(self, key: str, refused: str | None) -> None:
+        """The server is not away, though it may have refused this document."""
+        self.problem, self._wait_s = None, 0.0
+        if refused is None:
+            self._refused.pop(key, None)
+        elif self._refused.get(key) != refused:
+            _log.error("memory_file_refused", error=refused)
+            self._refused[key] = refused
 
     def _put_off(self, error: Exception) -> None:
         """The server is away: turns go on with what is here, and it is asked again in the background."""

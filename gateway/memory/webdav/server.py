@@ -54,6 +54,10 @@ _LOOK = "; look into its log, and whether it may write to the folder"
 _AWAY = "look at `url`, and whether the server runs"
 
 
+class FileRefused(MemoryUnavailable):
+    """This file cannot be used now; the server answers, and others can be used."""
+
+
 class WebdavServer:
     """One folder on a server.
 
@@ -262,7 +266,7 @@ class WebdavServer:
         async for part in answer.aiter_raw():
             body += part
             if len(body) > self._max_bytes:
-                raise MemoryUnavailable(
+                raise FileRefused(
                     f"{answer.url} is longer than {self._max_bytes:,} bytes, so it is left as it is; shorten it"
                 )
         return bytes(body)
@@ -283,7 +287,7 @@ class WebdavServer:
                 yield
         except (TimeoutError, httpx.TimeoutException) as error:
             raise MemoryUnavailable(f"the memory at {self._url} does not answer in time; {_AWAY}") from error
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ValueError) as error:  # ValueError: an ETag that no header can have
             text = str(error) or type(error).__name__
             reason = next((reason for mark, reason in _ERRORS if mark in text), f"{text}; {_AWAY}")
             raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}") from error

@@ -83,6 +83,36 @@ async def test_a_document_of_50_megabytes(opened):
         assert len(files[DOCUMENT]) == LONG
 
 
+async def test_one_document_that_cannot_be_used_keeps_no_news_of_the_others_away(opened):
+    async with file_server() as (url, files), opened(url) as memory:
+        files[DOCUMENT] = b"x" * LONG
+        for turn, news in enumerate(["One.", "Two."]):
+            files["/users/u_1/USER.md"] = f"{news}\n".encode()
+            found = await memory.prefetch(scope(f"t{turn}"))
+            assert (found and found.user_memory) == f"{news}\n"
+            await memory.settle()
+        (problem,) = memory.problems
+        assert "is longer than 2,097,152 bytes" in problem
+        files[DOCUMENT] = b"Short.\n"
+        await memory.prefetch(scope("t3"))
+        await memory.settle()
+        assert memory.problems == ()
+
+
+async def test_an_etag_that_no_header_can_have(opened):
+    async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b'HTTP/1.1 200 X\r\nContent-Length: 2\r\nETag: "\xc3\xa9"\r\n\r\nA\n')
+
+    async with stubs.speaking(odd) as port, opened(f"http://127.0.0.1:{port}") as memory:
+        with capture_logs() as lines:
+            assert "Tea at four." in await noted(memory)
+            await memory.settle()
+            await memory.prefetch(scope("t3"))
+            await memory.settle()
+    assert [line for line in lines if "look at `url`, and whether the server runs" in line.get("error", "")]
+
+
 async def test_an_answer_without_end_to_a_write_is_not_read_to_its_end(opened):
     sent = 0
 
