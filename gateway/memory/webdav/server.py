@@ -24,6 +24,7 @@ _TEXT = {"Content-Type": "text/markdown; charset=utf-8"}
 _CHANGES = "changes the ETag of a file that did not change"
 _LOCKS = "set `locks: true` if it can lock files"
 _TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
+_GONE = (httpx.codes.NOT_FOUND, httpx.codes.GONE)
 _TRIES = 5
 _LOCK_S = 10
 _LOCK_WAIT_S = 0.1
@@ -45,8 +46,13 @@ _ERRORS = (
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name its authority's in `ca_file`"),
     ("[SSL", "it speaks no TLS there; look at the port, and at `https://` or `http://` in `url`"),
 )
+_OF_ONE_FILE = (413, 423)
 _LOOK = "; look into its log, and whether it may write to the folder"
 _AWAY = "look at `url`, and whether the server runs"
+
+
+class FileUnavailable(MemoryUnavailable):
+    """The server answers; it is this one file that cannot be read or written now."""
 
 
 class WebdavServer:
@@ -80,7 +86,7 @@ class WebdavServer:
         async with self._asked(), self._client.stream("GET", self.location(key), headers=headers) as answer:
             if answer.status_code == httpx.codes.NOT_MODIFIED:
                 return None
-            if answer.status_code in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+            if answer.status_code in _GONE:
                 return RemoteFile()
             self._check(answer)
             return RemoteFile(await self._body(answer), answer.headers.get("ETag"))
@@ -106,7 +112,16 @@ class WebdavServer:
             answer = await self._client.delete(self.location(key))
         if answer.status_code == httpx.codes.MULTI_STATUS:
             raise MemoryUnavailable(f"{self.location(key)} could not be deleted as a whole; is a file in it locked?")
-        if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+        if answer.status_code in _GONE:
+            await self.check_folder()
+        else:
+            self._check(answer)
+
+    async def check_folder(self) -> None:
+        """Prove that the folder is there: without it, a file that is missing was not deleted by anybody."""
+        async with self._asked():
+            answer = await self._client.request("PROPFIND", f"{self._url}/", headers={"Depth": "0"})
+        if answer.status_code in _GONE:
             self._check(answer)
 
     async def close(self) -> None:
@@ -247,7 +262,7 @@ class WebdavServer:
         async for part in answer.aiter_bytes():
             body += part
             if len(body) > self._max_bytes:
-                raise MemoryUnavailable(
+                raise FileUnavailable(
                     f"{answer.url} is longer than {self._max_bytes:,} bytes, so it is left as it is; shorten it"
                 )
         return bytes(body)
@@ -258,6 +273,8 @@ class WebdavServer:
         reason = _REASONS.get(answer.status_code, f"it answered {answer.status_code} {answer.reason_phrase}{_LOOK}")
         if answer.is_redirect:
             reason = f"it sends us on to {answer.headers.get('Location', 'another place')}; give that as `url`"
+        if answer.status_code in _OF_ONE_FILE:
+            raise FileUnavailable(f"{answer.url} cannot be used now: {reason}")
         raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}")
 
     @contextlib.asynccontextmanager
