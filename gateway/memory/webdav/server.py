@@ -25,6 +25,7 @@ _TEXT = {"Content-Type": "text/markdown; charset=utf-8"}
 _CHANGES = "changes the ETag of a file that did not change"
 _LOCKS = "set `locks: true` if it can lock files"
 _TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
+_GONE = (httpx.codes.NOT_FOUND, httpx.codes.GONE)
 _TRIES = 5
 # Of an answer that is no file, that much is read; what is longer ends the connection.
 _MOST_OF_A_PAGE = 1 << 16
@@ -50,12 +51,13 @@ _ERRORS = (
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name its authority's in `ca_file`"),
     ("[SSL", "it speaks no TLS there; look at the port, and at `https://` or `http://` in `url`"),
 )
+_OF_ONE_FILE = (413, 423)
 _LOOK = "; look into its log, and whether it may write to the folder"
 _AWAY = "look at `url`, and whether the server runs"
 
 
-class FileRefused(MemoryUnavailable):
-    """This file cannot be used now; the server answers, and others can be used."""
+class FileUnavailable(MemoryUnavailable):
+    """The server answers; it is this one file that cannot be read or written now."""
 
 
 class WebdavServer:
@@ -89,7 +91,7 @@ class WebdavServer:
         async with self._asked(), self._client.stream("GET", self.location(key), headers=headers) as answer:
             if answer.status_code == httpx.codes.NOT_MODIFIED:
                 return None
-            if answer.status_code in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+            if answer.status_code in _GONE:
                 return RemoteFile()
             self._check(answer)
             return RemoteFile(await self._body(answer), answer.headers.get("ETag"))
@@ -114,7 +116,15 @@ class WebdavServer:
         answer = await self._ask("DELETE", self.location(key))
         if answer.status_code == httpx.codes.MULTI_STATUS:
             raise MemoryUnavailable(f"{self.location(key)} could not be deleted as a whole; is a file in it locked?")
-        if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+        if answer.status_code in _GONE:
+            await self.check_folder()
+        else:
+            self._check(answer)
+
+    async def check_folder(self) -> None:
+        """Prove that the folder is there: without it, a file that is missing was not deleted by anybody."""
+        answer = await self._ask("PROPFIND", f"{self._url}/", headers={"Depth": "0"})
+        if answer.status_code in _GONE:
             self._check(answer)
 
     async def close(self) -> None:
@@ -266,7 +276,7 @@ class WebdavServer:
         async for part in answer.aiter_raw():
             body += part
             if len(body) > self._max_bytes:
-                raise FileRefused(
+                raise FileUnavailable(
                     f"{answer.url} is longer than {self._max_bytes:,} bytes, so it is left as it is; shorten it"
                 )
         return bytes(body)
@@ -278,6 +288,8 @@ class WebdavServer:
         if answer.is_redirect:
             there = "another place" if answer.next_request is None else shown(str(answer.next_request.url))
             reason = f"it sends us on to {there}; give that as `url`"
+        if answer.status_code in _OF_ONE_FILE:
+            raise FileUnavailable(f"{answer.url} cannot be used now: {reason}")
         raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}")
 
     @contextlib.asynccontextmanager
