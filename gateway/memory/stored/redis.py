@@ -336,7 +336,7 @@ def _reason(error: Exception) -> str:
     for pattern, reason in _REASONS:
         if re.search(pattern, text):
             return reason
-    return f"{text.partition(' ')[2] or text}; look at `url`, and whether the server runs"
+    return f"{(text.partition(' ')[2] or text).rstrip('.')}; look at `url`, and whether the server runs"
 
 
 def _problems(info: Mapping[str, Any]) -> Iterator[str]:

@@ -301,7 +301,7 @@ class WebdavServer:
             raise MemoryUnavailable(f"the memory at {self._url} does not answer in time; {_AWAY}") from error
         except (httpx.HTTPError, ValueError) as error:  # ValueError: an ETag that no header can have
             text = str(error) or type(error).__name__
-            reason = next((reason for mark, reason in _ERRORS if mark in text), f"{text}; {_AWAY}")
+            reason = next((reason for mark, reason in _ERRORS if mark in text), f"{text.rstrip('.')}; {_AWAY}")
             raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}") from error
 
 
