@@ -172,7 +172,13 @@ class PostgresDocuments:
             self._options |= {"sslmode": "verify-full", "sslrootcert": str(ca_file)}
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # what it warns of is told by what fails for it
         self._pool = AsyncConnectionPool(
-            url, open=False, min_size=1, max_size=connections, timeout=_WAITS * timeout_s, kwargs=self._options
+            url,
+            open=False,
+            min_size=1,
+            max_size=connections,
+            timeout=_WAITS * timeout_s,
+            reconnect_timeout=timeout_s,  # else it pauses longer and longer, also when the server is back
+            kwargs=self._options,
         )
         self._shown_url = shown_url
         self._max_bytes = max_bytes
