@@ -49,6 +49,7 @@ _LOCK_TIMEOUT_S = 60.0
 _TRIES = 100
 _AT_ONCE = 8
 _MOST_TOLD = 5
+_LOOK_AGAIN_S = 0.1
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 # An export, or a link, waits longer than a turn for what was edited on the server.
@@ -278,7 +279,7 @@ class WebdavMemory:
     async def settle(self) -> None:
         """Wait until every exchange has ended, but for those that failed and are tried again."""
         while running := [*self._exchanges.values(), *([self._sending] if self._sending and not self.problems else [])]:
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(running, timeout=_LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
 
     async def _news(self, scope: MemoryScope, stores: Collection[MemoryStoreName]) -> None:
         """Bring in what was edited on the server, if it answers in time; an exchange that is late goes on."""
@@ -439,7 +440,9 @@ class WebdavMemory:
                     await asyncio.sleep(self._wait_s)
                 late = [*islice(self._unsent, _AT_ONCE if self.problem is None else 1)]
                 if late:
-                    await asyncio.wait([self._exchange(key) for key in late])
+                    done, _ = await asyncio.wait([self._exchange(key) for key in late])
+                    if any(task.cancelled() or task.exception() is not None for task in done):
+                        await asyncio.sleep(_LONGEST_WAIT_S)  # a fault of ours, which must not be repeated at once
         finally:
             self._sending = None
 

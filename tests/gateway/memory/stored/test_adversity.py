@@ -27,7 +27,6 @@ async def closing() -> AsyncIterator[contextlib.AsyncExitStack]:
 async def way_to(port: int):
     """A port that leads to a server; `to` says which, for connections that are made from then on."""
     target = {"port": port}
-    tasks = set()
 
     async def met(reader, writer):
         there, here = await asyncio.open_connection("127.0.0.1", target["port"])
