@@ -16,7 +16,7 @@ from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, HistorySource, difference
 from gateway.memory.journal import JournalRequest, Key, requests_of
 from gateway.memory.markdown import MAX_FILE_BYTES, STORES, all_ended
-from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key
+from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key, is_original
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
 from gateway.memory.stored.whole import WholeDocument, without_person
 from gateway.memory.union import USER, Union
@@ -214,8 +214,11 @@ class StoredMemory:
         return await self._store.check()
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
-        for key in await self._store.keys():
-            while not await self._is_erased(key, user_ids, lines.get(key, ())):
+        keys = await self._store.keys()
+        own = [key for key in keys if _owner(key) in user_ids]
+        links = {key.split("/")[2].removeprefix(_BEFORE) for key in own if is_original(key)}
+        for key in [*(key for key in keys if _owner(key) not in user_ids), *own]:  # their own last: they name the links
+            while not await self._is_erased(key, user_ids, lines.get(key, ()), links):
                 pass  # a turn of another person was faster
 
     async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
@@ -258,9 +261,11 @@ class StoredMemory:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    async def _is_erased(self, key: str, user_ids: Collection[str], lines: Collection[str]) -> bool:
+    async def _is_erased(
+        self, key: str, user_ids: Collection[str], lines: Collection[str], links: Collection[str]
+    ) -> bool:
         whole = await self._store.whole(key)
-        cleaned = None if _owner(key) in user_ids else without_person(whole, user_ids, lines)
+        cleaned = None if _owner(key) in user_ids else without_person(whole, user_ids, lines, links)
         return cleaned == whole or await self._store.put_whole(key, cleaned, instead_of=whole.document)
 
     async def _put(

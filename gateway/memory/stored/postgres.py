@@ -6,6 +6,7 @@ round trips: lock and read; write and commit.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -131,6 +132,8 @@ _TEXTS = (
     (r"timeout", f"it does not answer in time; {_AWAY}"),
 )  # fmt: skip
 _OLDEST = 130_000
+# How much of the time limit may be spent waiting for a connection; the rest is for asking why there is none.
+_WAITS = 0.75
 _END = (1 << 63) - 1
 
 
@@ -168,12 +171,13 @@ class PostgresDocuments:
         }
         if ca_file is not None:
             self._options |= {"sslmode": "verify-full", "sslrootcert": str(ca_file)}
+        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # what it warns of is told by what fails for it
         self._pool = AsyncConnectionPool(
             url,
             open=False,
             min_size=1,
             max_size=connections,
-            timeout=timeout_s,
+            timeout=_WAITS * timeout_s,
             reconnect_timeout=timeout_s,  # a longer one makes longer and longer pauses, and a new question a new try
             kwargs=self._options,
             configure=_read_committed,

@@ -188,7 +188,8 @@ class RedisDocuments:
 
     async def keys(self) -> Sequence[str]:
         async with self._as_unavailable():
-            return sorted(key.decode() for key in await self._call(self._redis.smembers(self._name("documents"))))
+            found = await self._call(self._redis.smembers(self._name("documents")))
+            return sorted(key.decode() for key in found if key.isascii())  # ours are; another put the others there
 
     async def whole(self, key: str) -> WholeDocument:
         async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
@@ -204,10 +205,7 @@ class RedisDocuments:
             return int(await self._call(self._redis.incrby(self._name("ids"), count))) - count + 1
 
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
-        doc, log, archive, changes = (
-            *(self._name(kind, key) for kind in ("doc", "log", "archive")),
-            self._name("changes"),
-        )
+        doc, log, archive, done = (self._name(kind, key) for kind in ("doc", "log", "archive", "done"))
         async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
             await pipe.watch(doc)
             row = await self._call(pipe.hmget(doc, _FIELDS))
@@ -215,9 +213,9 @@ class RedisDocuments:
                 return False
             old = [_entry(each) for each in await self._call(pipe.xrange(log))]
             pipe.multi()  # type: ignore[no-untyped-call]
-            pipe.delete(doc, log, archive, *([self._name("done", key)] if whole is None else []))
+            pipe.delete(doc, log, archive, done)
             if old:
-                pipe.zrem(changes, *(f"{entry.id} {key}" for entry in old))
+                pipe.zrem(self._name("changes"), *(f"{entry.id} {key}" for entry in old))
             if whole is None:
                 pipe.srem(self._name("documents"), key)
             else:
@@ -338,7 +336,7 @@ def _reason(error: Exception) -> str:
     for pattern, reason in _REASONS:
         if re.search(pattern, text):
             return reason
-    return f"{text.partition(' ')[2] or text}; look at `url`, and whether the server runs"
+    return f"{(text.partition(' ')[2] or text).rstrip('.')}; look at `url`, and whether the server runs"
 
 
 def _problems(info: Mapping[str, Any]) -> Iterator[str]:
