@@ -290,9 +290,8 @@ class WebdavMemory:
         await self._news_of(await asyncio.to_thread(self._keys_of, user_ids), _NEWS_OF_PERSON_S)
 
     async def _news_of(self, keys: Collection[str], timeout_s: float) -> None:
-        asked = [key for key in keys if self._may_ask(key)]
-        if asked:
-            await asyncio.wait([self._exchange(key) for key in asked], timeout=timeout_s)
+        if keys and self.problem is None:  # else it is known to be away, and asked again in the background
+            await asyncio.wait([self._exchange(key) for key in keys], timeout=timeout_s)
 
     def _may_ask(self, key: str) -> bool:
         """Whether nothing is known to be wrong; else it is asked again in the background."""
