@@ -269,7 +269,7 @@ class WebdavMemory:
     @property
     def problems(self) -> Sequence[str]:
         """See `ReportsProblems`: turns have the text that is here meanwhile."""
-        return [*([] if self.problem is None else [self.problem]), *islice(self._troubles.values(), _MOST_TOLD)]
+        return (*(() if self.problem is None else (self.problem,)), *islice(self._troubles.values(), _MOST_TOLD))
 
     @property
     def late(self) -> int:
