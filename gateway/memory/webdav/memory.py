@@ -49,6 +49,7 @@ _LOCK_TIMEOUT_S = 60.0
 _TRIES = 100
 _AT_ONCE = 8
 _MOST_TOLD = 5
+_LOOK_AGAIN_S = 0.1
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 # An export, or a link, waits longer than a turn for what was edited on the server.
@@ -268,7 +269,7 @@ class WebdavMemory:
     @property
     def problems(self) -> Sequence[str]:
         """See `ReportsProblems`: turns have the text that is here meanwhile."""
-        return [*([] if self.problem is None else [self.problem]), *islice(self._troubles.values(), _MOST_TOLD)]
+        return (*(() if self.problem is None else (self.problem,)), *islice(self._troubles.values(), _MOST_TOLD))
 
     @property
     def late(self) -> int:
@@ -278,7 +279,7 @@ class WebdavMemory:
     async def settle(self) -> None:
         """Wait until every exchange has ended, but for those that failed and are tried again."""
         while running := [*self._exchanges.values(), *([self._sending] if self._sending and not self.problems else [])]:
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(running, timeout=_LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
 
     async def _news(self, scope: MemoryScope, stores: Collection[MemoryStoreName]) -> None:
         """Bring in what was edited on the server, if it answers in time; an exchange that is late goes on."""
@@ -289,9 +290,8 @@ class WebdavMemory:
         await self._news_of(await asyncio.to_thread(self._keys_of, user_ids), _NEWS_OF_PERSON_S)
 
     async def _news_of(self, keys: Collection[str], timeout_s: float) -> None:
-        asked = [key for key in keys if self._may_ask(key)]
-        if asked:
-            await asyncio.wait([self._exchange(key) for key in asked], timeout=timeout_s)
+        if keys and self.problem is None:  # else it is known to be away, and asked again in the background
+            await asyncio.wait([self._exchange(key) for key in keys], timeout=timeout_s)
 
     def _may_ask(self, key: str) -> bool:
         """Whether nothing is known to be wrong; else it is asked again in the background."""
@@ -439,7 +439,9 @@ class WebdavMemory:
                     await asyncio.sleep(self._wait_s)
                 late = [*islice(self._unsent, _AT_ONCE if self.problem is None else 1)]
                 if late:
-                    await asyncio.wait([self._exchange(key) for key in late])
+                    done, _ = await asyncio.wait([self._exchange(key) for key in late])
+                    if any(task.cancelled() or task.exception() is not None for task in done):
+                        await asyncio.sleep(_LONGEST_WAIT_S)  # a fault of ours, which must not be repeated at once
         finally:
             self._sending = None
 

@@ -80,6 +80,7 @@ class WebdavServer:
         self._url = url.rstrip("/")
         self._max_bytes = max_bytes
         self._has_locks = has_locks
+        self._making_folders = asyncio.Lock()  # Apache refuses the second of two who make one at the same moment
 
     def location(self, key: str) -> str:
         """The address of a file."""
@@ -201,7 +202,8 @@ class WebdavServer:
     async def _make_folders(self, key: str) -> None:
         parts = key.split("/")[:-1]
         for number in range(1, len(parts) + 1):
-            answer = await self._ask("MKCOL", self.location("/".join(parts[:number])) + "/")
+            async with self._making_folders:
+                answer = await self._ask("MKCOL", self.location("/".join(parts[:number])) + "/")
             if answer.status_code != httpx.codes.METHOD_NOT_ALLOWED:  # it is there
                 self._check(answer)
             reach("memory.webdav.folder")

@@ -75,7 +75,7 @@ async def test_one_file_that_cannot_be_read_holds_up_no_other(memory: WebdavMemo
 async def test_very_many_documents_at_the_start(opens, folder: Path, tmp_path: Path) -> None:
     memory = opens()
     root = memory._files.root
-    for number in range(200):
+    for number in range(60):
         path = root / f"users/u_{number}/USER.md"
         path.parent.mkdir(parents=True)
         path.write_text(f"{number}\n")
