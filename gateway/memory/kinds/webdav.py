@@ -12,6 +12,7 @@ import httpx
 from pydantic import Field, SecretStr, field_validator
 
 from gateway.config.values import CaFile, Seconds, Section, Text
+from gateway.files.atomic import make_private_directory
 from gateway.memory.addresses import refuse_other_schemes
 from gateway.memory.kinds import OwnServices
 from gateway.memory.stored.memory import TIMES_LONGER
@@ -80,7 +81,7 @@ def _make_own(directory: Path, url: str) -> None:
     aside = directory.with_name(f"{directory.name}-{mark}")
     if aside.exists() and not directory.exists():
         aside.rename(directory)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(directory)
     if not note.exists():
         note.write_text(f"{mark}\n")
         note.chmod(0o600)

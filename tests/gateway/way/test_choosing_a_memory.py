@@ -48,6 +48,7 @@ async def test_a_memory_is_one_argument_from_python(tmp_path: Path) -> None:
     [
         ({"kind": KIND}, r"Notes cannot erase a person; expected one that has `erase`, or `erasure: by_hand`"),
         ({"kind": KIND, "erasure": "by_hand", "is_broken": True}, r"cannot be made \(RuntimeError: no such table\)"),
+        ({"kind": KIND, "is_broken": True, "url": "db://:canary@h"}, r"\(RuntimeError: no such table\*\*\*\)"),
     ],
 )
 async def test_a_memory_that_cannot_be_used_is_refused_at_the_start(
