@@ -47,7 +47,11 @@ def document_key(scope: MemoryScope, store: MemoryStoreName) -> str | None:
 
 
 def scope_of_key(key: str) -> tuple[MemoryScope, MemoryStoreName]:
-    """A scope that has the document of this key, and which of its two it is; on nobody's behalf."""
+    """A scope that has the document of this key, and which of its two it is; on behalf of no person.
+
+    Raises:
+        InvalidId: no document can have this key. The ids in it are not checked.
+    """
     match key.split("/"):
         case ["users", user, "USER.md"]:
             return _scope(user_id=user), "user"
