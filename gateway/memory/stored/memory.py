@@ -19,7 +19,7 @@ from gateway.memory.journal import JournalRequest, Key, requests_of
 from gateway.memory.markdown import MAX_FILE_BYTES, STORES
 from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
-from gateway.memory.stored.whole import WholeDocument, without_person
+from gateway.memory.stored.whole import CopiesMemory, WholeDocument, without_person
 from gateway.memory.union import USER, Union
 from gateway.protocols import (
     MemoryAction,
@@ -40,10 +40,11 @@ _BEFORE, _DONE = "before-", ".complete"
 Work = Callable[[StoredDocument, Mapping[Key, MemoryOutcome]], Commit]
 
 
-class DocumentStore(HistorySource, Protocol):
+class DocumentStore(CopiesMemory, HistorySource, Protocol):
     """Where documents and their history are kept, by key: `users/<user id>/USER.md` and the like.
 
     Every method raises `MemoryUnavailable` when the store cannot be used now; then nothing was changed, or all of it.
+    `keys` names those too of which only the history is left.
     """
 
     async def open(self) -> None:
@@ -67,25 +68,9 @@ class DocumentStore(HistorySource, Protocol):
         No other writer changes the document in between; `work` may be asked more than once.
         """
 
-    async def keys(self) -> Sequence[str]:
-        """Of every document that is there, or was."""
-
-    async def whole(self, key: str) -> WholeDocument:
-        """A document with all that is kept of it."""
-
-    async def numbers(self, count: int) -> int:
-        """The first of so many ids for entries, which nobody else gets."""
-
-    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
-        """Keep this, and nothing else, of a document; None: nothing at all. The entries have their ids.
-
-        Returns:
-            False where the document is another by now; then nothing was changed.
-        """
-
 
 def refuse_too_long(location: str, size: int, most: int) -> None:
-    """A document that nobody can use is left as it is.
+    """A document that is too long to be used is left as it is.
 
     Raises:
         MemoryUnavailable: it is too long.
