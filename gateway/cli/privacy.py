@@ -37,6 +37,7 @@ async def export(
         raise FileError(f"{file} is there already; name another file, or remove it")
     async with connected() as client:
         user_id = (await client.people.get(user)).id
+        lacks = (await client.memory.provider()).lacks
         try:
             await client.people.export_file(user_id, file)
         except OSError as error:
@@ -46,6 +47,8 @@ async def export(
         print_json({"user": user_id, "file": file, "size_bytes": size_bytes})
     else:
         say(f"{file}: {size_bytes} bytes, everything that is kept about {user_id}.")
+        if "export" in lacks:
+            say(lacks["export"])
 
 
 @asynchronous

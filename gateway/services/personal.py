@@ -43,6 +43,11 @@ class PersonalService:
         """What of the memory stays when a person is erased, and where; None where nothing does."""
         return self._privacy.left_by_erasure
 
+    @property
+    def left_out_of_export(self) -> str | None:
+        """What of the memory an export lacks; None where it lacks nothing."""
+        return self._privacy.left_out_of_export
+
     async def export(self, caller: Caller, wanted: str) -> ExportFile:
         """Everything about a person, as a zip file.
 

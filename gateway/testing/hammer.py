@@ -20,6 +20,7 @@ import json
 import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -176,8 +177,7 @@ async def _keep_running(task: Task, plan: Sequence[str | None], killed: Counter[
             turn_s = float(await process.stdout.readline() or b"0")
             if step is None:
                 await asyncio.sleep(choose.uniform(0, 2 * turn_s))
-                with suppress(ProcessLookupError):
-                    process.kill()
+                _kill(process)
             code = await process.wait()
             if code == 0 and step is None:  # it was faster than the kill
                 return
@@ -200,9 +200,15 @@ async def _started(task: Mapping[str, Any]) -> AsyncGenerator[Process]:
     try:
         yield process
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
+        _kill(process)
         await process.wait()
+
+
+def _kill(process: Process) -> None:
+    """Not `process.kill`, which may take the exit status away from the event loop."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 # ---- the person -----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.config import ModelConfig
 from gateway.config.channel_kinds import load_kind
+from gateway.config.memory_kinds import load_memory_kind
 from gateway.config.secrets import _secret_paths
 from tests.scenarios.echo import Echo
 from tests.scenarios.process import Ethos
@@ -33,7 +34,7 @@ KINDS = ("telegram", "slack", "discord", "email", "webhook")
 COMMANDS = [
     ("people", "owner-code"), ("status",), ("status", "--json"), ("doctor",), ("config", "show"), ("config", "check"),
     ("people", "list"),
-    ("memory", "show"), ("sessions", "list"), ("deliveries", "list", "outbox"), ("usage",),
+    ("memory", "show"), ("memory", "provider"), ("sessions", "list"), ("deliveries", "list", "outbox"), ("usage",),
     ("chat", "--conversation", "second", "hello again"),
     ("config", "show", "--help"), ("no-such-command",),
 ]  # fmt: skip
@@ -58,6 +59,7 @@ SECRETS: dict[str, tuple[str, str]] = {
     "HOOK_BEFORE": (whsec("hook-before"), "environment"),
     "MODEL_KEY": ("sk-canary-model-key", "environment"),
     "OTHER_MODEL_KEY": ("sk-canary-other-model", "file"),
+    "DAV_PASSWORD": ("canary-dav-password", "environment"),
 }
 
 
@@ -87,6 +89,11 @@ def configuration(echo: Echo) -> dict[str, Any]:
         "log": {"level": "debug", "format": "text"},
         "telemetry": {"metrics": True, "traces": True, "otlp_endpoint": echo.url},
         "web": {"port": 0},
+        "memory": {
+            "provider": {
+                "kind": "webdav", "url": f"{echo.url}/notes", "username": "ada", "password": reference("DAV_PASSWORD"),
+            },
+        },
         "model": "main",
         "models": {
             "main": {
@@ -132,6 +139,9 @@ def known_fields(model: type[BaseModel], prefix: str) -> Iterator[str]:
 def planted_fields(config: Mapping[str, Any]) -> Iterator[str]:
     for section in config["models"].values():
         yield from (f"model.{path[-1]}" for path in _secret_paths(ModelConfig, section, ()))
+    provider = config["memory"]["provider"]
+    for path in _secret_paths(load_memory_kind("webdav").config, provider, ()):
+        yield f"webdav.{path[-1]}"
     for section in config["channels"].values():
         settings = {key: value for key, value in section.items() if key != "kind"}
         for path in _secret_paths(load_kind(section["kind"]).config, settings, ()):
@@ -275,8 +285,8 @@ class Tried:
 
 
 def test_every_secret_that_the_configuration_knows_is_planted() -> None:
-    """A new one must be added to this test."""
-    known = set(known_fields(ModelConfig, "model"))
+    """A new one must be added to this test. Those of other memories are in `tests/gateway/memory/stored`."""
+    known = set(known_fields(ModelConfig, "model")) | set(known_fields(load_memory_kind("webdav").config, "webdav"))
     for kind in KINDS:
         known |= set(known_fields(load_kind(kind).config, kind))
     assert len(known) > 10

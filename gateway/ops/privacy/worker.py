@@ -170,6 +170,11 @@ class PrivacyWorker:
         """What stays when a person is erased, and where; None where nothing does."""
         return self._personal_memory.left_by_erasure
 
+    @property
+    def left_out_of_export(self) -> str | None:
+        """What an export lacks; None where it lacks nothing."""
+        return self._personal_memory.left_out_of_export
+
     async def copies(self) -> Sequence[str]:
         """The names of the copies of the data of all people, which an erasure deletes."""
         return [path.name for path in await asyncio.to_thread(copies_in, self._home)]

@@ -210,7 +210,8 @@ class Commands:
 
     async def _export(self, call: CommandCall) -> CommandResult:
         personal = (await self._services()).personal
-        text, files = export_text(await personal.export_to(caller_of(call), call.message.conversation))
+        exported = await personal.export_to(caller_of(call), call.message.conversation)
+        text, files = export_text(exported, personal.left_out_of_export)
         return CommandResult(text=text, attachments=files)
 
     async def _forget_me(self, call: CommandCall) -> CommandResult:

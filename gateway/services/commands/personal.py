@@ -42,18 +42,18 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / 1_000_000:.1f} MB" if size_bytes >= 100_000 else f"{max(size_bytes / 1000, 0.1):.1f} kB"
 
 
-def export_text(exported: Exported) -> tuple[str, tuple[Attachment, ...]]:
-    """The answer, and the file where the channel takes it."""
+def export_text(exported: Exported, left_out: str | None = None) -> tuple[str, tuple[Attachment, ...]]:
+    """The answer, and the file where the channel takes it; `left_out` says what of the memory is not in it."""
     if exported.attachment is not None:
         text = "Here is everything that is kept about you. `README.md` in it says what is what."
-        return text, (exported.attachment,)
+        return _with(text, left_out), (exported.attachment,)
     if exported.path is not None:
-        return f"Everything that is kept about you is in `{exported.path}`.", ()
+        return _with(f"Everything that is kept about you is in `{exported.path}`.", left_out), ()
     text = (
         f"Everything that is kept about you is in a file of {_size(exported.size_bytes)}, which cannot be sent "
         f"here. Ask the operator of this gateway for `{exported.place}`, or ask me `/export` on another channel."
     )
-    return text, ()
+    return _with(text, left_out), ()
 
 
 class ForgetMe:

@@ -43,6 +43,7 @@ async def test_forget_me_says_what_a_memory_keeps_that_cannot_erase_and_erases_a
             await talk(channel, person)
         await quiet(gateway)
         ada = (await user_ids(gateway))[account("ada")]
+        assert "what the memory" in (await say(channel, "/export", "ada")).lower()
         asked = await say(channel, "/forget-me", "ada")
         assert asked.count(LEFT) == 1
         code = re.search(r"/forget-me (\w+)", asked)

@@ -43,6 +43,10 @@ async def do(provider: Any, work: str) -> None:
         await provider.unite(LINK, SURVIVOR, ABSORBED)
     elif work == "part":
         await provider.part(LINK, SURVIVOR, ABSORBED, [SURVIVOR])
+    elif work == "look":
+        for _ in range(100):  # until the server answers in time
+            await provider.prefetch(scope_of("look"))
+            await asyncio.sleep(0.1)
     elif work == "erase":
         await provider.erase([SURVIVOR], {DOCUMENT: [f"fact {turn}." for turn, user in TURNS if user == SURVIVOR]})
     if hasattr(provider, "settle"):  # what is sent to a server in the background

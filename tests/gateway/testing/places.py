@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +22,7 @@ import httpx
 import psycopg
 from redis.asyncio import Redis
 
+from gateway.errors import MemoryUnavailable
 from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.memory.webdav.server import WebdavServer
 from gateway.testing.hammer import Edit
@@ -175,10 +183,13 @@ def _webdav(started: AbstractContextManager[Any], *, has_locks: bool) -> Iterato
                     there = WebdavServer(client, url, max_bytes=1 << 24, has_locks=has_locks)
 
                     async def edit(line: str) -> None:
-                        base = await there.get(DOCUMENT) or RemoteFile()
-                        while await there.put(DOCUMENT, f"{line}\n".encode() + base.data, base) is None:
+                        while True:  # a process that was killed may have left the file locked
+                            with suppress(MemoryUnavailable):
+                                base = await there.get(DOCUMENT) or RemoteFile()
+                                new = f"{line}\n".encode() + base.data
+                                if line.encode() in base.data or await there.put(DOCUMENT, new, base) is not None:
+                                    return
                             await asyncio.sleep(0.01)
-                            base = await there.get(DOCUMENT) or RemoteFile()
 
                     yield edit
 

@@ -188,7 +188,7 @@ async def test_what_a_dead_process_had_no_time_to_note_is_not_taken_for_an_edit(
         await provider.settle()
     if is_edit:
         await put_there(place, b"A\n\nB\n\nNoted.\n")
-        assert await killed(place, "settle", "memory.webdav.merged", 1) == -signal.SIGKILL
+        assert await killed(place, "look", "memory.webdav.merged", 1) == -signal.SIGKILL
     else:
         assert await killed(place, "note", "memory.webdav.put", 1) == -signal.SIGKILL
     async with memory(**{**place.arguments, "url": "http://127.0.0.1:9/"}) as provider:  # the server is away

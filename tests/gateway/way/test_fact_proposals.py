@@ -252,7 +252,8 @@ async def test_a_yes_that_cannot_be_written_now_is_written_later_once(
                 raise StoreUnavailable("the disk is full")
 
             full.setattr(approved, "_write", refuse)
-            assert await channel.ask("/memory approve 1") == "Proposal 1 is in my memory now."
+            told = "Proposal 1 is approved, and comes into my memory as soon as that can be written."
+            assert await channel.ask("/memory approve 1") == told
             assert gateway.traces.facts.late == 1
             assert await everything(gateway.trace_store) == []
         while gateway.traces.facts.late:

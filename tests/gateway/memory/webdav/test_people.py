@@ -67,7 +67,7 @@ async def test_an_erasure_waits_for_a_server_that_is_away_and_is_done_when_it_is
     assert not traces_in(folder, tmp_path)
 
 
-@pytest.mark.parametrize("step", ["merged", "lines_erased", "lines_put", "lines_noted", "user_erased"])
+@pytest.mark.parametrize("step", ["merged", "lines_erased", "put", "noted", "user_erased"])
 async def test_an_erasure_that_breaks_off_is_done_by_the_next_process(
     opens: Opens, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
