@@ -11,6 +11,7 @@ from gateway.errors import FileError, InvalidId, UnsafePath
 from gateway.files.atomic import check_id, follow, is_id
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
 
+STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
 LOCK_NAME = ".memory.lock"
 ARCHIVE_NAME = "memory-archive.md"
 
@@ -44,6 +45,24 @@ def document_key(scope: MemoryScope, store: MemoryStoreName) -> str | None:
             if scope.user_id is None:
                 return None
             return f"users/{scope.user_id}/personalities/{scope.personality_id}/MEMORY.md"
+
+
+def document_keys(scope: MemoryScope) -> dict[MemoryStoreName, str]:
+    """The keys of the documents that the scope has, the user's first. The ids are not checked."""
+    return {store: key for store in STORES if (key := document_key(scope, store)) is not None}
+
+
+def key_of(scope: MemoryScope, store: MemoryStoreName) -> str:
+    """The key of a document.
+
+    Raises:
+        InvalidId: an id is malformed, or the store needs a user and there is none.
+    """
+    check_ids(scope)
+    key = document_key(scope, store)
+    if key is None:
+        raise InvalidId("user", "")
+    return key
 
 
 def scope_of_key(key: str) -> tuple[MemoryScope, MemoryStoreName]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from gateway.errors import InvalidId, MemoryConflict, MemoryUnavailable, NoSuchEntry
+from gateway.errors import MemoryConflict, MemoryUnavailable
 from gateway.files.atomic import check_id
 from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
-from gateway.memory.history import History, HistorySource, difference
-from gateway.memory.journal import JournalRequest, Key, requests_of
-from gateway.memory.markdown import MAX_FILE_BYTES, STORES
-from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key
+from gateway.memory.history import History, difference
+from gateway.memory.journal import HistorySource, Key, request_to_put, requests_of
+from gateway.memory.markdown import MAX_FILE_BYTES
+from gateway.memory.paths import ARCHIVE_NAME, STORES, check_ids, document_key, document_keys, key_of
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
 from gateway.memory.stored.whole import CopiesMemory, WholeDocument, without_person
 from gateway.memory.union import USER, Union
@@ -95,7 +94,7 @@ class StoredMemory:
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
         check_ids(scope)
-        named = {store: key for store in STORES if (key := document_key(scope, store)) is not None}
+        named = document_keys(scope)
         found = await self._store.load([*named.values()])
         texts = {store: rules.show(document.data) for store, document in zip(named, found, strict=True)}
         user, project = (text if (text := texts.get(store, "")).strip() else None for store in STORES)
@@ -122,7 +121,7 @@ class StoredMemory:
     # ---- EditableMemory ---------------------------------------------------------------------------------------------
 
     async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
-        key = _key(scope, store)
+        key = key_of(scope, store)
         [found] = await self._store.load([key])
         return self._shown(key, found)
 
@@ -135,7 +134,7 @@ class StoredMemory:
         self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str
     ) -> MemoryDocument:
         """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
-        return await self._put(_key(scope, store), scope, store, data, expected_version=expected_version)
+        return await self._put(scope, store, data, expected_version=expected_version)
 
     # ---- HistoricMemory ---------------------------------------------------------------------------------------------
 
@@ -146,15 +145,10 @@ class StoredMemory:
         limit: int = 50,
         before: int | None = None,
     ) -> Sequence[MemoryChange]:
-        return await self._history.log(None if scope is None else _key(scope, store), limit, before)
+        return await self._history.log(None if scope is None else key_of(scope, store), limit, before)
 
     async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
-        for each in STORES if store is None else (store,):
-            key = document_key(scope, each)
-            found = await self._history.why(key, line) if key else None
-            if found is not None:
-                return found
-        return None
+        return await self._history.why(scope, line, store)
 
     async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
         key = document_key(scope, updates[0].store) if updates else None
@@ -164,23 +158,11 @@ class StoredMemory:
         pending = [PendingChange(request=request) for request in requests_of(scope, updates, datetime.now(UTC))]
         return difference(found.data, draft(found.data, pending, max_bytes=self._max_bytes).after)
 
-    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
-        check_ids(scope)
-        entry = await self._store.entry(entry_id)
-        if entry is None or entry.outcome != "applied" or entry.hash_after is None:
-            raise NoSuchEntry(f"entry {entry_id} is not a change that can be undone; `log` lists them")
-        key = _key(scope, entry.request.store)
-        if key != entry.request.document:
-            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.request.document}, not to {key}")
-        return await self._put(
-            key,
-            scope,
-            entry.request.store,
-            await self._history.text_before(entry),
-            expected_version=entry.hash_after,
-            action="undo",
-            refers_to=entry_id,
-        )
+    async def undo(self, scope: MemoryScope, change_id: int) -> MemoryDocument:
+        entry = await self._history.undoable(scope, change_id)
+        data, store = await self._history.text_before(entry), entry.request.store
+        version = entry.hash_after or ""
+        return await self._put(scope, store, data, expected_version=version, action="undo", refers_to=change_id)
 
     async def change(self, change_id: int) -> MemoryChange | None:
         return await self._history.entry(change_id)
@@ -239,7 +221,7 @@ class StoredMemory:
 
     async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
         """The document's own bytes, none where there is none."""
-        [found] = await self._store.load([_key(scope, store)])
+        [found] = await self._store.load([key_of(scope, store)])
         return found.data
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
@@ -251,7 +233,6 @@ class StoredMemory:
 
     async def _put(
         self,
-        key: str,
         scope: MemoryScope,
         store: MemoryStoreName,
         data: bytes,
@@ -260,17 +241,8 @@ class StoredMemory:
         action: MemoryAction = "write",
         refers_to: int | None = None,
     ) -> MemoryDocument:
-        """Put bytes in place under a turn of their own: one scope may write many times."""
-        request = JournalRequest(
-            scope=replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}"),
-            index=0,
-            document=key,
-            store=store,
-            action=action,
-            content="",
-            at=datetime.now(UTC),
-            refers_to=refers_to,
-        )
+        key = key_of(scope, store)
+        request = request_to_put(scope, store, key, action, refers_to)
         pending = [PendingChange(request=request, data=data, expected_version=expected_version)]
         results = await self._change(key, pending)
         result = results[request.key]
@@ -291,14 +263,6 @@ class StoredMemory:
             modified_at=found.modified_at,
             version=rules.version(found.data),
         )
-
-
-def _key(scope: MemoryScope, store: MemoryStoreName) -> str:
-    check_ids(scope)
-    key = document_key(scope, store)
-    if key is None:
-        raise InvalidId("user", "")
-    return key
 
 
 def _owner(key: str) -> str | None:

@@ -20,11 +20,11 @@ from gateway.errors import FileError, MemoryConflict, MemoryUnavailable, StoreEr
 from gateway.files.atomic import is_id
 from gateway.files.locks import FileLock
 from gateway.memory import rules
-from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
+from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.markdown_erasing import remove_user
 from gateway.memory.markdown_originals import FileOriginals
 from gateway.memory.merging import merge_for_mine
-from gateway.memory.paths import check_ids, document_key, documents, is_document, is_original, scope_of_key
+from gateway.memory.paths import STORES, check_ids, document_key, documents, is_document, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
