@@ -18,7 +18,7 @@ import structlog
 from gateway.errors import FileError, MemoryConflict, StoreError
 from gateway.files.atomic import FileSnapshot, Signature, is_id, read_settled, sign
 from gateway.memory import rules
-from gateway.memory.atomic_document import Step
+from gateway.memory.atomic_document import Step, no_step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, difference
 from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, request_to_put, requests_of
@@ -52,10 +52,6 @@ _MOST_WRITERS = 1000
 _LOOKED_BACK = 500
 
 
-def _no_step(_step: str) -> None:
-    """The default of `on_step`."""
-
-
 class MarkdownFileMemoryProvider:
     """A `MemoryProvider` below a data directory, with all protocols but a search."""
 
@@ -66,7 +62,7 @@ class MarkdownFileMemoryProvider:
         *,
         max_file_bytes: int = MAX_FILE_BYTES,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
-        on_step: Step = _no_step,
+        on_step: Step = no_step,
     ) -> None:
         """Use the files below `root`, the data directory.
 

@@ -23,7 +23,7 @@ async def lines_taken_out(
 ) -> AsyncGenerator[None]:
     """Take lines out of a file that others read, too, its archive and its earlier versions.
 
-    Nobody writes the file while the block runs: a turn that finds it changed would look into its history, and bring
+    No turn writes the file while the block runs: a turn that finds it changed would look into its history, and bring
     back what the person who changed it seems not to have read.
 
     Args:
@@ -53,7 +53,7 @@ def _place(root: Path, document: str) -> Path | None:
 def _take_lines_out(path: Path, lines: Collection[str], pending: Collection[Key]) -> None:
     for each in (path, path.with_name(ARCHIVE_NAME)):
         filter_lines(each, lines)
-    AtomicDocument(path, lambda _step: None).tidy(pending)
+    AtomicDocument(path).tidy(pending)
     for evidence in path.parent.glob(f".{path.name}.*.applied"):  # its name is what counts; it is a link to a version
         evidence.unlink()
         evidence.touch(mode=0o600)

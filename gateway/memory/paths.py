@@ -12,6 +12,10 @@ from gateway.files.atomic import check_id, follow, is_id
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
 
 STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
+BEFORE = "before-"
+"""How the directory of a person's originals from before a link begins; the link's id follows."""
+COMPLETE = ".complete"
+"""The empty document that says that they are all kept."""
 LOCK_NAME = ".memory.lock"
 ARCHIVE_NAME = "memory-archive.md"
 
@@ -86,13 +90,13 @@ def scope_of_key(key: str) -> tuple[MemoryScope, MemoryStoreName]:
 def is_original(key: str) -> bool:
     """Whether it is a copy from before a link: `users/<id>/before-<link>/USER.md` and the like; it has no history."""
     match key.split("/"):
-        case ["users", user, before, "USER.md" | ".complete"]:
+        case ["users", user, before, name] if name in ("USER.md", COMPLETE):
             ids = [user, before]
         case ["users", user, before, "personalities", personality, "MEMORY.md"]:
             ids = [user, before, personality]
         case _:
             return False
-    return before.startswith("before-") and all(map(is_id, ids))
+    return before.startswith(BEFORE) and all(map(is_id, ids))
 
 
 def _scope(

@@ -16,7 +16,7 @@ from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, difference
 from gateway.memory.journal import HistorySource, Key, request_to_put, requests_of
 from gateway.memory.markdown import MAX_FILE_BYTES
-from gateway.memory.paths import ARCHIVE_NAME, STORES, check_ids, document_key, document_keys, key_of
+from gateway.memory.paths import ARCHIVE_NAME, BEFORE, COMPLETE, STORES, check_ids, document_key, document_keys, key_of
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
 from gateway.memory.stored.whole import CopiesMemory, WholeDocument, without_person
 from gateway.memory.union import USER, Union
@@ -35,7 +35,6 @@ from gateway.protocols import (
 # A text that people let grow past its limit is still read, and cut with the next change; a much longer one is left.
 TIMES_LONGER = 4
 MAX_STORED_BYTES = TIMES_LONGER * MAX_FILE_BYTES
-_BEFORE, _DONE = "before-", ".complete"
 Work = Callable[[StoredDocument, Mapping[Key, MemoryOutcome]], Commit]
 
 
@@ -279,12 +278,12 @@ class StoredOriginals:
 
     async def keep(self, link_id: str, user_id: str) -> None:
         """See `Originals.keep`."""
-        place, done = _originals(link_id, user_id), f"{_originals(link_id, user_id)}{_DONE}"
+        place, done = _originals(link_id, user_id), f"{_originals(link_id, user_id)}{COMPLETE}"
         names = await self._names(f"users/{user_id}/")
-        if f"{_BEFORE}{link_id}/{_DONE}" in names:
+        if f"{BEFORE}{link_id}/{COMPLETE}" in names:
             return
         now = datetime.now(UTC)
-        for name in [name for name in names if not name.startswith(_BEFORE)]:
+        for name in [name for name in names if not name.startswith(BEFORE)]:
             [found] = await self._store.load([f"users/{user_id}/{name}"])
             await self._put(f"{place}{name}", StoredDocument(data=found.data, modified_at=now))
         await self._put(done, StoredDocument(modified_at=now))
@@ -292,7 +291,7 @@ class StoredOriginals:
     async def names(self, link_id: str, user_id: str) -> Sequence[str]:
         """See `Originals.names`."""
         names = await self._names(_originals(link_id, user_id))
-        return sorted((name for name in names if name != _DONE), key=lambda name: (name != USER, name))
+        return sorted((name for name in names if name != COMPLETE), key=lambda name: (name != USER, name))
 
     async def read(self, link_id: str, user_id: str, name: str) -> bytes:
         """See `Originals.read`."""
@@ -309,4 +308,4 @@ class StoredOriginals:
 
 
 def _originals(link_id: str, user_id: str) -> str:
-    return f"users/{check_id('user', user_id)}/{_BEFORE}{check_id('link', link_id)}/"
+    return f"users/{check_id('user', user_id)}/{BEFORE}{check_id('link', link_id)}/"

@@ -197,7 +197,7 @@ class WebdavMemory:
         raise FileError(f"{self._server.location(key)} changes faster than it can be written")
 
     async def _erase_user(self, user_id: str) -> None:
-        """Delete a person's own documents there and here, while nobody exchanges them."""
+        """Delete a person's own documents there and here, while no exchange of them runs."""
         keys = await asyncio.to_thread(self._keys_of, [user_id])
         self._unsent -= keys
         running = [self._exchanges[key] for key in keys if key in self._exchanges]
