@@ -92,13 +92,14 @@ async def _opened(
     from gateway.app.memory import make_memory
     from gateway.app.traces import memory_in, open_configured_traces
     from gateway.config import LiveConfig
+    from gateway.config.memory_kinds import TRACES_KIND
     from gateway.protocols import OpensMemory
 
     # Whether it can erase a person is asked at the start of a gateway that uses it.
     settings = config.memory.model_copy(update={"provider": chosen.model_copy(update={"erasure": "by_hand"})})
     config = config.model_copy(update={"memory": settings})
     traces = None
-    if chosen.kind == "traces":
+    if chosen.kind == TRACES_KIND:
         trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
         traces = memory_in(trace_store, LiveConfig(config))
     memory = make_memory(home, config, store.journal, traces)
