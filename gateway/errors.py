@@ -207,7 +207,13 @@ class PersonalityError(EthosError):
 
 
 class MemoryUnavailable(EthosError):
-    """A memory that lies elsewhere cannot be used now; the same call may succeed later."""
+    """A memory that lies elsewhere cannot be used now; the same call may succeed later.
+
+    The text is for those who run the gateway: it names the server, and perhaps the document of a person.
+    """
+
+    FOR_PEOPLE = "the memory cannot be used just now; try again later"
+    """What all others are told."""
 
 
 class NotOffered(EthosError):

@@ -12,6 +12,7 @@ from gateway.memory.journal import MemoryJournal
 from gateway.memory.kinds import OwnServices
 from gateway.memory.sync import CommittedMemory, MemorySync
 from gateway.protocols import ErasableMemory, MemoryProvider, MemoryServices
+from gateway.runtime.logs import hiding, secrets_in
 
 # A write of these may wait for another process that writes the same file.
 _WITH_FILES = ("markdown", "webdav")
@@ -47,7 +48,8 @@ def make_memory(
         memory = kind.provider(chosen.settings, services)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ConfigError([f"memory.provider: {chosen.kind} cannot be made ({reason})"]) from error
+        hide = hiding(secrets_in(chosen.settings))  # a library may quote the address
+        raise ConfigError([f"memory.provider: {chosen.kind} cannot be made ({hide(reason)})"]) from error
     check_memory(memory, chosen)
     return memory
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.cli.data import opened_store, schema_version
 from gateway.cli.finding import Finding, Ground
+from gateway.config.memory_kinds import DEFAULT_KIND
 from gateway.domain.personalities import Personalities, Personality
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
@@ -139,7 +140,7 @@ def backups(ground: Ground) -> Iterator[Finding]:
 
 
 async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
-    """What was to be remembered and is not in the files; a running gateway says so itself."""
+    """What was to be remembered and is not in the memory; a running gateway says so itself."""
     if ground.process is not None:
         return
     async with _usable_store(ground) as store:
@@ -147,7 +148,7 @@ async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
     if turns:
         yield Finding(
             "warning",
-            f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the files yet.",
+            f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the memory yet.",
             "The next start of the gateway brings them in: `ethos serve`.",
         )
 
@@ -156,13 +157,14 @@ async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
     """Several people talk with a personality that keeps one `MEMORY.md` for all of them."""
     async with _usable_store(ground) as store:
         people = {} if store is None else await store.sessions.people()
+    is_elsewhere = ground.config is not None and ground.config.memory.provider.kind != DEFAULT_KIND
     sharing: dict[str, set[str]] = {}
     for personality in Personalities(ground.home).list():
         if isinstance(personality, Personality) and personality.memory_scope != "per-user":
             path = "MEMORY.md" if personality.memory_scope == "global" else f"personalities/{personality.id}/MEMORY.md"
             sharing.setdefault(path, set()).update(people.get(personality.id, ()))
     for path, users in sharing.items():
-        if len(users) > 1 and (ground.home / path).exists():
+        if len(users) > 1 and (is_elsewhere or (ground.home / path).exists()):
             yield Finding(
                 "warning",
                 f"{len(users)} people share {path}: what one tells the agent, the others may hear from it.",

@@ -54,7 +54,8 @@ class Packages:
         """
         is_own = bool(_OWN.fullmatch(kind))
         if not is_own and not _DOTTED.fullmatch(kind):
-            raise KindUnusable(f"{kind!r} is not the name of a kind; {self.expected()}")
+            shown = "an address" if "://" in kind else repr(kind)  # it may hold a password
+            raise KindUnusable(f"{shown} is not the name of a kind; {self.expected()}")
         target = f"{self.inside}.{kind}" if is_own else kind
         try:
             module = importlib.import_module(target)

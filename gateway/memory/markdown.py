@@ -126,7 +126,7 @@ class MarkdownFileMemoryProvider:
             mine = [PendingChange(request=each) for each in own]
             if mine:
                 work.append(self._apply(document, store, scope, mine))
-        noted, *made = await _all(work)
+        noted, *made = await all_ended(work)
         outcomes = {index: outcome for each in (*made, noted) for index, outcome in each.items()}
         return SyncReport(outcomes=tuple(outcomes[index] for index in range(len(updates))))
 
@@ -435,7 +435,7 @@ def _cleaned_requests(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> li
     return requests_of(scope, cleaned, datetime.now(UTC))
 
 
-async def _all(work: Sequence[Awaitable[T]]) -> list[T]:
+async def all_ended(work: Sequence[Awaitable[T]]) -> list[T]:
     """Wait for all, and only then raise what the first to fail raised."""
     made: list[T] = []
     for result in await asyncio.gather(*work, return_exceptions=True):

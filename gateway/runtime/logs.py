@@ -132,12 +132,18 @@ def secrets_in(part: object) -> Iterator[str]:
 
 
 def secrets_of(text: str) -> Iterator[str]:
-    """A secret; of an address also its password, since an error may show that alone."""
-    yield text
+    """A secret; of an address also its password, since an error may show that alone.
+
+    The address of a server that holds no user and no password is none. That of a web page may be one by its path.
+    """
     try:
         parts = urlsplit(text)
     except ValueError:
+        yield text
         return
+    is_web = parts.scheme in ("", "http", "https")
+    if is_web or "://" not in text or "@" in text or "password" in text:
+        yield text
     for password in (parts.password, *parse_qs(parts.query).get("password", ())):
         if parts.scheme and password:
             yield from (password, unquote(password))

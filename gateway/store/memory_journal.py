@@ -39,6 +39,8 @@ from gateway.store.rows import columns_of, insert, value_of
 
 # A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
 _OF_TURNS = "action IN ('add', 'replace', 'remove') AND refers_to IS NULL"
+# What a memory of another kind has applied is noted, too, but is no history of the files: it has no place in one.
+_OF_FILES = "outcome IS NOT NULL AND (position IS NOT NULL OR outcome <> 'applied')"
 # Left to itself, SQLite would go through the document's whole history with each write.
 _BY_PENDING = "INDEXED BY memory_journal_pending"
 _UNSETTLED = f"""
@@ -122,7 +124,7 @@ class SqliteMemoryJournal:
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
         if document is None:
             return await self._entries(
-                "SELECT * FROM memory_journal WHERE outcome IS NOT NULL AND (?2 IS NULL OR "
+                f"SELECT * FROM memory_journal WHERE {_OF_FILES} AND (?2 IS NULL OR "  # noqa: S608 (a constant)
                 "(ifnull(written_at, ''), id) < (SELECT ifnull(written_at, ''), id FROM memory_journal WHERE id = ?2)) "
                 "ORDER BY written_at DESC, id DESC LIMIT ?1",
                 (limit, before),
@@ -153,7 +155,7 @@ class SqliteMemoryJournal:
         return sorted(row["document"] for row in await self._database.rows(sql, ()))
 
     async def whole_history(self, document: str) -> Sequence[JournalEntry]:
-        sql = "SELECT * FROM memory_journal WHERE document = ? AND outcome IS NOT NULL"
+        sql = f"SELECT * FROM memory_journal WHERE document = ? AND {_OF_FILES}"  # noqa: S608 (a constant)
         return _in_order(await self._entries(sql, (document,)))
 
     async def replace_history(self, document: str, entries: Sequence[JournalEntry]) -> None:
@@ -198,7 +200,7 @@ def _tail(connection: sqlite3.Connection, *, document: str) -> Tail:
     unsettled = frozenset((row["turn_id"], row["update_index"]) for row in connection.execute(sql, (document,)))
     sql = (
         "SELECT hash_after, written_at FROM memory_journal WHERE document = ? AND outcome = 'applied'"
-        " ORDER BY position DESC LIMIT 1"
+        " AND position IS NOT NULL ORDER BY position DESC LIMIT 1"
     )
     row = connection.execute(sql, (document,)).fetchone()
     if row is None:
@@ -234,7 +236,7 @@ def _end(connection: sqlite3.Connection, document: str) -> tuple[int, bool]:
     """The next position, and whether the text that the last applied entry left is known."""
     row = connection.execute(
         "SELECT coalesce(max(position), 0) + 1, coalesce((SELECT hash_after IS NOT NULL FROM memory_journal"
-        " WHERE document = ?1 AND outcome = 'applied' ORDER BY position DESC LIMIT 1), 1)"
+        " WHERE document = ?1 AND outcome = 'applied' AND position IS NOT NULL ORDER BY position DESC LIMIT 1), 1)"
         " FROM memory_journal WHERE document = ?1",
         (document,),
     ).fetchone()
@@ -296,7 +298,7 @@ def _propose(connection: sqlite3.Connection, turn_id: str) -> None:
 def _past(connection: sqlite3.Connection, *, document: str, since: str, limit: int) -> list[PastChange]:
     sql = (
         "SELECT id, action, refers_to, written_at, prefix_bytes, suffix_bytes, removed, inserted FROM memory_journal"
-        " WHERE document = ? AND outcome = 'applied' ORDER BY position DESC LIMIT ?"
+        " WHERE document = ? AND outcome = 'applied' AND position IS NOT NULL ORDER BY position DESC LIMIT ?"
     )
     rows = map(PastChange._make, connection.execute(sql, (document, limit)))
     return list(itertools.takewhile(lambda change: change.written_at >= since, rows))

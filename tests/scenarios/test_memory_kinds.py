@@ -15,13 +15,17 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.messages import QuotedText
+from gateway.protocols import MemoryScope
 from gateway.services.caller import operator
 from gateway.services.naming import Wanted
 from tests.fake_channel import FakeChannel
+from tests.gateway.privacy.conftest import found_in
+from tests.gateway.privacy.test_erasing import until_done
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ObeyingModel
 from tests.servers import postgres, redis, webdav
 
+OPERATOR = operator("test")
 Settings = Mapping[str, Any]
 
 
@@ -79,6 +83,29 @@ async def test_a_conversation_is_the_same_on_every_kind(tmp_path: Path, kind: Se
     assert not [*(tmp_path / "elsewhere" / "users").rglob("USER.md")]
 
 
+async def test_nothing_tells_of_who_is_erased_after_a_link_was_undone(tmp_path: Path, kind: Settings) -> None:
+    house = House(tmp_path / "home")
+    async with house.gateway(ObeyingModel(), memory={"provider": kind}) as (gateway, channel):
+        await asked(gateway, channel, "REMEMBER<<user|Likes tea.>>", user="1")
+        await asked(gateway, channel, "REMEMBER<<user|Likes kanarie.>>", user="2")
+        services = await gateway.load_services()
+        ids = {each.accounts[0].key: each.id for each in await gateway.identities.users()}
+        linked = await services.people.link(OPERATOR, ids["fake:1"], ids["fake:2"])
+        await settled(gateway)
+        at = MemoryScope(personality_id="assistant", user_id=linked.person.id, session_id=None, turn_id="look")
+        memory: Any = gateway.memory_provider
+        assert {"Likes tea.", "Likes kanarie."} == {*str((await memory.prefetch(at)).user_memory).split("\n")} - {""}
+        await services.people.unlink(OPERATOR, linked.link.id)
+        await settled(gateway)
+        (second,) = [each.id for each in await gateway.identities.users() if each.accounts[0].key == "fake:2"]
+        await services.personal.erase(OPERATOR, second, confirmed=second)
+        await until_done(gateway)
+        assert "Likes tea." in await asked(gateway, channel, "/memory", user="1")
+        left = str([await memory.log(limit=500), await memory.export([ids["fake:1"]])])
+    assert found_in(house.home, ["kanarie", second]) == []
+    assert [word for word in ("kanarie", second) if word in left] == []
+
+
 async def conversation(home: Path, provider: Settings) -> list[str]:
     """All that two people are told, without times and ids; the gateway is ended in between and started again."""
     told: list[str] = []
@@ -118,7 +145,7 @@ async def first_day(gateway: Gateway, channel: FakeChannel) -> list[str]:
 async def second_day(gateway: Gateway, channel: FakeChannel) -> list[str]:
     """They decide on a proposal, and the operator edits what the first of them then takes back no more."""
     told = [await asked(gateway, channel, text) for text in ("/memory proposals", "/memory approve 1", "/memory")]
-    memory, here = (await gateway.load_services()).memory, operator("test")
+    memory, here = (await gateway.load_services()).memory, OPERATOR
     wanted = Wanted(store="user", user="fake:1")
     before = await memory.get(here, wanted)
     await memory.write(here, wanted, f"# Ada\n\n{before.content}", before.version)

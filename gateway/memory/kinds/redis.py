@@ -17,7 +17,7 @@ from gateway.memory.stored.memory import TIMES_LONGER, StoredMemory
 from gateway.memory.stored.redis import RedisDocuments
 from gateway.protocols import MemoryServices
 
-_EXAMPLE = "redis://127.0.0.1:6379/0"
+_EXAMPLE = "redis://redis.example.org:6379/0"
 _TLS = "rediss://"
 
 
@@ -33,7 +33,7 @@ class Config(Section):
 
     url: SecretStr
     ca_file: CaFile | None = None
-    prefix: Annotated[str, StringConstraints(pattern=re.compile(r"[A-Za-z0-9._:-]{1,64}\Z"))] = "ethos"
+    prefix: Annotated[str, StringConstraints(pattern=re.compile(r"\A[A-Za-z0-9._:-]{1,64}\Z"))] = "ethos"
     timeout_s: Annotated[Seconds, Field(le=60)] = 2
 
     @model_validator(mode="after")

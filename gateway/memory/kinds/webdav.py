@@ -10,6 +10,7 @@ import httpx
 from pydantic import Field, SecretStr, field_validator
 
 from gateway.config.values import CaFile, Seconds, Section, Text
+from gateway.files.atomic import make_private_directory
 from gateway.memory.addresses import refuse_other_schemes
 from gateway.memory.kinds import OwnServices
 from gateway.memory.stored.memory import TIMES_LONGER
@@ -60,7 +61,7 @@ def provider(config: Config, services: OwnServices) -> WebdavMemory:
     server = WebdavServer(
         client, config.url, max_bytes=TIMES_LONGER * services.max_document_bytes, has_locks=config.locks
     )
-    services.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(services.state_dir)
     return WebdavMemory(
         services.files(services.state_dir), server, copies=services.state_dir / COPIES_NAME, news_s=config.news_s
     )

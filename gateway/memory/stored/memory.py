@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,8 +14,18 @@ from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, difference
 from gateway.memory.journal import HistorySource, Key, request_to_put, requests_of
-from gateway.memory.markdown import MAX_FILE_BYTES
-from gateway.memory.paths import ARCHIVE_NAME, BEFORE, COMPLETE, STORES, check_ids, document_key, document_keys, key_of
+from gateway.memory.markdown import MAX_FILE_BYTES, all_ended
+from gateway.memory.paths import (
+    ARCHIVE_NAME,
+    BEFORE,
+    COMPLETE,
+    STORES,
+    check_ids,
+    document_key,
+    document_keys,
+    is_original,
+    key_of,
+)
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
 from gateway.memory.stored.whole import CopiesMemory, WholeDocument, without_person
 from gateway.memory.union import USER, Union
@@ -107,11 +116,11 @@ class StoredMemory:
             scope, [replace(update, content=rules.clean(update.content)) for update in updates], datetime.now(UTC)
         )
         documents = {request.document for request in requests if request.document}
-        made = await asyncio.gather(
-            *(
+        made = await all_ended(
+            [
                 self._change(key, [PendingChange(request=each) for each in requests if each.document == key])
                 for key in documents
-            )
+            ]
         )
         results = {key: result for each in made for key, result in each.items()}
         outcomes = [results.get(request.key, "no_match") for request in requests]
@@ -181,8 +190,11 @@ class StoredMemory:
         return await self._store.check()
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
-        for key in await self._store.keys():
-            while not await self._is_erased(key, user_ids, lines.get(key, ())):
+        keys = await self._store.keys()
+        own = [key for key in keys if _owner(key) in user_ids]
+        links = {key.split("/")[2].removeprefix(BEFORE) for key in own if is_original(key)}
+        for key in [*(key for key in keys if _owner(key) not in user_ids), *own]:  # their own last: they name the links
+            while not await self._is_erased(key, user_ids, lines.get(key, ()), links):
                 pass  # a turn of another person was faster
 
     async def export(self, user_ids: Collection[str]) -> Mapping[str, bytes]:
@@ -225,9 +237,11 @@ class StoredMemory:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    async def _is_erased(self, key: str, user_ids: Collection[str], lines: Collection[str]) -> bool:
+    async def _is_erased(
+        self, key: str, user_ids: Collection[str], lines: Collection[str], links: Collection[str]
+    ) -> bool:
         whole = await self._store.whole(key)
-        cleaned = None if _owner(key) in user_ids else without_person(whole, user_ids, lines)
+        cleaned = None if _owner(key) in user_ids else without_person(whole, user_ids, lines, links)
         return cleaned == whole or await self._store.put_whole(key, cleaned, instead_of=whole.document)
 
     async def _put(
@@ -304,7 +318,9 @@ class StoredOriginals:
     async def _put(self, key: str, document: StoredDocument) -> None:
         whole = WholeDocument(document=replace(document, sha256=rules.version(document.data)))
         [now] = await self._store.load([key])
-        await self._store.put_whole(key, whole, instead_of=now)
+        while now.data != document.data or now.modified_at is None:
+            await self._store.put_whole(key, whole, instead_of=now)
+            [now] = await self._store.load([key])
 
 
 def _originals(link_id: str, user_id: str) -> str:

@@ -6,14 +6,16 @@ round trips: lock and read; write and commit.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, LiteralString
 
-from psycopg import AsyncConnection, Error
+from psycopg import AsyncConnection, Error, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -130,6 +132,8 @@ _TEXTS = (
     (r"timeout", f"it does not answer in time; {_AWAY}"),
 )  # fmt: skip
 _OLDEST = 130_000
+# How much of the time limit may be spent waiting for a connection; the rest is for asking why there is none.
+_WAITS = 0.75
 _END = (1 << 63) - 1
 
 
@@ -167,8 +171,16 @@ class PostgresDocuments:
         }
         if ca_file is not None:
             self._options |= {"sslmode": "verify-full", "sslrootcert": str(ca_file)}
+        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # what it warns of is told by what fails for it
         self._pool = AsyncConnectionPool(
-            url, open=False, min_size=1, max_size=connections, timeout=timeout_s, kwargs=self._options
+            url,
+            open=False,
+            min_size=1,
+            max_size=connections,
+            timeout=_WAITS * timeout_s,
+            reconnect_timeout=timeout_s,  # a longer one makes longer and longer pauses, and a new question a new try
+            kwargs=self._options,
+            configure=_read_committed,
         )
         self._shown_url = shown_url
         self._max_bytes = max_bytes
@@ -233,11 +245,11 @@ class PostgresDocuments:
     async def whole(self, key: str) -> WholeDocument:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            row = await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone()
+            document = await _whole(connection, key)
             rows = await (await connection.execute(_ALL, (key,))).fetchall()
             archive = await (await connection.execute(_ARCHIVE, (key,))).fetchone()
         entries = [unpacked(entry_id, text) for entry_id, text in rows]
-        return WholeDocument(document=self._document(row), entries=entries, archive=archive[0] if archive else b"")
+        return WholeDocument(document=document, entries=entries, archive=archive[0] if archive else b"")
 
     async def numbers(self, count: int) -> int:
         async with self._connection() as connection:
@@ -248,10 +260,7 @@ class PostgresDocuments:
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
         async with self._connection() as connection:
             await connection.execute(_LOCK, (key,))
-            if (
-                self._document(await (await connection.execute(_LOAD_LOCKED, self._named(key))).fetchone())
-                != instead_of
-            ):
+            if await _whole(connection, key) != instead_of:
                 return False
             await connection.execute("DELETE FROM ethos_documents WHERE key = %s", (key,))
             await connection.execute("DELETE FROM ethos_document_history WHERE document = %s", (key,))
@@ -299,6 +308,9 @@ class PostgresDocuments:
                     self._is_prepared = True
                     reach("memory.postgres.prepared")
                 yield connection
+        except ReadOnlySqlTransaction as error:  # there may be another primary by now, under the same address
+            await self._pool.drain()
+            raise MemoryUnavailable(self._told(error)) from error
         except PoolTimeout as error:  # which does not say why
             problems = await self.check()
             text = problems[0] if problems else f"{self._shown_url} has no connection to spare"
@@ -345,6 +357,17 @@ def _reason(error: Exception) -> str:
         if re.search(pattern, text):
             return reason
     return f"{text.partition(' Is the server running')[0] or type(error).__name__}; {_AWAY}"
+
+
+async def _read_committed(connection: AsyncConnection[TupleRow]) -> None:
+    """Who waited for a document's lock must read what its last holder wrote, whatever the database's default is."""
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+
+
+async def _whole(connection: AsyncConnection[TupleRow], key: str) -> StoredDocument:
+    """A document, locked, however long it is: an erasure must not end at one that nobody can use."""
+    row = await (await connection.execute(_LOAD_LOCKED, {"keys": [key], "most": _END})).fetchone()
+    return StoredDocument() if row is None else _document(row)
 
 
 def _document(row: TupleRow) -> StoredDocument:

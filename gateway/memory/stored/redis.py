@@ -12,8 +12,10 @@ All keys begin with `{prefix}:`, in braces so that a cluster keeps them on one s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -21,7 +23,7 @@ from hashlib import sha1
 from typing import Any, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, WatchError
+from redis.exceptions import ReadOnlyError, RedisError, WatchError
 
 from gateway.errors import MemoryUnavailable
 from gateway.memory.journal import JournalEntry, Key
@@ -186,7 +188,8 @@ class RedisDocuments:
 
     async def keys(self) -> Sequence[str]:
         async with self._as_unavailable():
-            return sorted(key.decode() for key in await self._call(self._redis.smembers(self._name("documents"))))
+            found = await self._call(self._redis.smembers(self._name("documents")))
+            return sorted(key.decode() for key in found if key.isascii())  # ours are; another put the others there
 
     async def whole(self, key: str) -> WholeDocument:
         async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
@@ -194,27 +197,25 @@ class RedisDocuments:
             pipe.xrange(self._name("log", key))
             pipe.get(self._name("archive", key))
             row, rows, archive = await pipe.execute()
-        return WholeDocument(document=_document(row), entries=[_entry(each) for each in rows], archive=archive or b"")
+        document = self._document(key, row, most=sys.maxsize)
+        return WholeDocument(document=document, entries=[_entry(each) for each in rows], archive=archive or b"")
 
     async def numbers(self, count: int) -> int:
         async with self._as_unavailable():
             return int(await self._call(self._redis.incrby(self._name("ids"), count))) - count + 1
 
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
-        doc, log, archive, changes = (
-            *(self._name(kind, key) for kind in ("doc", "log", "archive")),
-            self._name("changes"),
-        )
+        doc, log, archive, done = (self._name(kind, key) for kind in ("doc", "log", "archive", "done"))
         async with self._as_unavailable(), self._redis.pipeline(transaction=True) as pipe:
             await pipe.watch(doc)
             row = await self._call(pipe.hmget(doc, _FIELDS))
-            if _document(row) != instead_of:
+            if self._document(key, row, most=sys.maxsize) != instead_of:
                 return False
             old = [_entry(each) for each in await self._call(pipe.xrange(log))]
             pipe.multi()  # type: ignore[no-untyped-call]
-            pipe.delete(doc, log, archive, *([self._name("done", key)] if whole is None else []))
+            pipe.delete(doc, log, archive, done)
             if old:
-                pipe.zrem(changes, *(f"{entry.id} {key}" for entry in old))
+                pipe.zrem(self._name("changes"), *(f"{entry.id} {key}" for entry in old))
             if whole is None:
                 pipe.srem(self._name("documents"), key)
             else:
@@ -305,16 +306,21 @@ class RedisDocuments:
         try:
             yield
         except (RedisError, OSError) as error:
+            if isinstance(error, ReadOnlyError) or "READONLY" in str(
+                error
+            ):  # there may be another primary by now, under the same address
+                with contextlib.suppress(RedisError, OSError):
+                    await self._redis.connection_pool.disconnect(inuse_connections=False)
             reason = self._hide(_reason(error))
             raise MemoryUnavailable(f"the memory at {self._shown_url} cannot be used now: {reason}") from error
 
-    def _document(self, key: str, row: Sequence[bytes | None]) -> StoredDocument:
+    def _document(self, key: str, row: Sequence[bytes | None], *, most: int | None = None) -> StoredDocument:
         try:
             document = _document(row)
         except ValueError as error:
             text = f"{self.location(key)} holds no document of ours; remove it, or set another `prefix`"
             raise MemoryUnavailable(text) from error
-        refuse_too_long(self.location(key), len(document.data), self._max_bytes)
+        refuse_too_long(self.location(key), len(document.data), self._max_bytes if most is None else most)
         return document
 
 
@@ -330,7 +336,7 @@ def _reason(error: Exception) -> str:
     for pattern, reason in _REASONS:
         if re.search(pattern, text):
             return reason
-    return f"{text.partition(' ')[2] or text}; look at `url`, and whether the server runs"
+    return f"{(text.partition(' ')[2] or text).rstrip('.')}; look at `url`, and whether the server runs"
 
 
 def _problems(info: Mapping[str, Any]) -> Iterator[str]:
@@ -350,7 +356,8 @@ def _problems(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _document(row: Sequence[bytes | None]) -> StoredDocument:
-    content, sha256, position, modified_at, _ = row
+    content, sha256, position, modified_at, version = row
+    int(version or 0)  # the script could not count on from anything else, and would stop half-way
     empty = StoredDocument()
     return StoredDocument(
         data=content or b"",

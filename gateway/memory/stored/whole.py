@@ -82,17 +82,23 @@ def is_same_history(one: Sequence[JournalEntry], other: Sequence[JournalEntry]) 
     return len(one) == len(other) and with_ids(one, range(len(one))) == with_ids(other, range(len(one)))
 
 
-def without_person(whole: WholeDocument, user_ids: Collection[str], lines: Collection[str]) -> WholeDocument:
+def without_person(
+    whole: WholeDocument, user_ids: Collection[str], lines: Collection[str], links: Collection[str] = ()
+) -> WholeDocument:
     """The document without what only this person's turns added, and its history without the person.
 
-    Changes of others stay in it, but cannot be undone any more: the text to restore may name the person.
+    Where the person changed something, changes of others stay in it, but cannot be undone any more: the text to restore
+    may name the person.
+
+    Args:
+        links: of the person with others. What came in with one, and went with its end, is the person's.
     """
-    theirs = [entry for entry in whole.entries if _is_of(entry, user_ids)]
+    theirs = [entry for entry in whole.entries if _is_of(entry, user_ids, links)]
+    others = [entry for entry in whole.entries if not _is_of(entry, user_ids, links)]
+    if not theirs and not lines:
+        return whole
     gone = {*lines, *_added_lines(theirs)} - {
-        line
-        for entry in whole.entries
-        if entry.request.action == "add" and not _is_of(entry, user_ids)
-        for line in _lines(entry.request.content)
+        line for entry in others if entry.request.action == "add" for line in _lines(entry.request.content)
     }
     kept = [
         replace(
@@ -101,8 +107,7 @@ def without_person(whole: WholeDocument, user_ids: Collection[str], lines: Colle
             delta=None,
             checkpoint=None,
         )
-        for entry in whole.entries
-        if not _is_of(entry, user_ids)
+        for entry in others
     ]
     data = rules.encode(rules.without_lines(rules.decode(whole.document.data), gone))
     return WholeDocument(
@@ -112,8 +117,11 @@ def without_person(whole: WholeDocument, user_ids: Collection[str], lines: Colle
     )
 
 
-def _is_of(entry: JournalEntry, user_ids: Collection[str]) -> bool:
+def _is_of(entry: JournalEntry, user_ids: Collection[str], links: Collection[str]) -> bool:
     scope = entry.request.scope
+    match scope.turn_id.split(":"):
+        case ["link" | "unlink", link_id, *_] if link_id in links:
+            return True
     return scope.user_id in user_ids or scope.author_id in user_ids
 
 

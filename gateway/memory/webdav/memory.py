@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import structlog
@@ -31,7 +32,7 @@ from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.known import KnownDocuments
 from gateway.memory.webdav.remote_file import RemoteFile
-from gateway.memory.webdav.server import WebdavServer
+from gateway.memory.webdav.server import FileUnavailable, WebdavServer
 from gateway.protocols import (
     MemoryChange,
     MemoryContext,
@@ -46,6 +47,8 @@ from gateway.runtime.failpoints import reach
 _log = structlog.get_logger(__name__)
 _LOCK_TIMEOUT_S = 60.0
 _TRIES = 100
+_AT_ONCE = 8
+_MOST_TOLD = 5
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 # An export, or a link, waits longer than a turn for what was edited on the server.
@@ -77,20 +80,21 @@ class WebdavMemory:
         self._union = Union(self, FileOriginals(files.root))
         self._news_s = news_s
         self._exchanges: dict[str, asyncio.Task[None]] = {}
-        self._unsent: set[str] = set()
+        self._unsent: dict[str, None] = {}  # what failed last comes last
         self._wait_s = 0.0
-        self._retrying: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._troubles: dict[str, str] = {}  # of single documents
         self.problem: str | None = None
 
     async def open(self) -> None:
         """Send what an earlier process could not; the server may be away."""
-        for place in await asyncio.to_thread(lambda: [*documents(self._files.root)]):
-            self._unsent.add(place.key)
-            self._exchange(place.key)
+        keys = await asyncio.to_thread(lambda: [place.key for place in documents(self._files.root)])
+        self._unsent.update(dict.fromkeys(keys))
+        self._send_late()
 
     async def close(self) -> None:
         """End what is under way; what the server lacks is sent at the next start."""
-        running = [*self._exchanges.values(), *([self._retrying] if self._retrying else [])]
+        running = [*self._exchanges.values(), *([self._sending] if self._sending else [])]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -199,7 +203,7 @@ class WebdavMemory:
     async def _erase_user(self, user_id: str) -> None:
         """Delete a person's own documents there and here, while no exchange of them runs."""
         keys = await asyncio.to_thread(self._keys_of, [user_id])
-        self._unsent -= keys
+        self._forget(keys)
         running = [self._exchanges[key] for key in keys if key in self._exchanges]
         if running:
             await asyncio.wait(running)
@@ -211,7 +215,12 @@ class WebdavMemory:
             reach("memory.webdav.user_erased")
             await asyncio.to_thread(remove_user, self._files.root, user_id)
             await asyncio.to_thread(self._copies.remove, user_id)
-            self._unsent -= keys
+            self._forget(keys)
+
+    def _forget(self, keys: Collection[str]) -> None:
+        for key in keys:
+            self._unsent.pop(key, None)
+            self._troubles.pop(key, None)
 
     # ---- SupportsUnion ----------------------------------------------------------------------------------------------
 
@@ -250,15 +259,16 @@ class WebdavMemory:
         if is_original(key):
             return
         await asyncio.wait([self._exchange(key)])
-        if self.problem is not None:
-            raise MemoryUnavailable(self.problem)
+        problem = self._troubles.get(key) or self.problem
+        if problem is not None:
+            raise MemoryUnavailable(problem)
 
     # ---- with the server --------------------------------------------------------------------------------------------
 
     @property
     def problems(self) -> Sequence[str]:
         """See `ReportsProblems`: turns have the text that is here meanwhile."""
-        return () if self.problem is None else (self.problem,)
+        return [*([] if self.problem is None else [self.problem]), *islice(self._troubles.values(), _MOST_TOLD)]
 
     @property
     def late(self) -> int:
@@ -266,9 +276,9 @@ class WebdavMemory:
         return len(self._unsent)
 
     async def settle(self) -> None:
-        """Wait until every exchange that is under way has ended."""
-        while self._exchanges:
-            await asyncio.wait(self._exchanges.values())
+        """Wait until every exchange has ended, but for those that failed and are tried again."""
+        while running := [*self._exchanges.values(), *([self._sending] if self._sending and not self.problems else [])]:
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
     async def _news(self, scope: MemoryScope, stores: Collection[MemoryStoreName]) -> None:
         """Bring in what was edited on the server, if it answers in time; an exchange that is late goes on."""
@@ -279,8 +289,13 @@ class WebdavMemory:
         await self._news_of(await asyncio.to_thread(self._keys_of, user_ids), _NEWS_OF_PERSON_S)
 
     async def _news_of(self, keys: Collection[str], timeout_s: float) -> None:
-        if keys and self.problem is None:  # else it is known to be away, and asked again in the background
-            await asyncio.wait([self._exchange(key) for key in keys], timeout=timeout_s)
+        asked = [key for key in keys if self._may_ask(key)]
+        if asked:
+            await asyncio.wait([self._exchange(key) for key in asked], timeout=timeout_s)
+
+    def _may_ask(self, key: str) -> bool:
+        """Whether nothing is known to be wrong; else it is asked again in the background."""
+        return self.problem is None and key not in self._troubles
 
     def _keys_of(self, user_ids: Collection[str]) -> set[str]:
         """The documents of these users that are here, or that the server had, and the one that everybody has."""
@@ -293,8 +308,8 @@ class WebdavMemory:
         for store in stores:
             key = document_key(scope, store)
             if key is not None:
-                self._unsent.add(key)
-                if self.problem is None:
+                self._unsent[key] = None
+                if self._may_ask(key):
                     self._exchange(key)
 
     def _exchange(self, key: str) -> asyncio.Task[None]:
@@ -307,24 +322,27 @@ class WebdavMemory:
 
     async def _exchanged(self, key: str) -> None:
         try:
-            if await self._is_still_together(key):
-                self.problem, self._wait_s = None, 0.0
-                return
-            lock_path = await asyncio.to_thread(self._copies.lock_path, key)
-            async with FileLock(lock_path, _LOCK_TIMEOUT_S):
-                for _ in range(_TRIES):
-                    is_sent = key in self._unsent
-                    self._unsent.discard(key)
-                    if await self._is_together(key, is_sent=is_sent) and key not in self._unsent:
-                        self.problem, self._wait_s = None, 0.0
-                        return
-            self._put_off(FileError(f"{self._server.location(key)} changes faster than it can be written"))
+            if not await self._is_still_together(key):
+                lock_path = await asyncio.to_thread(self._copies.lock_path, key)
+                async with FileLock(lock_path, _LOCK_TIMEOUT_S):
+                    await self._bring_together(key)
+            if self.problem is not None:
+                await self._server.check_folder()  # all that it said may be that there is no such file
+            self.problem, self._wait_s = None, 0.0
+            self._troubles.pop(key, None)
         except (MemoryUnavailable, FileError, StoreError, OSError) as error:
-            self._unsent.add(key)
-            self._put_off(error)
+            self._put_off(key, error)
         except BaseException:
-            self._unsent.add(key)
+            self._unsent[key] = None
             raise
+
+    async def _bring_together(self, key: str) -> None:
+        for _ in range(_TRIES):
+            is_sent = key in self._unsent and self._may_ask(key)  # else the server itself must say that all is well
+            self._unsent.pop(key, None)
+            if await self._is_together(key, is_sent=is_sent) and key not in self._unsent:
+                return
+        raise FileError(f"{self._server.location(key)} changes faster than it can be written")
 
     async def _is_still_together(self, key: str) -> bool:
         """Whether nothing has changed since both sides were the same: one question, and no lock."""
@@ -341,7 +359,7 @@ class WebdavMemory:
         if await self._is_sent(key, base):
             return True
         await self._taken(key, await asyncio.to_thread(self._copies.read, key))
-        self._unsent.add(key)
+        self._unsent[key] = None
         return False
 
     async def _is_sent(self, key: str, base: RemoteFile) -> bool:
@@ -366,6 +384,8 @@ class WebdavMemory:
         there = await self._server.get(key, base.etag)
         if there is None or there == base:
             return base
+        if there == RemoteFile():
+            await self._server.check_folder()
         reach("memory.webdav.asked")
         scope, store = scope_of_key(key)
         scope = replace(scope, turn_id=_turn_of(there))
@@ -392,21 +412,36 @@ class WebdavMemory:
         changes = await self._files.versions_since(key, rules.version(base.data))
         return any(left == version or turn_id.startswith(turn) for turn_id, left in changes)
 
-    def _put_off(self, error: Exception) -> None:
-        """The server is away: turns go on with what is here, and it is asked again in the background."""
+    def _put_off(self, key: str, error: Exception) -> None:
+        """Go on with what is here, and ask the server again in the background; for all documents where it is away."""
+        self._unsent.pop(key, None)
+        self._unsent[key] = None
         self._wait_s = min(max(2 * self._wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
-        if self.problem != str(error):
-            _log.error("memory_server_away", error=str(error), retry_s=self._wait_s)
-        self.problem = str(error)
-        if self._retrying is None or self._retrying.done():
-            self._retrying = asyncio.create_task(self._retried(), name="memory server")
+        is_of_document = isinstance(error, FileUnavailable | FileError)
+        if str(error) != (self._troubles.get(key) if is_of_document else self.problem):
+            event = "memory_document_late" if is_of_document else "memory_server_away"
+            _log.error(event, error=str(error), retry_s=self._wait_s)
+        if is_of_document:
+            self._troubles[key] = str(error)
+        else:
+            self.problem = str(error)
+        self._send_late()
 
-    async def _retried(self) -> None:
-        while self._unsent and self.problem is not None:
-            await asyncio.sleep(self._wait_s)
-            await asyncio.wait([self._exchange(min(self._unsent))])
-        for key in [*self._unsent]:
-            self._exchange(key)
+    def _send_late(self) -> None:
+        if self._unsent and self._sending is None:
+            self._sending = asyncio.create_task(self._sent(), name="memory server")
+
+    async def _sent(self) -> None:
+        """Exchange what is late: a few documents at once, or one after a pause while the server is away."""
+        try:
+            while self._unsent:
+                if not any(map(self._may_ask, self._unsent)):
+                    await asyncio.sleep(self._wait_s)
+                late = [*islice(self._unsent, _AT_ONCE if self.problem is None else 1)]
+                if late:
+                    await asyncio.wait([self._exchange(key) for key in late])
+        finally:
+            self._sending = None
 
     def _placed(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> MemoryDocument:
         return replace(document, location=self._server.location(document_key(scope, store) or ""))

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from gateway.errors import MemoryUnavailable
+from gateway.memory.addresses import shown
 from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.runtime.failpoints import reach
 
@@ -24,7 +25,12 @@ _TEXT = {"Content-Type": "text/markdown; charset=utf-8"}
 _CHANGES = "changes the ETag of a file that did not change"
 _LOCKS = "set `locks: true` if it can lock files"
 _TOKEN = re.compile(r"<(opaquelocktoken:[^>]+|urn:[^>]+|[^>]+)>")
+_GONE = (httpx.codes.NOT_FOUND, httpx.codes.GONE)
 _TRIES = 5
+# Of an answer that is no file, that much is read; what is longer ends the connection.
+_MOST_OF_A_PAGE = 1 << 16
+# The client's limit is for each piece of an answer, and a server could send pieces without end.
+_LONGEST_S = 60.0
 _LOCK_S = 10
 _LOCK_WAIT_S = 0.1
 # Apache calls an ETag weak while the file is younger than a second.
@@ -45,8 +51,13 @@ _ERRORS = (
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name its authority's in `ca_file`"),
     ("[SSL", "it speaks no TLS there; look at the port, and at `https://` or `http://` in `url`"),
 )
+_OF_ONE_FILE = (413, 423)
 _LOOK = "; look into its log, and whether it may write to the folder"
 _AWAY = "look at `url`, and whether the server runs"
+
+
+class FileUnavailable(MemoryUnavailable):
+    """The server answers; it is this one file that cannot be read or written now."""
 
 
 class WebdavServer:
@@ -80,7 +91,7 @@ class WebdavServer:
         async with self._asked(), self._client.stream("GET", self.location(key), headers=headers) as answer:
             if answer.status_code == httpx.codes.NOT_MODIFIED:
                 return None
-            if answer.status_code in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+            if answer.status_code in _GONE:
                 return RemoteFile()
             self._check(answer)
             return RemoteFile(await self._body(answer), answer.headers.get("ETag"))
@@ -102,11 +113,18 @@ class WebdavServer:
 
     async def delete(self, key: str) -> None:
         """Remove a file, or a folder (`key` ends in a slash) with all that is in it; harmless where there is none."""
-        async with self._asked():
-            answer = await self._client.delete(self.location(key))
+        answer = await self._ask("DELETE", self.location(key))
         if answer.status_code == httpx.codes.MULTI_STATUS:
             raise MemoryUnavailable(f"{self.location(key)} could not be deleted as a whole; is a file in it locked?")
-        if answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.GONE):
+        if answer.status_code in _GONE:
+            await self.check_folder()
+        else:
+            self._check(answer)
+
+    async def check_folder(self) -> None:
+        """Prove that the folder is there: without it, a file that is missing was not deleted by anybody."""
+        answer = await self._ask("PROPFIND", f"{self._url}/", headers={"Depth": "0"})
+        if answer.status_code in _GONE:
             self._check(answer)
 
     async def close(self) -> None:
@@ -178,16 +196,14 @@ class WebdavServer:
         return RemoteFile(data, etag) if is_strong and not is_page else await self.get(key)
 
     async def _answer_to_put(self, key: str, data: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        async with self._asked():
-            return await self._client.put(self.location(key), content=data, headers={**_TEXT, **headers})
+        return await self._ask("PUT", self.location(key), content=data, headers={**_TEXT, **headers})
 
     async def _make_folders(self, key: str) -> None:
         parts = key.split("/")[:-1]
         for number in range(1, len(parts) + 1):
-            async with self._asked():
-                answer = await self._client.request("MKCOL", self.location("/".join(parts[:number])) + "/")
-                if answer.status_code != httpx.codes.METHOD_NOT_ALLOWED:  # it is there
-                    self._check(answer)
+            answer = await self._ask("MKCOL", self.location("/".join(parts[:number])) + "/")
+            if answer.status_code != httpx.codes.METHOD_NOT_ALLOWED:  # it is there
+                self._check(answer)
             reach("memory.webdav.folder")
 
     async def _strong(self, key: str) -> RemoteFile:
@@ -215,8 +231,7 @@ class WebdavServer:
         deadline = asyncio.get_running_loop().time() + _LOCK_S
         is_made = False
         while True:
-            async with self._asked():
-                answer = await self._client.request("LOCK", self.location(key), content=_LOCK, headers=headers)
+            answer = await self._ask("LOCK", self.location(key), content=_LOCK, headers=headers)
             if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND) and "/" in key and not is_made:
                 is_made = True
                 await self._make_folders(key)
@@ -234,8 +249,20 @@ class WebdavServer:
         try:
             yield token[1]
         finally:
-            async with self._asked():
-                await self._client.request("UNLOCK", self.location(key), headers={"Lock-Token": f"<{token[1]}>"})
+            await self._ask("UNLOCK", self.location(key), headers={"Lock-Token": f"<{token[1]}>"})
+
+    async def _ask(
+        self, method: str, url: str, *, content: str | bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """Ask for something that is no file. The answer comes without its body."""
+        headers = {**_PLAIN, **(headers or {})}
+        async with self._asked(), self._client.stream(method, url, content=content, headers=headers) as answer:
+            size = 0
+            async for part in answer.aiter_raw():  # read to its end, the connection can be used again
+                size += len(part)
+                if size > _MOST_OF_A_PAGE:
+                    break
+        return answer
 
     async def _body(self, answer: httpx.Response) -> bytes:
         if _is_page(answer):
@@ -243,11 +270,13 @@ class WebdavServer:
                 f"{self._url} answers with a web page and not with the file; look at `url`, which must be the "
                 "server's address for WebDAV"
             )
+        if answer.headers.get("Content-Encoding", "identity") != "identity":  # it may be of any length
+            raise MemoryUnavailable(f"{self._url} compresses files, though it is asked not to; switch that off there")
         body = bytearray()
-        async for part in answer.aiter_bytes():
+        async for part in answer.aiter_raw():
             body += part
             if len(body) > self._max_bytes:
-                raise MemoryUnavailable(
+                raise FileUnavailable(
                     f"{answer.url} is longer than {self._max_bytes:,} bytes, so it is left as it is; shorten it"
                 )
         return bytes(body)
@@ -257,18 +286,22 @@ class WebdavServer:
             return
         reason = _REASONS.get(answer.status_code, f"it answered {answer.status_code} {answer.reason_phrase}{_LOOK}")
         if answer.is_redirect:
-            reason = f"it sends us on to {answer.headers.get('Location', 'another place')}; give that as `url`"
+            there = "another place" if answer.next_request is None else shown(str(answer.next_request.url))
+            reason = f"it sends us on to {there}; give that as `url`"
+        if answer.status_code in _OF_ONE_FILE:
+            raise FileUnavailable(f"{answer.url} cannot be used now: {reason}")
         raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}")
 
     @contextlib.asynccontextmanager
     async def _asked(self) -> AsyncGenerator[None]:
         try:
-            yield
-        except httpx.TimeoutException as error:
+            async with asyncio.timeout(_LONGEST_S):
+                yield
+        except (TimeoutError, httpx.TimeoutException) as error:
             raise MemoryUnavailable(f"the memory at {self._url} does not answer in time; {_AWAY}") from error
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ValueError) as error:  # ValueError: an ETag that no header can have
             text = str(error) or type(error).__name__
-            reason = next((reason for mark, reason in _ERRORS if mark in text), f"{text}; {_AWAY}")
+            reason = next((reason for mark, reason in _ERRORS if mark in text), f"{text.rstrip('.')}; {_AWAY}")
             raise MemoryUnavailable(f"the memory at {self._url} cannot be used now: {reason}") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -117,7 +118,7 @@ class Exporter:
         await _add(archive, "memory/proposals.json", await read(partial(personal.proposals, user_ids=ids)))
         for name, data in (await self.memory.export(ids)).items():
             place = name if len(ids) > 1 else name.removeprefix(f"{ids[0]}/")  # apart only where accounts were linked
-            await asyncio.to_thread(archive.writestr, f"memory/{place}", data)
+            await asyncio.to_thread(archive.writestr, f"memory/{_inside(place)}", data)
         for session_id in sessions:
             await self._add_session(archive, session_id, ids)
         await self._add_traces(archive, ids, await read(partial(own_sessions, user_ids=ids)))
@@ -146,6 +147,11 @@ class Exporter:
         plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]
         await _add(archive, "traces.json", plain)
         await _add(archive, "traces.md", "\n".join(map(_line, traces)) + "\n")
+
+
+def _inside(name: str) -> str:
+    """The name without what leads out of a directory where the file is unpacked: it comes from a server."""
+    return "/".join(part for part in re.split(r"[/\\]", name) if part.strip(". "))
 
 
 def _begin(path: Path, unfinished: Path) -> BinaryIO:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gateway.domain.roles import Right, may, needs
 from gateway.domain.sessions import new_session
 from gateway.domain.visible import as_name
-from gateway.errors import EthosError, NotOffered
+from gateway.errors import EthosError, MemoryUnavailable, NotOffered
 from gateway.files.positions.validation import did_you_mean
 from gateway.people.access import OWNER_COMMAND
 from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
@@ -119,7 +119,9 @@ class Commands:
         except NotOffered as error:
             return CommandResult(text=str(error))
         except EthosError as error:
-            return CommandResult(text=f"That did not work: {error}")
+            is_private = isinstance(error, MemoryUnavailable) and call.role != "owner"
+            told = MemoryUnavailable.FOR_PEOPLE if is_private else error
+            return CommandResult(text=f"That did not work: {told}")
 
     # ---- talking ----------------------------------------------------------------------------------------------------
 

@@ -31,8 +31,9 @@ from gateway.errors import (
 from gateway.memory.review import NoSuchProposal, NotReviewable
 from gateway.people.linking.links import NotLinked
 from gateway.sdk.models.schema import ConflictProblem, Problem
-from gateway.services.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused, TracesOff
+from gateway.services.caller import Ambiguous, Caller, Malformed, NotAllowed, NotFound, NotNamed, Refused, TracesOff
 from gateway.services.uploads import TooLarge
+from gateway.web.auth import CALLER
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
 _log = structlog.get_logger(__name__)
@@ -135,14 +136,16 @@ def unauthenticated() -> Response:
     return problem_of_status(401, UNAUTHENTICATED, headers=CHALLENGE)
 
 
-async def on_error(_request: Request, error: Exception) -> Response:
+async def on_error(request: Request, error: Exception) -> Response:
     """An error that the gateway raised on purpose; none of their texts holds a secret."""
     kind = next((kind for known, kind in KINDS.items() if isinstance(error, known)), _UNKNOWN)
     if kind is _UNKNOWN:
         _log.error("api request failed", exc_info=error)
     if isinstance(error, MemoryConflict):
         return changed_meanwhile(error, kind.status)
-    return problem(kind, str(error))
+    caller = request.scope.get(CALLER)
+    is_private = isinstance(error, MemoryUnavailable) and isinstance(caller, Caller) and caller.user_id is not None
+    return problem(kind, MemoryUnavailable.FOR_PEOPLE if is_private else str(error))
 
 
 def changed_meanwhile(error: MemoryConflict, status: int) -> Response:

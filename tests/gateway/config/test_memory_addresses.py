@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from gateway.config.file import load_config
 from gateway.errors import ConfigError
@@ -15,7 +16,7 @@ from gateway.runtime.logs import hiding, secrets_in
 SECRET = "canary-7c0ffee"
 ESCAPE = "the user or password is not escaped; expected %40 for @, %2F for /, %3F for ? and %23 for #"
 POSTGRES = "expected such as postgresql://ethos:…@db.example.org/ethos"
-REDIS = "expected such as redis://127.0.0.1:6379/0"
+REDIS = "expected such as redis://redis.example.org:6379/0"
 WEBDAV = "expected such as https://cloud.example.org/remote.php/dav/files/ada/Ethos"
 
 
@@ -38,6 +39,7 @@ def problems(tmp_path: Path, provider: str) -> list[str]:
     [
         ("redis", f"ada:{SECRET}@127.0.0.1", f"not an address with redis:// or rediss:// or unix://; {REDIS}"),
         ("redis", "127.0.0.2:6379", REDIS),
+        ("redis", "127.0.0.1:6379", REDIS),
         ("redis", "http://127.0.0.1", REDIS),
         ("redis", "redis:///5", REDIS),
         ("redis", "redis://127.0.0.1:70000", REDIS),
@@ -131,3 +133,21 @@ def test_the_password_of_an_address_is_cut_out_of_logs_alone_too(tmp_path: Path,
     hide = hiding(secrets_in(load_config(path, environment={}).config))
     for form in (escaped, escaped.replace("%40", "@")):
         assert hide(f"HELLO 3 AUTH default {form}!") == "HELLO 3 AUTH default ***!"
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:6379/0", "unix:///run/redis.sock"])
+def test_an_address_without_a_password_is_shown(tmp_path: Path, url: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"memory: {{provider: {{kind: redis, url: '{url}'}}}}\n")
+    hide = hiding(secrets_in(load_config(path, environment={}).config))
+    assert hide(f"the memory at {url} is away") == f"the memory at {url} is away"
+
+
+def test_a_page_whose_path_may_be_a_secret_is_not_shown() -> None:
+    assert hiding(secrets_in(SecretStr(url := "https://hooks.example.org/T0/canary")))(url) == "***"
+
+
+@pytest.mark.parametrize("prefix", ["a b", "{a}", "a\\nb"])
+def test_a_prefix_has_no_sign_that_a_key_cannot_have(tmp_path: Path, prefix: str) -> None:
+    [problem] = problems(tmp_path, f"{{kind: redis, url: 'redis://h', prefix: \"{prefix}\"}}")
+    assert "memory.provider.prefix: " in problem

@@ -58,6 +58,8 @@ def test_an_address_without_a_password_is_no_secret_in_the_file(tmp_path: Path) 
         ("{kind: redis, url: 'redis://h', prefx: a}", "memory.provider.prefx: unknown key (did you mean `prefix`?)"),
         ("{kind: markdown, path: x}", "memory.provider.path: unknown key"),
         ("{kind: markdown, erasure: never}", "memory.provider.erasure: 'never' is not a choice; expected 'by_hand'"),
+        (f"'redis://:{SECRET}@h'", "memory.provider.kind: an address is not the name of a kind; expected one of"),
+        ("'${MEMORY_URL}'", "memory.provider.kind: an address is not the name of a kind; expected one of"),
         ("[1]", "memory.provider: a list is not a section"),
         ("{kind: tests.fake_channel}", "tests.fake_channel is no memory; expected `Config` (a pydantic model) and"),
         ("{kind: redis, url: {file: gone}}", "memory.provider.url: "),

@@ -182,6 +182,23 @@ async def test_an_export_has_what_a_memory_elsewhere_hands_over(elsewhere: Elsew
     assert "is not in here" not in files["README.md"]
 
 
+async def test_what_is_unpacked_from_an_export_lies_in_its_directory(elsewhere: Elsewheres) -> None:
+    """A name comes from the server of the memory, and so from whoever may write there."""
+
+    async def export(user_ids: Collection[str]) -> Mapping[str, bytes]:
+        (user_id,) = user_ids
+        return {f"{user_id}/../../../.bashrc": b"1", f"{user_id}/..\\..\\run.bat": b"2", f"/{user_id}/./a.md": b"3"}
+
+    elsewhere.memory.export = export  # type: ignore[method-assign]
+    async with elsewhere.gateway() as (gateway, channel):
+        ada = await both_note(gateway, channel)
+        await say(channel, "/export", "ada")
+    (path,) = elsewhere.house.home.glob("exports/*/*.zip")
+    files = contents(path)
+    named = {name: files[name] for name in files if name.startswith("memory/") and not name.endswith(".json")}
+    assert named == {"memory/.bashrc": "1", "memory/run.bat": "2", f"memory/{ada}/a.md": "3"}
+
+
 async def test_files_of_a_memory_that_was_chosen_earlier_are_cleaned_too(elsewhere: Elsewheres) -> None:
     """Of the Markdown memory, of one in the traces, and of one on a server, whose mirror and notes lie here."""
     home = elsewhere.house.home

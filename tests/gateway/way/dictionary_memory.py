@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from gateway.protocols import MemoryContext, MemoryScope, MemoryServices, MemoryUpdate, SyncReport, UpdateOutcome
 
@@ -15,6 +15,7 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid")
     heading: str = "Notes"
     is_broken: bool = False
+    url: SecretStr = SecretStr("")
 
 
 class Notes:
@@ -55,5 +56,5 @@ def provider(config: Config, services: MemoryServices) -> Notes:
     """The memory of the gateway that asks."""
     assert type(services) is MemoryServices  # nothing of the gateway's own
     if config.is_broken:
-        raise RuntimeError("no such table")
+        raise RuntimeError(f"no such table{config.url.get_secret_value()}")
     return Notes(config.heading)

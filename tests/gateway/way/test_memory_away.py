@@ -22,6 +22,7 @@ from gateway.protocols import EditableMemory, HistoricMemory, MemoryScope
 from gateway.sdk.models.chat import ChatMessage, SendMessage
 from gateway.services.caller import operator
 from tests.fake_channel import FakeChannel
+from tests.gateway.privacy.conftest import user_ids
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_health import client_of, until
 from tests.gateway.way.test_memory_review import personality
@@ -188,7 +189,7 @@ async def test_who_asks_for_the_memory_is_told_that_it_is_away(house: House, ser
         assert isinstance(channel, FakeChannel)
         await channel.connected()
         async with stopped(server):
-            assert (await channel.ask("/memory")).startswith("That did not work: the memory has not answered")
+            assert (await channel.ask("/memory")).startswith("That did not work: the memory cannot be used just now")
             found = await client.get("/api/v1/memory?store=memory&personality=assistant")
             assert (found.status_code, found.json()["type"].rpartition(":")[2]) == (503, "memory-unavailable")
             assert int(found.headers["retry-after"]) > 0
@@ -196,6 +197,28 @@ async def test_who_asks_for_the_memory_is_told_that_it_is_away(house: House, ser
                 shown = await client.get(page)
                 assert "the memory has not answered" in shown.text, page
             assert "Away" in (await client.get("/dashboard/channels")).text
+
+
+async def test_only_those_who_run_the_gateway_are_told_where_the_memory_is(
+    house: House, server: redis.RedisServer
+) -> None:
+    """Not a person in a chat, and not the holder of a person's key."""
+    address, for_people = server.url.partition("://")[2], "the memory cannot be used just now; try again later"
+    async with house.served(ScriptedModel("Hello.", "Hello."), memory=memory_in(server)) as gateway:
+        channel: Any = gateway.adapters[0]
+        await channel.ask("Hi")
+        (person,) = (await user_ids(gateway)).values()
+        made = await (await gateway.load_services()).keys.create(OPERATOR, "hers", ("memory:read",), person)
+        server.process.stop(signal.SIGTERM)
+        await channel.ask("Hi again")
+        await until(gateway, lambda health: health.memory.state == "down")
+        assert await channel.ask("/memory") == f"That did not work: {for_people}"
+        async with operator_of(gateway) as client:
+            asked = f"/api/v1/memory?store=user&user={person}"
+            assert address in (await client.get(asked)).json()["detail"]
+            client.headers["authorization"] = f"Bearer {made.key}"
+            found = (await client.get(asked)).json()
+            assert (found["status"], found["detail"]) == (503, for_people)
 
 
 async def test_metrics_say_whether_the_memory_is_there(house: House, server: redis.RedisServer) -> None:

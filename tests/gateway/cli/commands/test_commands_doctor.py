@@ -375,7 +375,7 @@ def test_replies_that_have_waited_long_are_told(home: Path, found: Any) -> None:
 
 def test_memory_updates_that_are_not_in_the_files_are_told(home: Path, found: Any) -> None:
     change(home, "UPDATE memory_journal SET outcome = NULL, position = NULL")
-    assert "The memory updates of 1 turn are in the journal and not in the files yet" in only(found()["warning"])
+    assert "The memory updates of 1 turn are in the journal and not in the memory yet" in only(found()["warning"])
 
 
 def test_a_broken_identity_map_is_a_problem(home: Path, found: Any) -> None:
@@ -422,6 +422,10 @@ def test_several_people_who_share_one_memory_are_worth_a_word(
     told = only(found()["warning"])
     assert "2 people share personalities/assistant/MEMORY.md" in told
     assert "memory_scope: per-user" in told
+    (directory / "MEMORY.md").unlink()
+    before = (home / "config.yaml").read_text()
+    (home / "config.yaml").write_text(f"{before}\nmemory: {{provider: traces}}\n")
+    assert "2 people share personalities/assistant/MEMORY.md" in only(found()["warning"]), "no file, but a memory"
     (directory / "personality.yaml").write_text("memory_scope: per-user\n")
     (directory / "personality.yaml").chmod(0o600)
     assert found()["warning"] == []

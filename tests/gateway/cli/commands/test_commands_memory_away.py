@@ -13,14 +13,15 @@ from tests.servers import free_port
 
 __all__ = ["held"]
 UNAVAILABLE = 69
+KINDS = {"redis": "redis", "postgresql": "postgres"}
 
 
-@pytest.fixture
-def away(home: Path) -> str:
+@pytest.fixture(params=["redis", "postgresql"])
+def away(home: Path, request: pytest.FixtureRequest) -> str:
     """The address of the memory of a gateway, where nobody listens."""
-    url = f"redis://127.0.0.1:{free_port()}/0"
+    url = f"{request.param}://127.0.0.1:{free_port()}/0"
     config = home / "config.yaml"
-    config.write_text(f"{config.read_text()}\nmemory:\n  provider: {{kind: redis, url: '{url}'}}\n")
+    config.write_text(f"{config.read_text()}\nmemory:\n  provider: {{kind: {KINDS[request.param]}, url: '{url}'}}\n")
     return url
 
 
@@ -29,6 +30,8 @@ def test_a_document_cannot_be_shown_and_the_line_says_why(ethos: Ethos, away: st
     assert (answer.code, answer.out) == (UNAVAILABLE, "")
     assert answer.err.count("\n") == 1
     assert answer.err.startswith(f"ethos: the memory at {away} cannot be used now: ")
+    assert "refused" in answer.err or "Connect call failed" in answer.err
+    assert ".;" not in answer.err
 
 
 def test_a_running_gateway_says_the_same_and_is_asked_once(ethos: Ethos, held: Path) -> None:
