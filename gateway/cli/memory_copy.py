@@ -62,6 +62,8 @@ async def copy(
         other = load_provider(to, "--to", home)
         if _is_same(one, other):
             raise ConfigError([f"--from and --to are the same memory ({one.kind}); expected two"])
+        if one.kind == other.kind == "webdav":
+            raise ConfigError(["two folders cannot be open at once; copy to `markdown` first, and from there"])
         async with AsyncExitStack() as stack:
             first = await _opened(stack, home, config, one, store)
             second = await _opened(stack, home, config, other, store)
@@ -212,9 +214,10 @@ def _print(
         print_table(("document", "bytes", "what"), rows, flexible=("document", "what"))
     done = [document for document in documents if document.state in {"copied", "same"}]
     sizes, changes = (sum(getattr(each, name) for each in done) for name in ("size_bytes", "changes"))
+    noun = "change" if changes == 1 else "changes"
     say(
         f"Copied from {one.kind} to {other.kind}: {counts['copied']:,}. There already: {counts['same']:,}. "
-        f"Together {sizes:,} bytes and {changes:,} changes, read back with the same SHA-256."
+        f"Together {sizes:,} bytes and {changes:,} {noun}, read back with the same SHA-256."
     )
     for line in left_behind(documents):
         say(f"Left behind: {line}")

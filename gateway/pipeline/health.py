@@ -178,7 +178,8 @@ class Checkup:
         elif memory.error is not None:
             found.append(f"the memory ({memory.kind}): {memory.error}")
         if memory.late_turns:
-            found.append(f"the memory updates of {memory.late_turns} turns could not be written yet")
+            turns = "1 turn" if memory.late_turns == 1 else f"{memory.late_turns} turns"
+            found.append(f"the memory updates of {turns} could not be written yet")
         return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import ssl
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -18,6 +20,7 @@ from gateway.memory.webdav.copies import COPIES_NAME
 from gateway.memory.webdav.memory import WebdavMemory
 from gateway.memory.webdav.server import WebdavServer
 
+_FOLDER_NAME = ".folder"  # says of which folder on a server the files beside it are
 _EXAMPLE = "https://cloud.example.org/remote.php/dav/files/ada/Ethos"
 
 
@@ -61,7 +64,24 @@ def provider(config: Config, services: OwnServices) -> WebdavMemory:
     server = WebdavServer(
         client, config.url, max_bytes=TIMES_LONGER * services.max_document_bytes, has_locks=config.locks
     )
-    make_private_directory(services.state_dir)
+    _make_own(services.state_dir, config.url)
     return WebdavMemory(
         services.files(services.state_dir), server, copies=services.state_dir / COPIES_NAME, news_s=config.news_s
     )
+
+
+def _make_own(directory: Path, url: str) -> None:
+    """Make the directory that of this folder; what is there of an earlier folder is put aside, and comes back with it.
+
+    Else the documents that another folder does not have would count as deleted there.
+    """
+    note, mark = directory / _FOLDER_NAME, hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
+    if note.exists() and (earlier := note.read_text().strip()) != mark:
+        directory.rename(directory.with_name(f"{directory.name}-{earlier}"))
+    aside = directory.with_name(f"{directory.name}-{mark}")
+    if aside.exists() and not directory.exists():
+        aside.rename(directory)
+    make_private_directory(directory)
+    if not note.exists():
+        note.write_text(f"{mark}\n")
+        note.chmod(0o600)

@@ -43,7 +43,7 @@ def test_there_and_back(ethos: Ethos, home: Path, people: dict[str, str], there:
     assert (answer.code, answer.err) == (0, "")
     assert answer.out == (
         "Copied from markdown to redis: 1. There already: 0. "
-        "Together 16 bytes and 1 changes, read back with the same SHA-256.\n"
+        "Together 16 bytes and 1 change, read back with the same SHA-256.\n"
     )
     own(home, people).unlink()
     (home / "config.yaml").write_text(CONFIG + f"memory: {{provider: {there}}}\n")  # the configured one by default
@@ -129,6 +129,10 @@ def test_a_gateway_that_runs_must_be_stopped_first(
         (["--to", "{kind: redis"], "--to: a `[` or `{` that is never closed"),
         (["--to", "{kind: redis, url: '${NOT_SET_HERE}'}"], "--to: url: the environment variable NOT_SET_HERE"),
         (["--to", "markdown"], "--from and --to are the same memory (markdown)"),
+        (
+            ["--from", "{kind: webdav, url: 'http://h/a'}", "--to", "{kind: webdav, url: 'http://h/b'}"],
+            "copy to `markdown` first, and from there",
+        ),
         (["--to", "{kind: markdown}", "--from", "markdown"], "--from and --to are the same memory (markdown)"),
     ],
 )

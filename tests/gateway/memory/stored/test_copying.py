@@ -297,6 +297,25 @@ async def test_files_and_their_copies_on_a_server_have_one_journal_and_do_not_di
         assert newest.turn_id == "t_8"
 
 
+async def test_another_folder_on_a_server_takes_nothing_from_the_one_before(
+    tmp_path: Path, place: Callable[[str], str]
+) -> None:
+    """What the new folder does not have was not deleted there; by the files it is copied from one to the other."""
+    first, second = place("webdav"), place("webdav")
+    async with memory(tmp_path, first) as one:
+        await one.sync(scope("t_1"), [MemoryUpdate.add("user", "Has a dog.")])
+    async with memory(tmp_path, second) as two:
+        assert await two.prefetch(scope("-")) is None
+    async with memory(tmp_path, first) as one:
+        assert (await one.read(scope("-"), "user")).content == "Has a dog.\n"
+        assert len(await one.log(scope("-"), "user")) == 1
+        async with memory(tmp_path) as files:
+            assert states(await copied(one, files)) == {"copied"}
+    async with memory(tmp_path) as files, memory(tmp_path, second) as two:
+        assert states(await copied(files, two)) == {"copied"}
+        assert (await two.read(scope("-"), "user")).content == "Has a dog.\n"
+
+
 async def test_what_is_written_at_the_target_meanwhile_is_not_overwritten(
     tmp_path: Path, place: Callable[[str], str]
 ) -> None:
