@@ -11,7 +11,7 @@ from gateway.app.memory import make_memory
 from gateway.cli.finding import Finding, Ground
 from gateway.config import Config
 from gateway.config.file import CONFIG_NAME
-from gateway.config.memory_kinds import DEFAULT_KIND
+from gateway.config.memory_kinds import DEFAULT_KIND, TRACES_KIND
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
 from gateway.memory.checking import problems
@@ -22,7 +22,7 @@ from gateway.store.sqlite import open_store
 async def memory(ground: Ground) -> AsyncIterator[Finding]:
     """What is wrong with where the memory is kept; the files of the data directory have checks of their own."""
     config = ground.config
-    if config is None or config.memory.provider.kind in (DEFAULT_KIND, "traces"):
+    if config is None or config.memory.provider.kind in (DEFAULT_KIND, TRACES_KIND):
         return
     kind = config.memory.provider.kind
     advice = f"`memory.provider` in {CONFIG_NAME} says where it is. Then `ethos doctor` again."

@@ -80,8 +80,9 @@ async def search(
         print_json([fields(one) for one in found])
     elif not found:
         say("Nothing was found. Try fewer or other words.")
-    for one in () if as_json else found:
-        say(f"{one.score:.2f}  {one.store}, {one.source}:\n    {' '.join(one.text.split())}")
+    else:
+        for one in found:
+            say(f"{one.score:.2f}  {one.store}, {one.source}:\n    {' '.join(one.text.split())}")
 
 
 @app.command()

@@ -94,13 +94,14 @@ async def _opened(
     from gateway.app.memory import make_memory
     from gateway.app.traces import memory_in, open_configured_traces
     from gateway.config import LiveConfig
+    from gateway.config.memory_kinds import TRACES_KIND
     from gateway.protocols import OpensMemory
 
     # Whether it can erase a person is asked at the start of a gateway that uses it.
     settings = config.memory.model_copy(update={"provider": chosen.model_copy(update={"erasure": "by_hand"})})
     config = config.model_copy(update={"memory": settings})
     traces = None
-    if chosen.kind == "traces":
+    if chosen.kind == TRACES_KIND:
         trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
         traces = memory_in(trace_store, LiveConfig(config))
     memory = make_memory(home, config, store.journal, traces)
@@ -112,7 +113,8 @@ async def _opened(
 
 async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> None:
     """Apply what turns have committed and the source does not have yet, and unite what was saved by hand."""
-    from gateway.memory.copying import copies, scope_of
+    from gateway.memory.copying import copies
+    from gateway.memory.paths import is_document, scope_of_key
     from gateway.memory.sync import MemorySync
 
     sync = MemorySync(memory, store.turns)
@@ -123,29 +125,27 @@ async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> Non
             "look at `ethos doctor`"
         )
     for key in await copies(memory).keys():
-        scope = scope_of(key)
-        if scope is not None:
-            await memory.prefetch(scope)  # as the next turn would
+        if is_document(key):
+            await memory.prefetch(scope_of_key(key)[0])  # as the next turn would
 
 
 async def _copied(
     first: MemoryProvider, second: MemoryProvider, *, overwrites: bool
 ) -> tuple[Sequence[CopiedDocument], Sequence[str]]:
     """What became of each document, and the keys of those that only the target has."""
-    from gateway.memory.copying import Copying, copies, copy_all
+    from gateway.memory.copying import Copying, copies
 
     source, target = copies(first), copies(second)
     await _check_apart(first, second)
     keys, others = await source.keys(), await target.keys()
+    copying, documents = Copying(source, target, overwrites=overwrites), []
     is_shown = sys.stderr.isatty()
-
-    def show(number: int, key: str) -> None:
-        if is_shown:
-            sys.stderr.write(f"\r\x1b[K{number} of {len(keys)}  {neutralise(key)}")
-            sys.stderr.flush()
-
     try:
-        documents = await copy_all(Copying(source, target, overwrites=overwrites), keys, on_document=show)
+        for number, key in enumerate(keys, 1):
+            if is_shown:
+                sys.stderr.write(f"\r\x1b[K{number} of {len(keys)}  {neutralise(key)}")
+                sys.stderr.flush()
+            documents.append(await copying.copy(key))
     finally:
         if is_shown:
             sys.stderr.write("\r\x1b[K")

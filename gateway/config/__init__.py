@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from gateway.config.channel_kinds import Access, GroupAccess
+from gateway.config.memory_kinds import TRACES_KIND
 from gateway.config.values import (
     AccountId,
     Count,
@@ -219,7 +220,7 @@ class MemoryConfig(Section):
     @property
     def has_traces(self) -> bool:
         """Whether the trace memory is used: it is on, or it is the memory."""
-        return self.traces.enabled or self.provider.kind == "traces"
+        return self.traces.enabled or self.provider.kind == TRACES_KIND
 
 
 class LimitsConfig(Section):

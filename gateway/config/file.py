@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig
 from gateway.config.channel_kinds import ChannelKind, expected_kinds, known_kinds, load_kind
 from gateway.config.listing import values_of
-from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, load_memory_kind
+from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, load_memory_kind
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
@@ -371,7 +371,7 @@ def _check_embeddings(config: Config, document: MarkedYaml) -> None:
 def _check_traces(config: Config, document: MarkedYaml) -> None:
     """What is the memory cannot be off."""
     traces = config.memory.traces
-    if config.memory.provider.kind == "traces" and "enabled" in traces.model_fields_set and not traces.enabled:
+    if config.memory.provider.kind == TRACES_KIND and "enabled" in traces.model_fields_set and not traces.enabled:
         text = "off, but `memory.provider` is traces, which needs it; expected true, or the line left out"
         document.complain(("memory", "traces", "enabled"), text)
 

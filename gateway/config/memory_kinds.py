@@ -12,6 +12,8 @@ from gateway.config.packages import Packages
 from gateway.protocols import MemoryProvider, MemoryServices
 
 DEFAULT_KIND = "markdown"
+TRACES_KIND = "traces"
+"""Its documents are in the trace store, which is open whenever this kind is chosen."""
 PACKAGES = Packages("gateway.memory.kinds", maker="provider", what="memory")
 
 

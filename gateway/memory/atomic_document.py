@@ -41,8 +41,13 @@ from gateway.memory.paths import ARCHIVE_NAME
 _KEY_CHARS = 16
 _KEYS_PER_NAME = 13  # a name may have 255 bytes
 Step = Callable[[str], None]
+"""Is told the name of every step of a write, before it begins."""
 Published = Literal["placed", "overtaken", "refused"]
 """In place; in place, but an editor has saved into the replaced version meanwhile; taken back, an editor was first."""
+
+
+def no_step(_step: str) -> None:
+    """For those who need not know of the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +105,7 @@ class RestingFile:
 class AtomicDocument:
     """Reads and replaces one document."""
 
-    def __init__(self, path: Path, on_step: Step) -> None:
+    def __init__(self, path: Path, on_step: Step = no_step) -> None:
         self.path = path
         self._step = on_step
         self._hidden = f".{path.name}."

@@ -24,7 +24,7 @@ _ASKED_BY_PEOPLE = (
     *("prefetch", "sync", "read", "write", "search"),
     *("log", "change", "texts", "why", "difference", "undo", "restore"),
 )
-# These take as long as they take, and run as jobs that are tried again; or they ask nobody.
+# These take as long as they take, and run as jobs that are tried again; or they ask no server.
 _AS_THEY_ARE = ("erase", "export", "unite", "part", "file_of")
 
 _log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class NotInTime(MemoryUnavailable):
 class Availability:
     """Knows whether the memory answers.
 
-    While it is known to be down nobody waits for it. A background task asks it again, first at once, then after 2 to
+    While it is known to be down no turn waits for it. A background task asks it again, first at once, then after 2 to
     60 s, and the first answer makes it up again.
     """
 
@@ -72,7 +72,7 @@ class Availability:
     async def call(self, ask: Callable[[], Awaitable[T]], limit_s: float | None = None) -> T:
         """Ask the memory something.
 
-        It runs in a task of its own: code of others that does not end when it is cancelled holds up nobody.
+        It runs in a task of its own: code of others that does not end when it is cancelled holds up no caller.
 
         Args:
             limit_s: how long it may take, if not `timeout_s`.
@@ -164,7 +164,7 @@ class Availability:
     def _has_ended(self, task: asyncio.Task[T]) -> None:
         self._abandoned.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody waits for it any more
+            task.exception()  # nothing waits for it any more
 
 
 def within_time(memory: MemoryProvider, availability: Availability, limit_s: float) -> MemoryProvider:

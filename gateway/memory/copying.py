@@ -7,43 +7,21 @@ version of the same document, or where that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
-from gateway.errors import InvalidId, MemoryConflict, NotOffered
+from gateway.errors import MemoryConflict, NotOffered
 from gateway.memory import rules
-from gateway.memory.paths import check_ids, is_original, scope_of_key
+from gateway.memory.paths import is_document, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
-from gateway.memory.stored.whole import WholeDocument, is_same_history, with_edit_noted, with_ids
-from gateway.protocols import EditableMemory, ListsDocuments, MemoryScope
+from gateway.memory.stored.whole import CopiesMemory, WholeDocument, is_same_history, with_edit_noted, with_ids
+from gateway.protocols import EditableMemory, ListsDocuments
 
 _TRIES = 5
 State = Literal["copied", "same", "conflict", "differs", "left"]
 """`left`: the target has no place for such a document. `differs`: what was written is not what was read back."""
-
-
-@runtime_checkable
-class CopiesMemory(ListsDocuments, Protocol):
-    """A memory whose documents can be read and put in place with all that is kept of them.
-
-    The keys are those of `ListsDocuments`, and originals from before links: `users/<id>/before-<link>/USER.md`. Every
-    method raises `FileError` or `MemoryUnavailable` where the memory cannot be used now.
-    """
-
-    async def whole(self, key: str) -> WholeDocument:
-        """A document with its history, oldest first, and its archive; an empty one where there is none."""
-
-    async def numbers(self, count: int) -> int:
-        """The first of so many ids for entries, which nobody else gets."""
-
-    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
-        """Keep this, and nothing else, of a document; None: nothing at all. The entries have their ids.
-
-        Returns:
-            False where the document is another by now; then nothing was changed.
-        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +102,7 @@ class Copying:
         Raises:
             FileError, MemoryUnavailable, StoreError: the source or the target cannot be used now; call again.
         """
-        if scope_of(key) is None and not is_original(key):  # it may become a path
+        if not is_document(key) and not is_original(key):  # it may become a path
             lost: tuple[str, ...] = ("documents with names that are none of a memory's",)
             return CopiedDocument(key=key, state="left", size_bytes=0, sha256="", changes=0, lost=lost)
         whole = await self._source.whole(key)
@@ -137,7 +115,7 @@ class Copying:
             changes=0 if self._is_of_texts else len(whole.entries),
             lost=lost,
         )
-        if isinstance(self._target, TextsOnly) and scope_of(key) is None:
+        if isinstance(self._target, TextsOnly) and not is_document(key):
             return replace(copied, state="left")
         for _ in range(_TRIES):
             there = await self._target.whole(key)
@@ -207,7 +185,7 @@ class Copying:
         """What of a document has no place at the target."""
         if not isinstance(self._target, TextsOnly):
             return ()
-        if scope_of(key) is None:
+        if not is_document(key):
             return ("originals from before links: after `/unlink`, what came in with the link stays",)
         found = []
         if whole.entries:
@@ -226,27 +204,6 @@ def left_behind(documents: Collection[CopiedDocument]) -> Sequence[str]:
         for what in document.lost:
             counts[what] = counts.get(what, 0) + 1
     return [f"{what} ({count} document{'s' if count > 1 else ''})" for what, count in counts.items()]
-
-
-async def copy_all(
-    copying: Copying, keys: Sequence[str], *, on_document: Callable[[int, str], None]
-) -> list[CopiedDocument]:
-    """Copy every document; `on_document` is told the number and the key of each before it is copied."""
-    found = []
-    for number, key in enumerate(keys, 1):
-        on_document(number, key)
-        found.append(await copying.copy(key))
-    return found
-
-
-def scope_of(key: str) -> MemoryScope | None:
-    """A scope that has the document; None for an original from before a link, and for a name that is none of ours."""
-    try:
-        scope, _ = scope_of_key(key)
-        check_ids(scope)
-    except InvalidId:
-        return None
-    return scope
 
 
 def _applied(whole: WholeDocument) -> set[tuple[str, int]]:

@@ -5,33 +5,14 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Sequence
-from typing import Protocol
 
 from gateway.errors import NoSuchEntry
 from gateway.memory import rules
-from gateway.memory.journal import JournalEntry, JournalRequest
-from gateway.protocols import MemoryChange
+from gateway.memory.journal import HistorySource, JournalEntry, JournalRequest
+from gateway.memory.paths import check_ids, document_keys, key_of
+from gateway.protocols import MemoryChange, MemoryScope, MemoryStoreName
 
 _PAGE = 200
-
-
-class HistorySource(Protocol):
-    """Where entries are read from."""
-
-    async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
-        """What was settled, newest first, of one document or of all.
-
-        Args:
-            document: the key, None for all.
-            limit: how many at most.
-            before: only entries at a lower position; without a document, only those after the entry of this id.
-        """
-
-    async def entry(self, entry_id: int) -> JournalEntry | None:
-        """One entry."""
-
-    async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
-        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
 
 
 class History:
@@ -65,18 +46,35 @@ class History:
             raise NoSuchEntry(f"entry {entry_id} is not a change of a document; the history lists them")
         return await self.text_before(entry), await self.text_after(entry)
 
-    async def why(self, document: str, line: str) -> MemoryChange | None:
-        """The newest entry that brought a line, or a part of one, in; None where no entry did."""
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None) -> MemoryChange | None:
+        """The newest entry that brought a line, or a part of one, in; without a store in the user's document first."""
         wanted = rules.encode(line.strip())
         if not wanted:
             return None
-        before: int | None = None
-        while page := await self._journal.entries(document, _PAGE, before):
-            for entry in page:
-                if await self._brought(entry, wanted):
-                    return await self._shown(entry)
-            before = page[-1].position
+        for document in [key for each, key in document_keys(scope).items() if store in (None, each)]:
+            before: int | None = None
+            while page := await self._journal.entries(document, _PAGE, before):
+                for entry in page:
+                    if await self._brought(entry, wanted):
+                        return await self._shown(entry)
+                before = page[-1].position
         return None
+
+    async def undoable(self, scope: MemoryScope, entry_id: int) -> JournalEntry:
+        """A change of one of the scope's documents.
+
+        Raises:
+            InvalidId: an id is malformed, or the change is of a user's document and the scope has no user.
+            NoSuchEntry: there is no such change in the documents of the scope.
+        """
+        check_ids(scope)
+        entry = await self._journal.entry(entry_id)
+        if entry is None or entry.outcome != "applied" or entry.position is None or entry.hash_after is None:
+            raise NoSuchEntry(f"entry {entry_id} is not a change that can be undone; `log` lists them")
+        key = key_of(scope, entry.request.store)
+        if key != entry.request.document:
+            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.request.document}, not to {key}")
+        return entry
 
     async def text_before(self, entry: JournalEntry) -> bytes:
         """The bytes that an entry found.

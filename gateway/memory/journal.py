@@ -7,8 +7,9 @@ file is about to change) and `settle` (the file has changed).
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -76,6 +77,22 @@ def requests_of(scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetim
         )
         for index, update in enumerate(updates)
     ]
+
+
+def request_to_put(
+    scope: MemoryScope, store: MemoryStoreName, document: str, action: MemoryAction, refers_to: int | None = None
+) -> JournalRequest:
+    """That a document shall have other bytes; a turn of its own, because one scope may write many times."""
+    return JournalRequest(
+        scope=replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}"),
+        index=0,
+        document=document,
+        store=store,
+        action=action,
+        content="",
+        at=datetime.now(UTC),
+        refers_to=refers_to,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +193,26 @@ class Tail:
     unsettled: frozenset[Key]
 
 
-class MemoryJournal(Protocol):
+class HistorySource(Protocol):
+    """Where the history of documents is read from."""
+
+    async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
+        """What was settled, newest first, of one document or of all.
+
+        Args:
+            document: the key, None for all.
+            limit: how many at most.
+            before: only entries at a lower position; without a document, only those after the entry of this id.
+        """
+
+    async def entry(self, entry_id: int) -> JournalEntry | None:
+        """One entry."""
+
+    async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
+        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
+
+
+class MemoryJournal(HistorySource, Protocol):
     """Where the journal is kept. The callers of `record` and `settle` hold the document's lock."""
 
     async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, MemoryOutcome]:
@@ -210,21 +246,8 @@ class MemoryJournal(Protocol):
     async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
         """Whole turns of which something is not settled, oldest first, to be synced again."""
 
-    async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
-        """What was settled, newest first, of one document or of all.
-
-        Args:
-            before: only entries at a lower position; without a document, only those after the entry of this id.
-        """
-
     async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
         """What was applied, newest first, as far back as `since` and no more than `limit`."""
-
-    async def entry(self, entry_id: int) -> JournalEntry | None:
-        """One entry."""
-
-    async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
-        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
 
     async def documents(self) -> Sequence[str]:
         """The keys of all documents of whose texts something is known."""

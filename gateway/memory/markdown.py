@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import uuid
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,16 +15,16 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.errors import FileError, InvalidId, MemoryConflict, NoSuchEntry, StoreError
+from gateway.errors import FileError, MemoryConflict, StoreError
 from gateway.files.atomic import FileSnapshot, Signature, is_id, read_settled, sign
 from gateway.memory import rules
-from gateway.memory.atomic_document import Step
+from gateway.memory.atomic_document import Step, no_step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, difference
-from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, requests_of
+from gateway.memory.journal import HASH_OF_NOTHING, JournalRequest, MemoryJournal, request_to_put, requests_of
 from gateway.memory.markdown_erasing import lines_taken_out, remove_user, visible_files
 from gateway.memory.markdown_originals import FileOriginals
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, is_document, locate, locate_key
+from gateway.memory.paths import STORES, DocumentPlace, check_ids, document_key, is_document, key_of, locate, locate_key
 from gateway.memory.read_cache import CachedText, ReadCache
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
@@ -47,16 +46,10 @@ from gateway.protocols import (
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
-STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
-
 MAX_FILE_BYTES = 512 * 1024
 LOCK_TIMEOUT_S = 10.0
 _MOST_WRITERS = 1000
 _LOOKED_BACK = 500
-
-
-def _no_step(_step: str) -> None:
-    """The default of `on_step`."""
 
 
 class MarkdownFileMemoryProvider:
@@ -69,7 +62,7 @@ class MarkdownFileMemoryProvider:
         *,
         max_file_bytes: int = MAX_FILE_BYTES,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
-        on_step: Step = _no_step,
+        on_step: Step = no_step,
     ) -> None:
         """Use the files below `root`, the data directory.
 
@@ -208,13 +201,8 @@ class MarkdownFileMemoryProvider:
         return await self._history.texts(change_id)
 
     async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
-        """The newest entry that brought a line, or a part of one, in; in the user's document first."""
-        for each in ("user", "memory") if store is None else (store,):
-            key = document_key(scope, each)
-            found = await self._history.why(key, line) if key else None
-            if found is not None:
-                return found
-        return None
+        """See `HistoricMemory.why`."""
+        return await self._history.why(scope, line, store)
 
     async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
         """What updates of one store would change in its text now, as a unified diff; empty for nothing.
@@ -232,23 +220,12 @@ class MarkdownFileMemoryProvider:
         return difference(data, draft(data, pending, max_bytes=self._max_bytes).after)
 
     async def undo(self, scope: MemoryScope, change_id: int) -> MemoryDocument:
-        """Bring back the bytes from before an entry; noted in the journal as a change of its own.
-
-        Raises:
-            NoSuchEntry: there is no such entry in the documents of the scope.
-            MemoryConflict: the text has changed since; carries the text from before and the current one.
-        """
-        check_ids(scope)
-        entry = await self._journal.entry(change_id)
-        if entry is None or entry.outcome != "applied" or entry.position is None or entry.hash_after is None:
-            raise NoSuchEntry(f"entry {change_id} is not a change that can be undone; `log` lists them")
+        """See `HistoricMemory.undo`."""
+        entry = await self._history.undoable(scope, change_id)
         place = self._place(scope, entry.request.store)
-        if place.key != entry.request.document:
-            raise NoSuchEntry(f"entry {change_id} belongs to {entry.request.document}, not to {place.key}")
         data = await self._history.text_before(entry)
-        return await self._put(
-            place, scope, data, expected_version=entry.hash_after, action="undo", refers_to=change_id
-        )
+        version = entry.hash_after or ""
+        return await self._put(place, scope, data, expected_version=version, action="undo", refers_to=change_id)
 
     # ---- ErasableMemory, ExportableMemory, SupportsUnion ------------------------------------------------------------
 
@@ -374,28 +351,14 @@ class MarkdownFileMemoryProvider:
         action: MemoryAction,
         refers_to: int | None = None,
     ) -> MemoryDocument:
-        """Put bytes in place under a key of their own: one scope may write many times."""
-        scope = replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}")
-        request = JournalRequest(
-            scope=scope,
-            index=0,
-            document=place.key,
-            store=place.store,
-            action=action,
-            content="",
-            at=datetime.now(UTC),
-            refers_to=refers_to,
-        )
+        request = request_to_put(scope, place.store, place.key, action, refers_to)
         each = PendingChange(request=request, data=data, expected_version=expected_version)
-        await self._apply(place.key, place.store, scope, [each])
+        await self._apply(place.key, place.store, request.scope, [each])
         snapshot = await asyncio.to_thread(self._snapshot, place)
         return _document(place, data, snapshot.signature if snapshot else None)
 
     def _place(self, scope: MemoryScope, store: MemoryStoreName) -> DocumentPlace:
-        place = locate(self._root, scope, store)
-        if place is None:
-            raise InvalidId("user", "")
-        return place
+        return locate_key(self._root, key_of(scope, store), store)
 
     def _writer(self, key: str, store: MemoryStoreName) -> DocumentWriter:
         writer = self._writers.get(key)

@@ -11,6 +11,7 @@ from pathlib import Path
 from gateway.errors import FileError
 from gateway.files.atomic import follow, is_id, read_once, sync_directory, write_atomically
 from gateway.files.locks import FileLock
+from gateway.memory import rules
 from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.journal import Key
 from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME, is_document
@@ -22,7 +23,7 @@ async def lines_taken_out(
 ) -> AsyncGenerator[None]:
     """Take lines out of a file that others read, too, its archive and its earlier versions.
 
-    Nobody writes the file while the block runs: a turn that finds it changed would look into its history, and bring
+    No turn writes the file while the block runs: a turn that finds it changed would look into its history, and bring
     back what the person who changed it seems not to have read.
 
     Args:
@@ -52,7 +53,7 @@ def _place(root: Path, document: str) -> Path | None:
 def _take_lines_out(path: Path, lines: Collection[str], pending: Collection[Key]) -> None:
     for each in (path, path.with_name(ARCHIVE_NAME)):
         filter_lines(each, lines)
-    AtomicDocument(path, lambda _step: None).tidy(pending)
+    AtomicDocument(path).tidy(pending)
     for evidence in path.parent.glob(f".{path.name}.*.applied"):  # its name is what counts; it is a link to a version
         evidence.unlink()
         evidence.touch(mode=0o600)
@@ -61,21 +62,13 @@ def _take_lines_out(path: Path, lines: Collection[str], pending: Collection[Key]
 
 
 def filter_lines(path: Path, lines: Collection[str]) -> None:
-    """Rewrite a file without these lines; of the blank lines around one, one is enough."""
+    """Rewrite a file without these lines; see `rules.without_lines`."""
     found = read_once(path)
     if found is None:
         return
-    after: list[str] = []
-    is_changed = is_gap = False
-    for line in found.data.decode("utf-8", "surrogateescape").split("\n"):
-        if line.strip() in lines:
-            is_changed, is_gap = True, not any(after[-1:])
-        elif line.strip() or not is_gap:
-            after.append(line)
-            is_gap = False
-    if is_changed:
-        text = "\n".join(after).rstrip("\n")
-        write_atomically(path, f"{text}\n".encode("utf-8", "surrogateescape") if text else b"")
+    after = rules.encode(rules.without_lines(rules.decode(found.data), lines))
+    if after != found.data:
+        write_atomically(path, after)
 
 
 def remove_user(root: Path, user_id: str) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.files.atomic import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
+from gateway.memory.paths import BEFORE, COMPLETE
 from gateway.memory.union import USER
-
-_DONE_NAME = ".complete"
 
 
 class FileOriginals:
@@ -33,7 +32,7 @@ class FileOriginals:
 
     def _keep(self, link_id: str, user_id: str) -> None:
         place = self._place(link_id, user_id)
-        if (place / _DONE_NAME).exists():
+        if (place / COMPLETE).exists():
             return
         make_private_directory(place)
         for name in _names(self._users / user_id):
@@ -41,11 +40,11 @@ class FileOriginals:
             if found is not None:
                 make_private_directory((place / name).parent)
                 write_atomically(place / name, found.data)
-        write_atomically(place / _DONE_NAME, b"")
+        write_atomically(place / COMPLETE, b"")
         sync_directory(place)
 
     def _place(self, link_id: str, user_id: str) -> Path:
-        return inside(self._users, check_id("user", user_id), f"before-{check_id('link', link_id)}")
+        return inside(self._users, check_id("user", user_id), f"{BEFORE}{check_id('link', link_id)}")
 
 
 def _names(directory: Path) -> list[str]:

@@ -11,6 +11,11 @@ from gateway.errors import FileError, InvalidId, UnsafePath
 from gateway.files.atomic import check_id, follow, is_id
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
 
+STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
+BEFORE = "before-"
+"""How the directory of a person's originals from before a link begins; the link's id follows."""
+COMPLETE = ".complete"
+"""The empty document that says that they are all kept."""
 LOCK_NAME = ".memory.lock"
 ARCHIVE_NAME = "memory-archive.md"
 
@@ -46,8 +51,30 @@ def document_key(scope: MemoryScope, store: MemoryStoreName) -> str | None:
             return f"users/{scope.user_id}/personalities/{scope.personality_id}/MEMORY.md"
 
 
+def document_keys(scope: MemoryScope) -> dict[MemoryStoreName, str]:
+    """The keys of the documents that the scope has, the user's first. The ids are not checked."""
+    return {store: key for store in STORES if (key := document_key(scope, store)) is not None}
+
+
+def key_of(scope: MemoryScope, store: MemoryStoreName) -> str:
+    """The key of a document.
+
+    Raises:
+        InvalidId: an id is malformed, or the store needs a user and there is none.
+    """
+    check_ids(scope)
+    key = document_key(scope, store)
+    if key is None:
+        raise InvalidId("user", "")
+    return key
+
+
 def scope_of_key(key: str) -> tuple[MemoryScope, MemoryStoreName]:
-    """A scope that has the document of this key, and which of its two it is; on nobody's behalf."""
+    """A scope that has the document of this key, and which of its two it is; on behalf of no person.
+
+    Raises:
+        InvalidId: no document can have this key. The ids in it are not checked.
+    """
     match key.split("/"):
         case ["users", user, "USER.md"]:
             return _scope(user_id=user), "user"
@@ -63,13 +90,13 @@ def scope_of_key(key: str) -> tuple[MemoryScope, MemoryStoreName]:
 def is_original(key: str) -> bool:
     """Whether it is a copy from before a link: `users/<id>/before-<link>/USER.md` and the like; it has no history."""
     match key.split("/"):
-        case ["users", user, before, "USER.md" | ".complete"]:
+        case ["users", user, before, name] if name in ("USER.md", COMPLETE):
             ids = [user, before]
         case ["users", user, before, "personalities", personality, "MEMORY.md"]:
             ids = [user, before, personality]
         case _:
             return False
-    return before.startswith("before-") and all(map(is_id, ids))
+    return before.startswith(BEFORE) and all(map(is_id, ids))
 
 
 def _scope(

@@ -1,4 +1,4 @@
-"""What an update does to a text. Pure: no files, no clock.
+"""What updates and erasures do to a text. Pure: no files, no clock.
 
 A file's bytes that are not UTF-8 pass through unharmed: they are lone surrogates inside (PEP 383), and bytes again
 when the text is written.
@@ -7,6 +7,7 @@ when the text is written.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from hashlib import sha256
 
 from gateway.protocols import MemoryUpdate
@@ -70,6 +71,22 @@ def _remove(text: str, match: str) -> str | None:
         start = text.find("\n", at) + 1 or len(text)
         at = text.find(match, start)
     return ("".join(kept) + text[start:]).rstrip() + "\n" if kept else None
+
+
+def without_lines(text: str, unwanted: Collection[str]) -> str:
+    """The text without these lines, given without blanks around; of the blank lines around one, one is enough."""
+    kept: list[str] = []
+    is_changed = is_gap = False
+    for line in text.split("\n"):
+        if line.strip() in unwanted:
+            is_changed, is_gap = True, not any(kept[-1:])
+        elif line.strip() or not is_gap:
+            kept.append(line)
+            is_gap = False
+    if not is_changed:
+        return text
+    left = "\n".join(kept).rstrip("\n")
+    return f"{left}\n" if left else ""
 
 
 def cut_to_size(data: bytes, max_bytes: int) -> tuple[bytes, bytes]:

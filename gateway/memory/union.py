@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from gateway.errors import FileError, MemoryConflict
 from gateway.memory import rules
+from gateway.memory.paths import scope_of_key
 from gateway.protocols import MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
 
 CHANNEL = "link"
 """Stands in the history where a channel stands for other changes."""
 USER = "USER.md"
-_ANY_PERSONALITY = "assistant"  # which one makes no difference to a USER.md
 _TRIES = 20
 _BLANK_LINES = re.compile(r"\n[^\S\n]*(?:\n[^\S\n]*)+")
 
@@ -104,16 +105,9 @@ class Union:
 
 def _scope(name: str, user_id: str, turn_id: str) -> tuple[MemoryScope, MemoryStoreName]:
     """Where a person's document of this name is."""
-    personality_id = None if name == USER else name.split("/")[1]
-    scope = MemoryScope(
-        personality_id=personality_id or _ANY_PERSONALITY,
-        user_id=user_id,
-        session_id=None,
-        turn_id=turn_id if personality_id is None else f"{turn_id}:{personality_id}",
-        place="per-user",
-        channel=CHANNEL,
-    )
-    return scope, "user" if personality_id is None else "memory"
+    scope, store = scope_of_key(f"users/{user_id}/{name}")
+    own_turn_id = turn_id if store == "user" else f"{turn_id}:{scope.personality_id}"
+    return replace(scope, turn_id=own_turn_id, place="per-user", channel=CHANNEL), store
 
 
 def paragraphs(text: str) -> list[str]:

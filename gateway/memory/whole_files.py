@@ -17,6 +17,8 @@ from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.journal import HASH_OF_NOTHING, JournalEntry, MemoryJournal
 from gateway.memory.paths import (
     ARCHIVE_NAME,
+    BEFORE,
+    COMPLETE,
     DocumentPlace,
     check_ids,
     documents,
@@ -27,7 +29,7 @@ from gateway.memory.paths import (
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument, is_same_history
 
-_ORIGINALS = ("USER.md", "personalities/*/MEMORY.md", ".complete")
+_ORIGINALS = ("USER.md", "personalities/*/MEMORY.md", COMPLETE)
 
 
 class WholeFiles:
@@ -104,7 +106,7 @@ class WholeFiles:
     def _on_disk(self) -> set[str]:
         found = {place.key for place in documents(self._root) if place.path.exists()}
         for name in _ORIGINALS:
-            found |= {str(path.relative_to(self._root)) for path in self._root.glob(f"users/*/before-*/{name}")}
+            found |= {str(path.relative_to(self._root)) for path in self._root.glob(f"users/*/{BEFORE}*/{name}")}
         return found
 
     def _original(self, key: str) -> WholeDocument:
@@ -139,7 +141,7 @@ def _left(entries: Sequence[JournalEntry]) -> str | None:
 
 def _resting(place: DocumentPlace) -> tuple[bytes, datetime | None, bytes]:
     """The text, its time and the archive."""
-    resting = AtomicDocument(place.path, lambda _step: None).at_rest()
+    resting = AtomicDocument(place.path).at_rest()
     archive = read_once(place.path.with_name(ARCHIVE_NAME))
     modified_at = None if resting.data is None else _time(resting.mtime_ns)
     return resting.data or b"", modified_at, archive.data[: resting.archive_bytes] if archive else b""

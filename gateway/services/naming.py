@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import memory_of
-from gateway.errors import FileError, IdentityMapBroken, InvalidId
+from gateway.errors import FileError, IdentityMapBroken
 from gateway.files.atomic import check_id
 from gateway.files.positions.validation import did_you_mean
+from gateway.memory.paths import scope_of_key
 from gateway.people.identity import IdentityMap, User
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import MemoryPlace, MemoryProvider, MemoryScope, MemoryStoreName
@@ -178,13 +179,5 @@ def scope_of(caller: Caller, document: str) -> tuple[MemoryScope, MemoryStoreNam
     Raises:
         InvalidId: it is no path of a memory document.
     """
-    match document.split("/"):
-        case ["users", user_id, "USER.md"]:
-            return scope_for(caller, "assistant", user_id), "user"  # which personality is no matter to a USER.md
-        case ["MEMORY.md"]:
-            return scope_for(caller, "assistant", None, "global"), "memory"
-        case ["personalities", personality_id, "MEMORY.md"]:
-            return scope_for(caller, personality_id, None), "memory"
-        case ["users", user_id, "personalities", personality_id, "MEMORY.md"]:
-            return scope_for(caller, personality_id, user_id, "per-user"), "memory"
-    raise InvalidId("document", document)
+    scope, store = scope_of_key(document)
+    return scope_for(caller, scope.personality_id, scope.user_id, scope.place), store

@@ -175,7 +175,7 @@ async def soon(awaitable: Awaitable[_T]) -> _T:
 
 
 async def _supervise(adapter: ChannelAdapter, inbox: Inbox) -> None:
-    """Connect anew whenever `run` raises, as the gateway does. Only the contract's errors are taken for that."""
+    """Connect again whenever `run` raises, as the gateway does. Only the contract's errors are taken for that."""
     while True:
         with contextlib.suppress(EthosError):
             await adapter.run(inbox.accept)

@@ -154,45 +154,6 @@ def canaries_for(place: MemoryPlace, personality: str, user: str) -> set[str]:
     }
 
 
-class ApartSuite(MemorySuite):
-    """What one may not see appears nowhere: a part of `MemoryProviderSuite`, for whatever the provider can do."""
-
-    async def test_a_turn_is_given_what_its_scope_may_see_and_nothing_else(self, provider: MemoryProvider) -> None:
-        await fill_with_canaries(provider)
-        for place, personality, user in product(PLACES, PERSONALITIES, PEOPLE):
-            found = await provider.prefetch(scope("look", personality=personality, user=user, place=place))
-            assert found is not None
-            assert canaries_in(found.user_memory) == {canary("user", "all", user)}
-            assert canaries_in(found.project_memory) == canaries_for(place, personality, user)
-        nobody = await provider.prefetch(scope("look", personality="a", user=None))
-        assert nobody is not None
-        assert canaries_in(nobody.user_memory) == set()
-
-    async def test_people_read_search_and_are_told_of_what_their_scope_may_see_and_nothing_else(
-        self, provider: MemoryProvider
-    ) -> None:
-        await fill_with_canaries(provider)
-        every = {canary("user", "all", user) for user in PEOPLE}
-        every |= {canary(*each) for each in product(PLACES, PERSONALITIES, PEOPLE)}
-        for place, personality, user in product(PLACES, PERSONALITIES, PEOPLE):
-            at = scope("look", personality=personality, user=user, place=place)
-            own, seen = canary("user", "all", user), canaries_for(place, personality, user)
-            others = every - {own, *seen}
-            if isinstance(provider, EditableMemory):
-                assert canaries_in((await provider.read(at, "user")).content) == {own}
-                assert canaries_in((await provider.read(at, "memory")).content) == seen
-            if isinstance(provider, HistoricMemory):
-                await _history_is_apart(provider, at, own, seen, others)
-            if isinstance(provider, SearchableMemory):
-                for query in ("canary", *sorted(others)):
-                    hits = await provider.search(at, query, 100)
-                    assert not others & canaries_in(*(hit.text for hit in hits))
-            if isinstance(provider, ExportableMemory):
-                exported = await provider.export([user])
-                private = {own, *(canary("per-user", one, user) for one in PERSONALITIES)}
-                assert canaries_in(*(data.decode() for data in exported.values())) == private
-
-
 async def _history_is_apart(
     provider: HistoricMemory, at: MemoryScope, own: str, seen: Collection[str], others: Collection[str]
 ) -> None:
@@ -214,7 +175,7 @@ async def _history_is_apart(
 # ---- the provider itself --------------------------------------------------------------------------------------------
 
 
-class MemoryProviderSuite(ApartSuite):
+class MemoryProviderSuite(MemorySuite):
     """What the gateway needs of every memory: `prefetch` and `sync`, and that what one may not see appears nowhere."""
 
     @pytest.mark.parametrize(("before", "updates", "after", "outcomes"), RULES)
@@ -319,6 +280,41 @@ class MemoryProviderSuite(ApartSuite):
     async def test_no_updates_change_nothing(self, provider: MemoryProvider) -> None:
         assert (await provider.sync(scope("t"), [])).outcomes == ()
         assert await provider.prefetch(scope("t")) is None
+
+    async def test_a_turn_is_given_what_its_scope_may_see_and_nothing_else(self, provider: MemoryProvider) -> None:
+        await fill_with_canaries(provider)
+        for place, personality, user in product(PLACES, PERSONALITIES, PEOPLE):
+            found = await provider.prefetch(scope("look", personality=personality, user=user, place=place))
+            assert found is not None
+            assert canaries_in(found.user_memory) == {canary("user", "all", user)}
+            assert canaries_in(found.project_memory) == canaries_for(place, personality, user)
+        unknown = await provider.prefetch(scope("look", personality="a", user=None))
+        assert unknown is not None
+        assert canaries_in(unknown.user_memory) == set()
+
+    async def test_people_read_search_and_are_told_of_what_their_scope_may_see_and_nothing_else(
+        self, provider: MemoryProvider
+    ) -> None:
+        await fill_with_canaries(provider)
+        every = {canary("user", "all", user) for user in PEOPLE}
+        every |= {canary(*each) for each in product(PLACES, PERSONALITIES, PEOPLE)}
+        for place, personality, user in product(PLACES, PERSONALITIES, PEOPLE):
+            at = scope("look", personality=personality, user=user, place=place)
+            own, seen = canary("user", "all", user), canaries_for(place, personality, user)
+            others = every - {own, *seen}
+            if isinstance(provider, EditableMemory):
+                assert canaries_in((await provider.read(at, "user")).content) == {own}
+                assert canaries_in((await provider.read(at, "memory")).content) == seen
+            if isinstance(provider, HistoricMemory):
+                await _history_is_apart(provider, at, own, seen, others)
+            if isinstance(provider, SearchableMemory):
+                for query in ("canary", *sorted(others)):
+                    hits = await provider.search(at, query, 100)
+                    assert not others & canaries_in(*(hit.text for hit in hits))
+            if isinstance(provider, ExportableMemory):
+                exported = await provider.export([user])
+                private = {own, *(canary("per-user", one, user) for one in PERSONALITIES)}
+                assert canaries_in(*(data.decode() for data in exported.values())) == private
 
 
 class EditableMemorySuite(MemorySuite):

@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from gateway.errors import InvalidId
 from gateway.memory import rules
-from gateway.memory.paths import scope_of_key
+from gateway.memory.paths import is_document
 from gateway.store.payloads import storable
 from gateway.traces.rows import insert, known_number, merge_index, owner_number
 from gateway.traces.trace import Owner, Trace
@@ -51,7 +50,7 @@ def index_lines(
 
     Nothing of a text that is kept for a link, and that no prompt shows.
     """
-    if not _is_read(key):
+    if not is_document(key):
         return
     owner = Owner("document", key)
     number = owner_number(connection, owner)
@@ -85,14 +84,6 @@ def forget_lines(connection: sqlite3.Connection, key: str) -> None:
     if number is not None:
         connection.execute(_DELETE_ALL, (number,))
         connection.execute("DELETE FROM owners WHERE number = ?", (number,))
-
-
-def _is_read(key: str) -> bool:
-    try:
-        scope_of_key(key)
-    except InvalidId:
-        return False
-    return True
 
 
 def _alike_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:

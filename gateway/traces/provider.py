@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gateway.config import MemoryConfig
-from gateway.memory.markdown import STORES
-from gateway.memory.paths import check_ids, document_key
+from gateway.memory.paths import check_ids, document_key, document_keys
 from gateway.memory.prompt_section import HEADINGS_CHARS, fill_around
 from gateway.memory.stored.memory import StoredMemory
-from gateway.protocols import MemoryContext, MemoryHit, MemoryScope, MemoryStoreName
+from gateway.protocols import MemoryContext, MemoryHit, MemoryScope
 from gateway.traces.documents import TraceDocuments, explained
 from gateway.traces.search import MOST, TraceQuery
 from gateway.traces.trace import Viewer
@@ -54,7 +53,8 @@ class TraceMemoryProvider(StoredMemory):
 
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
         """Lines of the scope's two documents, best first; none that only stands beside one that matches."""
-        keys = _keys(scope)
+        check_ids(scope)
+        keys = document_keys(scope)
         stores = {key: store for store, key in keys.items()}
         wanted = TraceQuery(query=query, limit=MOST)
         found = await explained(self._trace_store.search(_reader(scope, keys.values()), wanted))
@@ -77,11 +77,6 @@ class TraceMemoryProvider(StoredMemory):
             return ()
         found = await explained(self._trace_store.recall(_reader(scope, [key]), scope.question))
         return [one.trace.position for one in found if one.trace.position is not None]
-
-
-def _keys(scope: MemoryScope) -> dict[MemoryStoreName, str]:
-    check_ids(scope)
-    return {store: key for store in STORES if (key := document_key(scope, store)) is not None}
 
 
 def _reader(scope: MemoryScope, keys: Collection[str]) -> Viewer:

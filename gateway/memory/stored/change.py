@@ -15,7 +15,7 @@ from gateway.memory import rules
 from gateway.memory.delta import Delta
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.journal import HASH_OF_NOTHING, JournalEntry, JournalRequest, Key, is_due
-from gateway.protocols import MemoryOutcome, MemoryScope, UpdateOutcome
+from gateway.protocols import MemoryOutcome, MemoryScope, MemoryStoreName, UpdateOutcome
 
 Result = UpdateOutcome | MemoryConflict
 
@@ -61,7 +61,11 @@ def work_out(
     max_bytes: int,
     at: datetime,
 ) -> Commit:
-    """What the changes make of the document as it is; those that are settled are not made again."""
+    """What the changes make of the document as it is; those that are settled are not made again.
+
+    Args:
+        pending: at least one change.
+    """
     results: dict[Key, Result] = dict.fromkeys(settled, "replayed")
     unique = {each.request.key: each for each in reversed(pending)}  # of a repetition, the first
     new = draft(
@@ -69,8 +73,9 @@ def work_out(
     )
     results.update(new.conflicts)
     results.update(new.outcomes)
+    first = pending[0].request
     entries = [
-        *_edit_by_hand(stored, pending, at),
+        *edit_by_hand(stored, first.scope, first.document, first.store, at),
         *(
             JournalEntry(
                 id=0,
@@ -93,47 +98,43 @@ def work_out(
         for key, outcome in new.outcomes.items()
         if outcome == "no_match"
     ]
-    is_there = stored.modified_at is not None or bool(new.changes)
     modified_at = at if new.changes else stored.modified_at
-    after = StoredDocument(
-        data=new.after, sha256=new.hash, position=position, modified_at=modified_at if is_there else None
-    )
+    after = StoredDocument(data=new.after, sha256=new.hash, position=position, modified_at=modified_at)
     return Commit(document=after, entries=entries, cut=new.cut, results=results)
 
 
-def _edit_by_hand(stored: StoredDocument, pending: Sequence[PendingChange], at: datetime) -> Sequence[JournalEntry]:
-    """An entry for the text that somebody put into the store, past us."""
+def edit_by_hand(
+    stored: StoredDocument, scope: MemoryScope, document: str, store: MemoryStoreName, at: datetime
+) -> Sequence[JournalEntry]:
+    """An entry for the text that somebody put into the store, past us; none where it is as we left it.
+
+    The same text at the same position makes the same turn id, so that it is noted once. Of the scope the people are
+    left out: who edited is not known.
+    """
     found = rules.version(stored.data)
-    if found == stored.sha256 or not pending:
+    if found == stored.sha256:
         return ()
-    first = pending[0].request
+    turn_id = f"edit:{document}:{stored.position + 1}:{found[:16]}"
     request = JournalRequest(
-        scope=replace(
-            first.scope,
-            user_id=None,
-            author_id=None,
-            session_id=None,
-            channel=None,
-            turn_id=f"edit:{first.document}:{stored.position + 1}:{found[:16]}",
-        ),
+        scope=replace(scope, user_id=None, author_id=None, session_id=None, channel=None, turn_id=turn_id),
         index=0,
-        document=first.document,
-        store=first.store,
+        document=document,
+        store=store,
         action="edit",
         content="",
         at=at,
     )
-    return [
-        JournalEntry(
-            id=0,
-            request=request,
-            outcome="applied",
-            written_at=at,
-            hash_before=stored.sha256,
-            hash_after=found,
-            checkpoint=stored.data,
-        )
-    ]
+    entry = JournalEntry(
+        id=0,
+        request=request,
+        outcome="applied",
+        position=stored.position + 1,
+        written_at=at,
+        hash_before=stored.sha256,
+        hash_after=found,
+        checkpoint=stored.data,
+    )
+    return (entry,)
 
 
 # ---- an entry as text -----------------------------------------------------------------------------------------------

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from gateway.errors import InvalidId, MemoryConflict, MemoryUnavailable, NoSuchEntry
+from gateway.errors import MemoryConflict, MemoryUnavailable
 from gateway.files.atomic import check_id
 from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
-from gateway.memory.history import History, HistorySource, difference
-from gateway.memory.journal import JournalRequest, Key, requests_of
-from gateway.memory.markdown import MAX_FILE_BYTES, STORES, all_ended
-from gateway.memory.paths import ARCHIVE_NAME, check_ids, document_key, is_original
+from gateway.memory.history import History, difference
+from gateway.memory.journal import HistorySource, Key, request_to_put, requests_of
+from gateway.memory.markdown import MAX_FILE_BYTES, all_ended
+from gateway.memory.paths import (
+    ARCHIVE_NAME,
+    BEFORE,
+    COMPLETE,
+    STORES,
+    check_ids,
+    document_key,
+    document_keys,
+    is_original,
+    key_of,
+)
 from gateway.memory.stored.change import Commit, Result, StoredDocument, work_out
-from gateway.memory.stored.whole import WholeDocument, without_person
+from gateway.memory.stored.whole import CopiesMemory, WholeDocument, without_person
 from gateway.memory.union import USER, Union
 from gateway.protocols import (
     MemoryAction,
@@ -35,14 +44,14 @@ from gateway.protocols import (
 # A text that people let grow past its limit is still read, and cut with the next change; a much longer one is left.
 TIMES_LONGER = 4
 MAX_STORED_BYTES = TIMES_LONGER * MAX_FILE_BYTES
-_BEFORE, _DONE = "before-", ".complete"
 Work = Callable[[StoredDocument, Mapping[Key, MemoryOutcome]], Commit]
 
 
-class DocumentStore(HistorySource, Protocol):
+class DocumentStore(CopiesMemory, HistorySource, Protocol):
     """Where documents and their history are kept, by key: `users/<user id>/USER.md` and the like.
 
     Every method raises `MemoryUnavailable` when the store cannot be used now; then nothing was changed, or all of it.
+    `keys` names those too of which only the history is left.
     """
 
     async def open(self) -> None:
@@ -66,25 +75,9 @@ class DocumentStore(HistorySource, Protocol):
         No other writer changes the document in between; `work` may be asked more than once.
         """
 
-    async def keys(self) -> Sequence[str]:
-        """Of every document that is there, or was."""
-
-    async def whole(self, key: str) -> WholeDocument:
-        """A document with all that is kept of it."""
-
-    async def numbers(self, count: int) -> int:
-        """The first of so many ids for entries, which nobody else gets."""
-
-    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
-        """Keep this, and nothing else, of a document; None: nothing at all. The entries have their ids.
-
-        Returns:
-            False where the document is another by now; then nothing was changed.
-        """
-
 
 def refuse_too_long(location: str, size: int, most: int) -> None:
-    """A document that nobody can use is left as it is.
+    """A document that is too long to be used is left as it is.
 
     Raises:
         MemoryUnavailable: it is too long.
@@ -109,7 +102,7 @@ class StoredMemory:
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
         check_ids(scope)
-        named = {store: key for store in STORES if (key := document_key(scope, store)) is not None}
+        named = document_keys(scope)
         found = await self._store.load([*named.values()])
         texts = {store: rules.show(document.data) for store, document in zip(named, found, strict=True)}
         user, project = (text if (text := texts.get(store, "")).strip() else None for store in STORES)
@@ -136,7 +129,7 @@ class StoredMemory:
     # ---- EditableMemory ---------------------------------------------------------------------------------------------
 
     async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
-        key = _key(scope, store)
+        key = key_of(scope, store)
         [found] = await self._store.load([key])
         return self._shown(key, found)
 
@@ -149,7 +142,7 @@ class StoredMemory:
         self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str
     ) -> MemoryDocument:
         """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
-        return await self._put(_key(scope, store), scope, store, data, expected_version=expected_version)
+        return await self._put(scope, store, data, expected_version=expected_version)
 
     # ---- HistoricMemory ---------------------------------------------------------------------------------------------
 
@@ -160,15 +153,10 @@ class StoredMemory:
         limit: int = 50,
         before: int | None = None,
     ) -> Sequence[MemoryChange]:
-        return await self._history.log(None if scope is None else _key(scope, store), limit, before)
+        return await self._history.log(None if scope is None else key_of(scope, store), limit, before)
 
     async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> MemoryChange | None:
-        for each in STORES if store is None else (store,):
-            key = document_key(scope, each)
-            found = await self._history.why(key, line) if key else None
-            if found is not None:
-                return found
-        return None
+        return await self._history.why(scope, line, store)
 
     async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
         key = document_key(scope, updates[0].store) if updates else None
@@ -178,23 +166,11 @@ class StoredMemory:
         pending = [PendingChange(request=request) for request in requests_of(scope, updates, datetime.now(UTC))]
         return difference(found.data, draft(found.data, pending, max_bytes=self._max_bytes).after)
 
-    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
-        check_ids(scope)
-        entry = await self._store.entry(entry_id)
-        if entry is None or entry.outcome != "applied" or entry.hash_after is None:
-            raise NoSuchEntry(f"entry {entry_id} is not a change that can be undone; `log` lists them")
-        key = _key(scope, entry.request.store)
-        if key != entry.request.document:
-            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.request.document}, not to {key}")
-        return await self._put(
-            key,
-            scope,
-            entry.request.store,
-            await self._history.text_before(entry),
-            expected_version=entry.hash_after,
-            action="undo",
-            refers_to=entry_id,
-        )
+    async def undo(self, scope: MemoryScope, change_id: int) -> MemoryDocument:
+        entry = await self._history.undoable(scope, change_id)
+        data, store = await self._history.text_before(entry), entry.request.store
+        version = entry.hash_after or ""
+        return await self._put(scope, store, data, expected_version=version, action="undo", refers_to=change_id)
 
     async def change(self, change_id: int) -> MemoryChange | None:
         return await self._history.entry(change_id)
@@ -216,7 +192,7 @@ class StoredMemory:
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         keys = await self._store.keys()
         own = [key for key in keys if _owner(key) in user_ids]
-        links = {key.split("/")[2].removeprefix(_BEFORE) for key in own if is_original(key)}
+        links = {key.split("/")[2].removeprefix(BEFORE) for key in own if is_original(key)}
         for key in [*(key for key in keys if _owner(key) not in user_ids), *own]:  # their own last: they name the links
             while not await self._is_erased(key, user_ids, lines.get(key, ()), links):
                 pass  # a turn of another person was faster
@@ -256,7 +232,7 @@ class StoredMemory:
 
     async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
         """The document's own bytes, none where there is none."""
-        [found] = await self._store.load([_key(scope, store)])
+        [found] = await self._store.load([key_of(scope, store)])
         return found.data
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
@@ -270,7 +246,6 @@ class StoredMemory:
 
     async def _put(
         self,
-        key: str,
         scope: MemoryScope,
         store: MemoryStoreName,
         data: bytes,
@@ -279,17 +254,8 @@ class StoredMemory:
         action: MemoryAction = "write",
         refers_to: int | None = None,
     ) -> MemoryDocument:
-        """Put bytes in place under a turn of their own: one scope may write many times."""
-        request = JournalRequest(
-            scope=replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}"),
-            index=0,
-            document=key,
-            store=store,
-            action=action,
-            content="",
-            at=datetime.now(UTC),
-            refers_to=refers_to,
-        )
+        key = key_of(scope, store)
+        request = request_to_put(scope, store, key, action, refers_to)
         pending = [PendingChange(request=request, data=data, expected_version=expected_version)]
         results = await self._change(key, pending)
         result = results[request.key]
@@ -312,14 +278,6 @@ class StoredMemory:
         )
 
 
-def _key(scope: MemoryScope, store: MemoryStoreName) -> str:
-    check_ids(scope)
-    key = document_key(scope, store)
-    if key is None:
-        raise InvalidId("user", "")
-    return key
-
-
 def _owner(key: str) -> str | None:
     """The user whose document it is; None for one that others read, too."""
     first, _, rest = key.partition("/")
@@ -334,12 +292,12 @@ class StoredOriginals:
 
     async def keep(self, link_id: str, user_id: str) -> None:
         """See `Originals.keep`."""
-        place, done = _originals(link_id, user_id), f"{_originals(link_id, user_id)}{_DONE}"
+        place, done = _originals(link_id, user_id), f"{_originals(link_id, user_id)}{COMPLETE}"
         names = await self._names(f"users/{user_id}/")
-        if f"{_BEFORE}{link_id}/{_DONE}" in names:
+        if f"{BEFORE}{link_id}/{COMPLETE}" in names:
             return
         now = datetime.now(UTC)
-        for name in [name for name in names if not name.startswith(_BEFORE)]:
+        for name in [name for name in names if not name.startswith(BEFORE)]:
             [found] = await self._store.load([f"users/{user_id}/{name}"])
             await self._put(f"{place}{name}", StoredDocument(data=found.data, modified_at=now))
         await self._put(done, StoredDocument(modified_at=now))
@@ -347,7 +305,7 @@ class StoredOriginals:
     async def names(self, link_id: str, user_id: str) -> Sequence[str]:
         """See `Originals.names`."""
         names = await self._names(_originals(link_id, user_id))
-        return sorted((name for name in names if name != _DONE), key=lambda name: (name != USER, name))
+        return sorted((name for name in names if name != COMPLETE), key=lambda name: (name != USER, name))
 
     async def read(self, link_id: str, user_id: str, name: str) -> bytes:
         """See `Originals.read`."""
@@ -366,4 +324,4 @@ class StoredOriginals:
 
 
 def _originals(link_id: str, user_id: str) -> str:
-    return f"users/{check_id('user', user_id)}/{_BEFORE}{check_id('link', link_id)}/"
+    return f"users/{check_id('user', user_id)}/{BEFORE}{check_id('link', link_id)}/"

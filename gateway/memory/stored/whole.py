@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol, runtime_checkable
 
 from gateway.memory import rules
-from gateway.memory.journal import JournalEntry, JournalRequest
+from gateway.memory.journal import JournalEntry
 from gateway.memory.paths import scope_of_key
-from gateway.memory.stored.change import StoredDocument
+from gateway.memory.stored.change import StoredDocument, edit_by_hand
+from gateway.protocols import ListsDocuments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,36 +28,38 @@ class WholeDocument:
         return self.document.modified_at is not None
 
 
+@runtime_checkable
+class CopiesMemory(ListsDocuments, Protocol):
+    """A memory whose documents can be read and put in place with all that is kept of them.
+
+    The keys are those of `ListsDocuments`, and originals from before links: `users/<id>/before-<link>/USER.md`. Every
+    method raises `FileError` or `MemoryUnavailable` where the memory cannot be used now.
+    """
+
+    async def whole(self, key: str) -> WholeDocument:
+        """A document with its history, oldest first, and its archive; an empty one where there is none."""
+
+    async def numbers(self, count: int) -> int:
+        """The first of so many ids for entries, which no other entry gets."""
+
+    async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
+        """Keep this, and nothing else, of a document; None: nothing at all. The entries have their ids.
+
+        Returns:
+            False where the document is another by now; then nothing was changed.
+        """
+
+
 def with_edit_noted(key: str, whole: WholeDocument) -> WholeDocument:
     """The document with an entry for the text that somebody put there by hand, if they did; always the same one."""
     document = whole.document
     found = rules.version(document.data)
-    if found == document.sha256:
+    if found == document.sha256:  # as it always is of originals from before links, which have no scope
         return whole
     scope, store = scope_of_key(key)
-    at = document.modified_at or datetime.fromtimestamp(0, UTC)
-    position = document.position + 1
-    turn_id = f"edit:{key}:{position}:{found[:16]}"
-    entry = JournalEntry(
-        id=0,
-        request=JournalRequest(
-            scope=replace(scope, user_id=None, turn_id=turn_id),
-            index=0,
-            document=key,
-            store=store,
-            action="edit",
-            content="",
-            at=at,
-        ),
-        outcome="applied",
-        position=position,
-        written_at=at,
-        hash_before=document.sha256,
-        hash_after=found,
-        checkpoint=document.data,
-    )
-    noted = replace(document, sha256=found, position=position)
-    return replace(whole, document=noted, entries=[*whole.entries, entry])
+    edits = edit_by_hand(document, scope, key, store, document.modified_at or datetime.fromtimestamp(0, UTC))
+    noted = replace(document, sha256=found, position=document.position + 1)
+    return replace(whole, document=noted, entries=[*whole.entries, *edits])
 
 
 def with_ids(entries: Sequence[JournalEntry], ids: Sequence[int]) -> Sequence[JournalEntry]:
@@ -100,17 +103,17 @@ def without_person(
     kept = [
         replace(
             entry,
-            request=replace(entry.request, content=_without(entry.request.content, gone)),
+            request=replace(entry.request, content=rules.without_lines(entry.request.content, gone)),
             delta=None,
             checkpoint=None,
         )
         for entry in others
     ]
-    data = rules.encode(_without(rules.decode(whole.document.data), gone))
+    data = rules.encode(rules.without_lines(rules.decode(whole.document.data), gone))
     return WholeDocument(
         document=replace(whole.document, data=data, sha256=rules.version(data)),
         entries=kept,
-        archive=rules.encode(_without(rules.decode(whole.archive), gone)),
+        archive=rules.encode(rules.without_lines(rules.decode(whole.archive), gone)),
     )
 
 
@@ -134,19 +137,3 @@ def _added_lines(entries: Sequence[JournalEntry]) -> set[str]:
 
 def _lines(text: str) -> set[str]:
     return {line.strip() for line in text.split("\n") if line.strip()}
-
-
-def _without(text: str, gone: AbstractSet[str]) -> str:
-    """The text without these lines; of the blank lines around one, one is enough."""
-    if gone.isdisjoint(_lines(text)):
-        return text
-    kept: list[str] = []
-    is_gap = False
-    for line in text.split("\n"):
-        if line.strip() in gone:
-            is_gap = not any(kept[-1:])
-        elif line.strip() or not is_gap:
-            kept.append(line)
-            is_gap = False
-    found = "\n".join(kept).rstrip("\n")
-    return f"{found}\n" if found else ""

@@ -21,11 +21,11 @@ from gateway.errors import FileError, MemoryConflict, MemoryUnavailable, StoreEr
 from gateway.files.atomic import is_id
 from gateway.files.locks import FileLock
 from gateway.memory import rules
-from gateway.memory.markdown import STORES, MarkdownFileMemoryProvider
+from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.markdown_erasing import remove_user
 from gateway.memory.markdown_originals import FileOriginals
 from gateway.memory.merging import merge_for_mine
-from gateway.memory.paths import check_ids, document_key, documents, is_document, is_original, scope_of_key
+from gateway.memory.paths import STORES, check_ids, document_key, documents, is_document, is_original, scope_of_key
 from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
@@ -202,7 +202,7 @@ class WebdavMemory:
         raise FileError(f"{self._server.location(key)} changes faster than it can be written")
 
     async def _erase_user(self, user_id: str) -> None:
-        """Delete a person's own documents there and here, while nobody exchanges them."""
+        """Delete a person's own documents there and here, while no exchange of them runs."""
         keys = await asyncio.to_thread(self._keys_of, [user_id])
         self._forget(keys)
         running = [self._exchanges[key] for key in keys if key in self._exchanges]

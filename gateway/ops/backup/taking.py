@@ -316,7 +316,7 @@ def _is_new_document(found: HomeEntry) -> bool:
 
 
 def _copy_document(home: Path, target: Path, path: Path) -> None:
-    resting = AtomicDocument(path, lambda _step: None).at_rest()
+    resting = AtomicDocument(path).at_rest()
     copy = target / path.relative_to(home)
     if resting.data is not None:
         _write(copy, iter([resting.data]), resting.mtime_ns)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from gateway.config.memory_kinds import TRACES_KIND
 from gateway.memory.stored.memory import StoredMemory
 from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
 from gateway.ops.privacy.memory import PersonalMemory
@@ -29,9 +30,6 @@ from gateway.store.sqlite import SqliteStore
 from gateway.traces.documents import TraceDocuments
 from gateway.traces.erasure import erase_person, owner_ids
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
-
-TRACES = "traces"
-"""The kind of memory whose documents are in the trace store."""
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -129,7 +127,7 @@ class Eraser:
         self.on_step("files")
         lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
         await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
-        if self.memory.kind != TRACES:
+        if self.memory.kind != TRACES_KIND:
             async with self._opened_traces() as trace_store:
                 if trace_store is not None:
                     await StoredMemory(TraceDocuments(trace_store)).erase(person.user_ids, lines)

@@ -21,8 +21,8 @@ from gateway.config.file import load_provider
 from gateway.errors import InvalidId, MemoryConflict, NotOffered
 from gateway.files.home import DATABASE_NAME
 from gateway.memory import rules
-from gateway.memory.copying import CopiedDocument, CopiesMemory, Copying, copies, copy_all, left_behind
-from gateway.memory.stored.whole import with_ids
+from gateway.memory.copying import CopiedDocument, Copying, copies, left_behind
+from gateway.memory.stored.whole import CopiesMemory, with_ids
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName, MemoryUpdate, OpensMemory
 from gateway.store.sqlite import open_store
 from tests.servers import webdav
@@ -82,7 +82,8 @@ async def memory(home: Path, chosen: str = "markdown") -> AsyncIterator[Any]:
 
 async def copied(source: Any, target: Any, *, overwrites: bool = False) -> list[CopiedDocument]:
     one, other = copies(source), copies(target)
-    return await copy_all(Copying(one, other, overwrites=overwrites), await one.keys(), on_document=lambda *_: None)
+    copying = Copying(one, other, overwrites=overwrites)
+    return [await copying.copy(key) for key in await one.keys()]
 
 
 def states(documents: list[CopiedDocument]) -> set[str]:
@@ -381,7 +382,7 @@ async def test_a_memory_of_texts_takes_the_texts_and_says_what_stays_behind(tmp_
     async with memory(tmp_path / "one") as source:
         only = ("users/u_ada/USER.md", "personalities/assistant/MEMORY.md", "users/u_ada/before-k_1/USER.md")
         copying = Copying(copies(source), copies(notes), overwrites=False)
-        done = await copy_all(copying, only, on_document=lambda *_: None)
+        done = [await copying.copy(key) for key in only]
         assert [each.state for each in done] == ["copied", "copied", "left"]
         assert notes.kept["users/u_ada/USER.md"] == "Has a dog.\n\nCalled Rex.\n"
         assert left_behind(done) == [
@@ -391,7 +392,7 @@ async def test_a_memory_of_texts_takes_the_texts_and_says_what_stays_behind(tmp_
         ]
     async with memory(tmp_path / "two") as target:
         copying = Copying(copies(notes), copies(target), overwrites=False)
-        done = await copy_all(copying, only[:1], on_document=lambda *_: None)
+        done = [await copying.copy(only[0])]
         assert states(done) == {"copied"}
         assert (await target.read(scope("-"), "user")).content == "Has a dog.\n\nCalled Rex.\n"
         [entry] = await target.log(scope("-"), "user")
