@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -77,9 +77,8 @@ _NOTE: LiteralString = """
     VALUES (%s, %s, %s, %s, %s, %s, %s)
 """
 _NOTE_NUMBERED: LiteralString = """
-    INSERT INTO ethos_document_history
-        (id, document, position, turn_id, update_index, outcome, has_checkpoint, entry)
-    OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+    COPY ethos_document_history (id, document, position, turn_id, update_index, outcome, has_checkpoint, entry)
+    FROM STDIN
 """
 _NUMBERS_LOCK: LiteralString = "LOCK TABLE ethos_document_history IN SHARE ROW EXCLUSIVE MODE"
 _NUMBERS: LiteralString = """
@@ -135,6 +134,7 @@ _OLDEST = 130_000
 # How much of the time limit may be spent waiting for a connection; the rest is for asking why there is none.
 _WAITS = 0.75
 _END = (1 << 63) - 1
+_MOST_AT_ONCE = 16_384  # characters, of up to four bytes; a socket takes more than that
 
 
 class PostgresDocuments:
@@ -227,11 +227,13 @@ class PostgresDocuments:
             commit = work(self._document(row), {each: settled[each] for each in keys if each in settled})
             if not commit.entries:
                 return commit
-            async with connection.pipeline():
-                await connection.execute(_PUT, _values(key, commit.document, commit.cut))
+            document = _values(key, commit.document, commit.cut)
+            entries = [_entry_values(key, entry) for entry in commit.entries]
+            async with _pipeline(connection, [document, *entries]):
+                await connection.execute(_PUT, document)
                 reach("memory.postgres.writing")
-                for entry in commit.entries:
-                    await connection.execute(_NOTE, _entry_values(key, entry))
+                for entry in entries:
+                    await connection.execute(_NOTE, entry)
                 reach("memory.postgres.committing")
                 await connection.commit()
             reach("memory.postgres.committed")
@@ -267,8 +269,9 @@ class PostgresDocuments:
             reach("memory.postgres.replacing")
             if whole is not None:
                 await connection.execute(_PUT, _values(key, whole.document, whole.archive))
-                values = [(entry.id, *_entry_values(key, entry)) for entry in whole.entries]
-                await connection.cursor().executemany(_NOTE_NUMBERED, values)
+                async with connection.cursor().copy(_NOTE_NUMBERED) as rows:
+                    for entry in whole.entries:
+                        await rows.write_row((entry.id, *_entry_values(key, entry)))
             reach("memory.postgres.replaced")
             return True
 
@@ -376,6 +379,17 @@ def _document(row: TupleRow) -> StoredDocument:
     return StoredDocument(
         data=raw if is_as_left else content.encode(), sha256=sha256, position=position, modified_at=modified_at
     )
+
+
+def _pipeline(
+    connection: AsyncConnection[TupleRow], values: Sequence[Sequence[object]]
+) -> AbstractAsyncContextManager[object]:
+    """One round trip for all statements, where they are short.
+
+    A pipeline of psycopg waits for answers before all of a long statement is sent, which may be for ever.
+    """
+    size = sum(len(one) for row in values for one in row if isinstance(one, str | bytes))
+    return connection.pipeline() if size <= _MOST_AT_ONCE else nullcontext()
 
 
 def _values(key: str, document: StoredDocument, archive: bytes) -> tuple[object, ...]:
