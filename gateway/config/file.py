@@ -412,7 +412,7 @@ def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> N
 def _warn(config: Config, reading: _Reading) -> None:
     warned = reading.warned
     literal = [path for path, origin in reading.origins.items() if not origin and path not in reading.expanded]
-    literal = [path for path in literal if not _is_open_address(value_at(reading.document.values, path))]
+    literal = [path for path in literal if not _is_open_address(path, reading.document)]
     for path in literal:
         advice = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
         warned.complain(path, advice)
@@ -439,9 +439,12 @@ def _warn(config: Config, reading: _Reading) -> None:
         warned.complain(("log", "message_text"), f"what people write is shown {effect}; set it to false when done")
 
 
-def _is_open_address(value: object) -> bool:
-    """Whether it is an address that could hold a password, and does not."""
-    return isinstance(value, str) and "://" in value and "@" not in value and "password" not in value
+def _is_open_address(path: KeyPath, document: MarkedYaml) -> bool:
+    """Whether it is the address of a memory that could hold a password, and does not."""
+    value = value_at(document.values, path)
+    if path[:2] != ("memory", "provider") or not isinstance(value, str) or "://" not in value:
+        return False
+    return "password" not in value and ":" not in value.partition("://")[2].rpartition("@")[0]
 
 
 def _is_loopback(host: str) -> bool:

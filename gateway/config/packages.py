@@ -62,6 +62,10 @@ class Packages:
         except ModuleNotFoundError as error:
             missing = error.name or ""
             if target == missing or target.startswith(f"{missing}."):
+                if not is_own:
+                    known = ", ".join(self.known())
+                    text = f"there is no package {kind!r} here; expected one that is installed, or one of {known}"
+                    raise KindUnusable(text) from None
                 near = did_you_mean(kind, self.known())
                 raise KindUnusable(f"there is no kind {kind!r}{near}; {self.expected()}") from None
             remedy = how_to_install(kind, missing) if is_own else f"{missing} beside {target.partition('.')[0]}"

@@ -232,6 +232,10 @@ class MarkdownFileMemoryProvider:
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """See `ErasableMemory.erase`; the history goes last, because it says what is still to be done."""
         known = [each for each in user_ids if is_id(each)]  # nothing was ever kept for another
+        own = tuple(f"users/{user_id}/" for user_id in known)
+        for key, writer in tuple(self._writers.items()):
+            if key in lines or key.startswith(own):
+                await writer.close()  # it may still wait for a lock, on behalf of a turn that was given up
         for document, added in lines.items():
             if added and is_document(document):
                 async with self.lines_taken_out(known, document, added):

@@ -74,8 +74,12 @@ class Proposal:
 
     @property
     def approved_scope(self) -> MemoryScope:
-        """Under which it is applied: a turn of its own, so that it is applied once however often that is tried."""
-        return replace(self.scope, turn_id=f"{_TURN}{self.id}")
+        """Under which it is applied: a turn of its own, so that it is applied once however often that is tried.
+
+        The turn that proposed it is in the name: after a restore of the gateway a number may come again, and a memory
+        that lies elsewhere still knows what was applied under it.
+        """
+        return replace(self.scope, turn_id=f"{_TURN}{self.id}:{self.scope.turn_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +169,8 @@ class ProposalStore(Protocol):
 
 def proposal_number(turn_id: str) -> int | None:
     """The number of the proposal that was applied under this turn id; None for a turn of another kind."""
-    number = turn_id.removeprefix(_TURN)
-    return int(number) if number != turn_id and number.isdecimal() else None
+    number = turn_id.removeprefix(_TURN).partition(":")[0]
+    return int(number) if turn_id.startswith(_TURN) and number.isdecimal() else None
 
 
 def has_document(scope: MemoryScope, store: MemoryStoreName) -> bool:

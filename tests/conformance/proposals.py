@@ -85,7 +85,7 @@ class ProposalSuite:
         assert await house.store.proposals.decide(1, "approved", by="u_ada")
         await house.reopen()
         [(scope, updates)] = await house.store.turns.unsettled_memory()
-        assert scope == replace(SCOPE, turn_id="proposal:1")
+        assert scope == replace(SCOPE, turn_id=f"proposal:1:{SCOPE.turn_id}")
         assert [(one.action, one.content) for one in updates] == [("remove", "old"), ("add", "new 🙂")]
         decided = await house.store.proposals.proposal(1)
         assert decided is not None

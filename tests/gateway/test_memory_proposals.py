@@ -97,6 +97,7 @@ def test_the_turn_of_a_proposal_is_known_by_its_id() -> None:
     proposal = Proposal(id=12, scope=scope(), store="user", updates=())
     assert proposal_number(proposal.approved_scope.turn_id) == 12
     assert [proposal_number(turn) for turn in ("t_1", "proposal:", "proposal:x", "12")] == [None] * 4
+    assert proposal_number("proposal:12:t_1") == 12
 
 
 @pytest.mark.parametrize("text", ['"}', "\n", "\r\n", "\u2028", "\u2029", "\x85", "\\", '\\"', "{", "\x00", "```"])

@@ -9,7 +9,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from gateway.config.values import CaFile, Seconds, Section, Text
 from gateway.files.atomic import make_private_directory
@@ -51,6 +51,13 @@ class Config(Section):
         if "@" in urlsplit(url).netloc or urlsplit(url).query:
             raise ValueError("the address holds a password; expected `username` and `password` beside it")
         return url
+
+    @field_validator("password")
+    @classmethod
+    def _has_username(cls, password: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if password is not None and info.data.get("username") is None:
+            raise ValueError("is of no use without a name; expected `username` beside it")
+        return password
 
 
 def provider(config: Config, services: OwnServices) -> WebdavMemory:

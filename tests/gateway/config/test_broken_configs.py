@@ -311,8 +311,8 @@ CASES = {
         "channels:\n  loft:\n    kind: no_such.pigeons\n",
         [
             (
-                "3:11: channels.loft.kind: there is no kind 'no_such.pigeons'; expected one of KINDS, or a "
-                "package with a dot in its name"
+                "3:11: channels.loft.kind: there is no package 'no_such.pigeons' here; expected one that is installed, "
+                "or one of KINDS"
             )
         ],
     ),

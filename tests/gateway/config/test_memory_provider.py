@@ -42,8 +42,9 @@ def test_the_password_in_an_address_is_shown_nowhere(tmp_path: Path) -> None:
     assert [line for line in loaded.warnings if "memory.provider.url: a secret is in the file" in line]
 
 
-def test_an_address_without_a_password_is_no_secret_in_the_file(tmp_path: Path) -> None:
-    assert load(tmp_path, "{kind: redis, url: 'redis://127.0.0.1/0'}").warnings == ()
+@pytest.mark.parametrize("address", ["redis://127.0.0.1:6379/0", "redis://ada@127.0.0.1/0", "redis://[::1]:6379/0"])
+def test_an_address_without_a_password_is_no_secret_in_the_file(tmp_path: Path, address: str) -> None:
+    assert load(tmp_path, f"{{kind: redis, url: '{address}'}}").warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_an_address_without_a_password_is_no_secret_in_the_file(tmp_path: Path) 
     [
         ("redis", "2:3: memory.provider.url: missing"),
         ("rediss", "memory.provider.kind: there is no kind 'rediss' (did you mean `redis`?)"),
-        ("acme.memory", "memory.provider.kind: there is no kind 'acme.memory'; expected one of markdown"),
+        ("acme.memory", "memory.provider.kind: there is no package 'acme.memory' here; expected one that is installed"),
         ("{url: 'redis://127.0.0.1'}", "memory.provider.kind: missing; expected one of markdown"),
         ("{kind: redis, url: '127.0.0.1'}", "2:32: memory.provider.url: not an address with redis://"),
         (f"{{kind: redis, url: '{SECRET}'}}", "memory.provider.url: not an address"),
@@ -63,6 +64,7 @@ def test_an_address_without_a_password_is_no_secret_in_the_file(tmp_path: Path) 
         ("[1]", "memory.provider: a list is not a section"),
         ("{kind: tests.fake_channel}", "tests.fake_channel is no memory; expected `Config` (a pydantic model) and"),
         ("{kind: redis, url: {file: gone}}", "memory.provider.url: "),
+        (f"{{kind: webdav, url: 'https://h/f', password: {SECRET}}}", "memory.provider.password: is of no use without"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line_and_key(tmp_path: Path, provider: str, problem: str) -> None:

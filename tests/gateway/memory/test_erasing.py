@@ -73,3 +73,20 @@ async def test_malformed_ids_erase_nothing(filled, root):
     await filled.erase(["", "..", "a/b", "\ud800"], lines)
     assert await text_of(filled, user="u_2") == "Ben\n\nkanarieada\n"
     assert (root / "users/u_1/USER.md").exists()
+
+
+async def test_a_turn_that_was_given_up_and_still_waits_for_the_file_writes_nothing_after_it(markdown, root):
+    provider = markdown(lock_timeout_s=5)
+    await provider.sync(scope("t1"), [add("user", "kanarieada")])
+    user_md = root / "users/u_1/USER.md"
+    async with FileLock(user_md.with_name(".memory.lock"), 1):
+        turn = asyncio.create_task(provider.sync(scope("t2"), [add("user", "kanarieada again")]))
+        await asyncio.wait([turn], timeout=0.2)
+        turn.cancel()
+        erasing = asyncio.create_task(provider.erase(["u_1"], {}))
+        await asyncio.wait([erasing], timeout=0.2)
+        assert not erasing.done()
+    await erasing
+    await provider.close()
+    assert not user_md.exists()
+    assert await provider.log() == []

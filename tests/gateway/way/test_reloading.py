@@ -91,7 +91,7 @@ async def test_what_needs_a_restart_is_named_until_then_and_stays_as_it_is(house
     [
         ("channels: [\n", "config.yaml:"),
         ("limits: {max_message_chars: many}\nmodel: nobody\n", "config.yaml:1:"),
-        ("channels: {fake: {kind: nothing.of_this_kind}}\n", "there is no kind"),
+        ("channels: {fake: {kind: nothing.of_this_kind}}\n", "there is no package"),
     ],
 )
 async def test_row_16_on_any_error_the_last_good_configuration_serves_and_all_errors_are_told(

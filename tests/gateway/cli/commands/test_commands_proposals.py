@@ -110,7 +110,7 @@ def test_why_names_the_turn_that_proposed_what_it_had_read_and_who_approved(etho
     turn = ethos("memory", "proposals", "list", "--json").value[0]["turn_id"]
     ethos("memory", "proposals", "approve", 1)
     answer = ethos("memory", "why", "spam", "--user", "fake:1")
-    assert "by Person 1 on fake, turn proposal:1\n" in answer.out
+    assert f"by Person 1 on fake, turn proposal:1:{turn}\n" in answer.out
     assert f"Proposed in turn {turn}, which had read: quoted mail. Approved by command-line, " in answer.out
     value = ethos("memory", "why", "spam", "--user", "fake:1", "--json").value
     assert (value["proposal"]["id"], value["proposal"]["scope"]["turn_id"]) == (1, turn)
