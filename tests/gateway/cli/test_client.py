@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from ethos import AsyncEthos
 from gateway.app.gateway import Gateway
@@ -425,7 +426,7 @@ async def test_an_error_of_a_service_says_and_means_the_same_through_the_api(
     with ends(code):
         raise error
     directly = capsys.readouterr().err
-    response = await on_error(None, error)  # type: ignore[arg-type]
+    response = await on_error(Request({"type": "http"}), error)
     with ends(code):
         raise error_from(response.status_code, response.headers, bytes(response.body))
     assert capsys.readouterr().err == directly == f"ethos: {error}\n"

@@ -161,7 +161,8 @@ async def test_two_people_are_two_again_however_the_process_dies_over_it(place, 
 def test_every_point_of_a_memory_on_a_server_is_killed_at():
     tried = {step for steps in (*SYNC.values(), *ERASE.values()) for step in steps}
     later = {"memory.webdav.asked", "memory.webdav.merged", "memory.webdav.taken", "memory.webdav.locked"}
-    assert set(failpoints.MEMORY_POINTS) == {step for step in tried if step not in FILE_STEPS} | later
+    tried = {step for step in tried if step not in FILE_STEPS and not step.startswith("database.")}
+    assert set(failpoints.MEMORY_POINTS) == tried | later
     assert {*SYNC} <= {*SERVERS}
 
 
@@ -191,7 +192,7 @@ async def test_what_a_dead_process_had_no_time_to_note_is_not_taken_for_an_edit(
         assert await killed(place, "look", "memory.webdav.merged", 1) == -signal.SIGKILL
     else:
         assert await killed(place, "note", "memory.webdav.put", 1) == -signal.SIGKILL
-    async with memory(**{**place.arguments, "url": "http://127.0.0.1:9/"}) as provider:  # the server is away
+    async with memory(**{**place.arguments, "password": "wrong"}) as provider:  # as if it were away
         await provider.sync(scope_of("next"), [MemoryUpdate.remove("memory", "B"), MemoryUpdate.add("memory", "C")])
     async with place.memory() as provider:
         await provider.settle()
