@@ -402,9 +402,11 @@ async def test_nothing_newer_overtakes_what_an_earlier_process_left() -> None:
     await until(lambda: "probe" in provider.reads)
     provider.reading, provider.writing = None, held
     await asyncio.wait_for(reached.wait(), 60)
-    await sync.apply(*journal.commit("new1", "ada"))
+    newest = asyncio.create_task(sync.apply(*journal.commit("new1", "ada")))
+    await asyncio.sleep(0)
     released.set()
     provider.writing = None
+    await newest
     await until(lambda: not sync.late)
     task.cancel()
     await asyncio.wait([task])

@@ -88,7 +88,7 @@ async def before(place):
 
 
 async def assert_each_once(provider):
-    assert getattr(provider, "late", 0) == 0
+    assert getattr(provider, "late", 0) == 0, provider.problems
     found = await provider.prefetch(scope_of("look"))
     assert lines(found.project_memory) == ["kept line", *(f"fact {turn}." for turn, _ in TURNS)]
     for user in (SURVIVOR, ABSORBED):
