@@ -317,24 +317,30 @@ class WebdavMemory:
         task = self._exchanges.get(key)
         if task is None:
             task = self._exchanges[key] = asyncio.create_task(self._exchanged(key), name="memory copy")
-            task.add_done_callback(lambda _: self._exchanges.pop(key))
+            task.add_done_callback(lambda done: self._exchanges.get(key) is done and self._exchanges.pop(key))
         return task
 
     async def _exchanged(self, key: str) -> None:
         try:
-            if not await self._is_still_together(key):
+            is_together = await self._is_still_together(key)
+            while not is_together:
                 lock_path = await asyncio.to_thread(self._copies.lock_path, key)
                 async with FileLock(lock_path, _LOCK_TIMEOUT_S):
                     await self._bring_together(key)
+                is_together = key not in self._unsent  # it may have changed while the lock was let go
             if self.problem is not None:
                 await self._server.check_folder()  # all that it said may be that there is no such file
             self.problem, self._wait_s = None, 0.0
             self._troubles.pop(key, None)
+            if key in self._unsent:
+                self._send_late()
         except (MemoryUnavailable, FileError, StoreError, OSError) as error:
             self._put_off(key, error)
         except BaseException:
             self._unsent[key] = None
             raise
+        finally:
+            self._exchanges.pop(key, None)  # at once: what changes from here on needs another one
 
     async def _bring_together(self, key: str) -> None:
         for _ in range(_TRIES):
