@@ -94,6 +94,7 @@ async def test_postgres_after_a_failover_under_the_same_name(closing):
             assert (await memory.prefetch(scope("t3"))).project_memory == "Tea.\n\nMilk.\n"
 
 
+@pytest.mark.slow
 async def test_postgres_is_found_again_soon_after_it_was_away_for_long(closing):
     with postgres.postgres_server("fsync=off") as server:
         documents = PostgresDocuments(server.url(), shown_url="x", timeout_s=0.5)
