@@ -18,7 +18,8 @@ from gateway.web.auth import FailurePause
 ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat/events", "--no-color", "--seed", "1"]
 # More than a schema can say, so a 422 may be right: that a personality's text is valid YAML, and that whoever erases a
 # person has typed that person's id.
-# A cursor is opaque (400), and the version to replace may be in the body or in a header (428).
+# A cursor is opaque (400), and the version to replace may be in the body or in a header (428). The Markdown files
+# cannot be searched (501).
 CONFIG = """
 [auth.openapi.token]
 bearer = {token}
@@ -31,6 +32,12 @@ include-path = "/personalities/{{personality}}"
 
 [operations.checks]
 positive_data_acceptance.expected-statuses = [200, 401, 403, 404, 409, 422]
+
+[[operations]]
+include-path = "/memory/search"
+
+[operations.checks]
+not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 501]
 
 [[operations]]
 include-path = "/people/{{user}}/erase"

@@ -28,6 +28,7 @@ LISTS = {"change": "/memory/changes", "proposal": "/memory/proposals", "session"
 SILENT = {
     "/chat/events": "no session in this test was begun through the API",
     "/people/pairing": "is of strangers",
+    "/memory/search": "is refused to the key of a person",
     "/personalities/{personality}": "its files are everybody's",
     # The trace memory is off here; tests/gateway/api/test_traces.py asks each of these as two people.
     **dict.fromkeys(
