@@ -30,6 +30,7 @@ from gateway.memory.stored.change import StoredDocument
 from gateway.memory.stored.whole import WholeDocument
 from gateway.memory.union import USER, Union
 from gateway.memory.webdav.copies import Copies
+from gateway.memory.webdav.cut_uploads import base_of
 from gateway.memory.webdav.known import KnownDocuments
 from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.memory.webdav.server import FileUnavailable, WebdavServer
@@ -360,8 +361,8 @@ class WebdavMemory:
     async def _is_together(self, key: str, *, is_sent: bool) -> bool:
         """One try: what the server has is merged in, and it gets what it lacks."""
         base = await asyncio.to_thread(self._copies.read, key)
-        if not is_sent:  # else `put` finds out whether the server still has `base`
-            base = await self._taken(key, base)
+        if not is_sent or await asyncio.to_thread(self._copies.upload, key, base) is not None:
+            base = await self._taken(key, base)  # else `put` finds out whether the server still has `base`
         if await self._is_sent(key, base):
             return True
         await self._taken(key, await asyncio.to_thread(self._copies.read, key))
@@ -376,9 +377,11 @@ class WebdavMemory:
         if here == base.data:
             self._known.note(key, stamp, base)
             return True
+        await asyncio.to_thread(self._copies.begin_upload, key, base, here)
         there = await self._server.put(key, here, base)
         reach("memory.webdav.put")
         if there is None:
+            await asyncio.to_thread(self._copies.end_upload, key)
             return False
         is_sent = there.data == here  # else another was faster than the question for the new ETag
         await asyncio.to_thread(self._copies.write, key, there if is_sent else RemoteFile(here, base.etag))
@@ -388,6 +391,8 @@ class WebdavMemory:
     async def _taken(self, key: str, base: RemoteFile) -> RemoteFile:
         """Merge what was edited on the server; returns what it has now, which is the base from here on."""
         there = await self._server.get(key, base.etag)
+        if there is not None and there != base:
+            there = await self._server.settled(key, there)
         if there is None or there == base:
             return base
         if there == RemoteFile():
@@ -398,9 +403,11 @@ class WebdavMemory:
         if await self._is_known_here(key, base, there):
             await asyncio.to_thread(self._copies.write, key, there)
             return there
+        upload = await asyncio.to_thread(self._copies.upload, key, base)
+        had = base.data if upload is None else await asyncio.to_thread(base_of, base.data, upload, there.data)
         for _ in range(_TRIES):
             here = await self._files.read_bytes(scope, store)
-            merged = await asyncio.to_thread(_merged, base.data, here, there.data)
+            merged = await asyncio.to_thread(_merged, had, here, there.data)
             try:
                 if merged != here:
                     await self._files.take_edit(scope, store, merged, rules.version(here))

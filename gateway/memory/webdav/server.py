@@ -97,6 +97,13 @@ class WebdavServer:
             self._check(answer)
             return RemoteFile(await self._body(answer), answer.headers.get("ETag"))
 
+    async def settled(self, key: str, found: RemoteFile) -> RemoteFile:
+        """The file that was found, read again while nobody writes it: a server may write a file in its place."""
+        if not self._has_locks or found.etag is None:
+            return found
+        async with self._locked(key):
+            return await self.get(key) or RemoteFile()
+
     async def put(self, key: str, data: bytes, base: RemoteFile) -> RemoteFile | None:
         """Write the file if the server still has `base`; None where it does not.
 

@@ -1,5 +1,6 @@
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -43,19 +44,41 @@ async def folder(dav: webdav.WebdavServer) -> Path:
 
 
 class Line(httpx.AsyncBaseTransport):
-    """The way to the server, which can be cut."""
+    """The way to the server, which can be cut.
+
+    Attributes:
+        cut_at: of the next upload, so many bytes come through; then the line is cut.
+    """
 
     def __init__(self) -> None:
         self._inner = httpx.AsyncHTTPTransport()
         self.is_cut = False
+        self.cut_at: int | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT" and self.cut_at is not None:
+            self.is_cut = True
+            async with uploading(request, self.cut_at):
+                pass
         if self.is_cut:
             raise httpx.ConnectError("the line is cut")
         return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+@asynccontextmanager
+async def uploading(request: httpx.Request, size: int) -> AsyncIterator[None]:
+    """Send a request with only the first bytes of its body, wait, and hang up."""
+    _, writer = await asyncio.open_connection(request.url.host, request.url.port)
+    fields = b"".join(b"%b: %b\r\n" % field for field in request.headers.raw)
+    writer.write(b"%b %b HTTP/1.1\r\n%b\r\n" % (request.method.encode(), request.url.raw_path, fields))
+    writer.write((await request.aread())[:size])
+    await writer.drain()
+    yield
+    writer.close()
+    await writer.wait_closed()
 
 
 @pytest.fixture

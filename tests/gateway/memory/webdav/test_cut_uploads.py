@@ -1,0 +1,122 @@
+"""Uploads that break off in the middle. Apache then keeps what it had, wsgidav what had come; nothing is lost there."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+import gateway.memory.webdav.memory as module
+from gateway.memory.merging import merge_for_mine
+from gateway.memory.webdav import server
+from gateway.memory.webdav.cut_uploads import base_of
+from gateway.memory.webdav.memory import WebdavMemory
+from gateway.testing.memory import add, remove, scope
+from tests.gateway.memory.webdav.conftest import Line, Opens, uploading
+
+KEY = "personalities/assistant/MEMORY.md"
+BEFORE = "Tea.\n\nRye.\n\nOats.\n"
+SENT = "Tea.\n\nOats.\n\nJam.\n\nPlums.\n"
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(server, "_LOCK_S", 1)
+
+
+async def until(is_so) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("size", range(len(SENT) + 1))
+def test_what_a_cut_swallowed_comes_back_with_what_was_edited_on_top(size: int) -> None:
+    had = SENT[:size]
+    here = SENT.replace("Oats", "Oat bran") + "\nFigs.\n"
+    for there in (had, f"Mine.\n{had}"):
+        base = base_of(BEFORE.encode(), SENT.encode(), there.encode()).decode()
+        merged, _ = merge_for_mine(base, there, here)
+        lines = [line for line in merged.splitlines() if line]
+        new = ["Mine."] if there != had else []
+        assert sorted(lines) == sorted([*new, "Tea.", "Oat bran.", "Jam.", "Plums.", "Figs."])
+
+
+@pytest.mark.parametrize(
+    ("there", "merged"),
+    [
+        (BEFORE, SENT),
+        (f"Mine.\n{BEFORE}", f"Mine.\n{SENT}"),
+        (f"Mine.\n{SENT}", f"Mine.\n{SENT}"),
+        (SENT.replace("Jam.\n\n", ""), SENT.replace("Jam.\n\n", "")),  # taken out by hand
+        (BEFORE.replace("Tea.\n\n", ""), SENT.replace("Tea.\n\n", "")),
+    ],
+)
+def test_an_upload_that_came_or_did_not_come_leaves_edits_as_they_are(there: str, merged: str) -> None:
+    base = base_of(BEFORE.encode(), SENT.encode(), there.encode()).decode()
+    assert merge_for_mine(base, there, SENT)[0] == merged
+
+
+@pytest.mark.parametrize("size", [0, 3, 12])
+async def test_a_line_that_is_cut_during_an_upload(memory: WebdavMemory, folder: Path, line: Line, size: int) -> None:
+    await memory.sync(scope("t"), [add("memory", "Tea."), add("memory", "Rye.")])
+    await memory.settle()
+    line.cut_at = size
+    await memory.sync(scope("t2"), [remove("memory", "Rye."), add("memory", "Oats.")])
+    await until(lambda: memory.problem is not None)
+    line.is_cut, line.cut_at = False, None
+    await until(lambda: memory.problem is None)
+    await memory.settle()
+    found = await memory.prefetch(scope("t3"))
+    assert found is not None
+    assert found.project_memory == "Tea.\n\nOats.\n"
+    assert (folder / KEY).read_text() == found.project_memory
+    assert {change.turn_id for change in await memory.log(scope("t"), "memory")} == {"t", "t2"}
+
+
+async def test_a_process_that_died_during_an_upload_and_an_edit_of_what_it_left(
+    opens: Opens, folder: Path, line: Line, dav
+) -> None:
+    first = opens()
+    await first.open()
+    await first.sync(scope("t"), [add("memory", "Tea."), add("memory", "Rye.")])
+    await first.settle()
+    line.cut_at = 3
+    await first.sync(scope("t2"), [remove("memory", "Rye."), add("memory", "Oats.")])
+    await until(lambda: first.problem is not None)
+    await first.close()
+    document = folder / KEY
+    if dav.has_locks:
+        await until(lambda: document.read_text() == "Tea")
+    document.write_text(f"Mine.\n{document.read_text()}")
+    line.is_cut, line.cut_at = False, None
+    second = opens()
+    line._inner = httpx.AsyncHTTPTransport()
+    await second.open()
+    await second.settle()
+    found = await second.prefetch(scope("t3"))
+    assert found is not None
+    assert found.project_memory is not None
+    assert sorted(found.project_memory.split()) == ["Mine.", "Oats.", "Tea."]
+    assert document.read_text() == found.project_memory
+
+
+@pytest.mark.parametrize("dav", ["wsgidav"], indirect=True)  # Apache puts a file in place when all of it has come
+async def test_a_file_is_not_read_while_another_uploads_it(memory: WebdavMemory, folder: Path, dav) -> None:
+    await memory.sync(scope("t"), [add("memory", "Tea."), add("memory", "Rye.")])
+    await memory.settle()
+    new = b"Tea.\n\nRye.\n\nMine.\n"
+    request = httpx.Request("PUT", f"{dav.url}/{folder.name}/{KEY}", content=new)
+    async with uploading(request, 5):
+        await until(lambda: (folder / KEY).read_bytes() != b"Tea.\n\nRye.\n")
+        found = await memory.prefetch(scope("t2"))
+        assert found is not None
+        assert found.project_memory == "Tea.\n\nRye.\n"
+    (folder / KEY).write_bytes(new)
+    await memory.settle()
+    found = await memory.prefetch(scope("t3"))
+    assert found is not None
+    assert found.project_memory == new.decode()
+    assert [change.action for change in await memory.log(scope("t"), "memory")] == ["edit", "add", "add"]
