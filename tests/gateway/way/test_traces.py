@@ -382,6 +382,9 @@ async def test_facts_that_cannot_be_stored_now_are_stored_later_without_asking_a
         monkeypatch.setattr(gateway.trace_store.database, "write", failing)
         await channel.ask("my dog is Rex")
         await until(lambda: not failures, gateway)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await gateway.store.ingest.backlog()).waiting:  # put off, for a moment
+                await asyncio.sleep(0.005)
         await quiet(gateway)
         assert await contents(gateway, "dog") == ["Ada's dog is Rex"]
         assert len(model.of("facts")) == 1
