@@ -9,8 +9,10 @@ import pytest
 import gateway.memory.webdav.memory as module
 from gateway.memory.merging import merge_for_mine
 from gateway.memory.webdav import server
+from gateway.memory.webdav.copies import Copies
 from gateway.memory.webdav.cut_uploads import base_of
 from gateway.memory.webdav.memory import WebdavMemory
+from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.testing.memory import add, remove, scope
 from tests.gateway.memory.webdav.conftest import Line, Opens, uploading
 
@@ -120,3 +122,14 @@ async def test_a_file_is_not_read_while_another_uploads_it(memory: WebdavMemory,
     assert found is not None
     assert found.project_memory == new.decode()
     assert [change.action for change in await memory.log(scope("t"), "memory")] == ["edit", "add", "add"]
+
+
+def test_an_erasure_reaches_an_upload_that_broke_off(tmp_path: Path) -> None:
+    copies, shared, own = Copies(tmp_path / "copies"), "personalities/assistant/MEMORY.md", "users/u_1/USER.md"
+    for key in (shared, own):
+        copies.write(key, RemoteFile())
+        copies.begin_upload(key, RemoteFile(), b"Ada likes tea.\n\nRain.\n")
+    copies.erase(["u_1"], {shared: ["Ada likes tea."]})
+    assert copies.keys() == [shared]
+    assert copies.upload(shared, RemoteFile()) is not None
+    assert not [path for path in (tmp_path / "copies").iterdir() if b"Ada" in path.read_bytes()]
