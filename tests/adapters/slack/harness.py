@@ -39,10 +39,10 @@ def services(notes: FakeNotes) -> AdapterServices:
 
 
 def hasten(adapter: SlackAdapter) -> None:
-    """Shorten what would make tests slow: signs of life, and the pause between previews."""
+    """Shorten what would make tests slow: the pauses between previews, and the ends of connections."""
     adapter._catch_up._history_limit.interval_s = 0.0
     adapter._outbound._edit_limit.interval_s = adapter._outbound._append_limit.interval_s = 0.0
-    for name, seconds in (("_ping_s", 0.1), ("_connect_s", 3.0), ("_drain_s", 0.5)):
+    for name, seconds in (("_connect_s", 3.0), ("_drain_s", 0.5)):
         if hasattr(adapter._receiver, name):
             setattr(adapter._receiver, name, seconds)
 

@@ -85,6 +85,8 @@ async def test_a_connection_that_breaks_is_noticed_long_before_the_next_sign_of_
 
 
 async def test_a_connection_that_is_silent_is_dead(person: SocketHarness) -> None:
+    assert isinstance(person.adapter._receiver, SocketModeReceiver)
+    person.adapter._receiver._ping_s = 0.1
     person.slack.is_deaf = True
     await soon(person.adapter.connect())
     assert isinstance(await lost(person, Inbox()), AdapterNotReady)
