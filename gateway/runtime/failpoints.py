@@ -80,6 +80,7 @@ MEMORY_POINTS: Mapping[str, str] = {
     "memory.webdav.taken": "and it is",
     "memory.webdav.folder": "a folder was made there",
     "memory.webdav.locked": "the server's file is locked",
+    "memory.webdav.sending": "what goes to the server is noted, and nothing of it is sent",
     "memory.webdav.put": "the server has the file, the copy of it is not noted",
     "memory.webdav.noted": "and it is",
     "memory.webdav.lines_erased": "a person's lines are out of the file here, and not out of the server's",

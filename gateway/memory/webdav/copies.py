@@ -58,7 +58,7 @@ class Copies:
         return data if head == version(base.data).encode() else None
 
     def end_upload(self, key: str) -> None:
-        """Forget it: the server has all of it, or nothing."""
+        """Forget it: what the server has is known."""
         self._upload_path(key).unlink(missing_ok=True)
 
     def keys(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile
 
@@ -16,20 +17,26 @@ def base_of(before: bytes, sent: bytes, there: bytes) -> bytes:
     """
     old, new, found = (_lines(data) for data in (before, sent, there))
     lines = {line for line in found if line.strip()}
-    if lines.intersection(old).difference(new):
+    only_old, only_new = lines.intersection(old).difference(new), lines.intersection(new).difference(old)
+    if only_old and not only_new:
         return before  # the upload did not come
-    end = max((at for at, line in enumerate(new, 1) if line in lines), default=0)
+    end = max((at + 1 for at in _in_both(new, found) if new[at].strip()), default=0)
     base = new[:end]
-    if lines.intersection(new).issubset(old):  # nothing proves that it came; the server had what both texts have
-        blocks = SequenceMatcher(None, old, base, autojunk=False).get_matching_blocks()
-        base = [line for block in blocks for line in old[block.a : block.a + block.size]]
+    if not only_new:  # nothing proves that it came; the server had what both texts have
+        base = [old[at] for at in _in_both(old, base)]
     cut = next((line for line in new[end:] if line.strip()), "")
-    parts = [line for line in lines if line != cut and cut.startswith(line)]
-    if parts:
-        base += [*takewhile(lambda line: not line.strip(), new[end:]), *parts]
+    part = next((line for line in reversed(found) if line.strip() and line != cut and cut.startswith(line)), None)
+    if part is not None:
+        base += [*takewhile(lambda line: not line.strip(), new[end:]), part]
     if not found[-1] and (not base or base[-1]):
         base.append("")
     return rules.encode("\n".join(base))
+
+
+def _in_both(one: Sequence[str], other: Sequence[str]) -> Iterator[int]:
+    """Where lines are in `one` that are in both, in the same order."""
+    for start, _, size in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks():
+        yield from range(start, start + size)
 
 
 def _lines(data: bytes) -> list[str]:

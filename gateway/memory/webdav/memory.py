@@ -375,9 +375,11 @@ class WebdavMemory:
         scope, store = scope_of_key(key)
         here = await self._files.read_bytes(scope, store)
         if here == base.data:
+            await asyncio.to_thread(self._copies.end_upload, key)
             self._known.note(key, stamp, base)
             return True
         await asyncio.to_thread(self._copies.begin_upload, key, base, here)
+        reach("memory.webdav.sending")
         there = await self._server.put(key, here, base)
         reach("memory.webdav.put")
         if there is None:

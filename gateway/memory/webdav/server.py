@@ -98,7 +98,7 @@ class WebdavServer:
             return RemoteFile(await self._body(answer), answer.headers.get("ETag"))
 
     async def settled(self, key: str, found: RemoteFile) -> RemoteFile:
-        """The file that was found, read again while nobody writes it: a server may write a file in its place."""
+        """The file that was found, read again while no write of it is under way; some servers write in its place."""
         if not self._has_locks or found.etag is None:
             return found
         async with self._locked(key):
@@ -130,7 +130,7 @@ class WebdavServer:
             self._check(answer)
 
     async def check_folder(self) -> None:
-        """Prove that the folder is there: without it, a file that is missing was not deleted by anybody."""
+        """Prove that the folder is there: without it, a file that is missing was not deleted by a person."""
         answer = await self._ask("PROPFIND", f"{self._url}/", headers={"Depth": "0"})
         if answer.status_code in _GONE:
             self._check(answer)

@@ -202,7 +202,7 @@ def _webdav(started: AbstractContextManager[Any], *, has_locks: bool) -> Iterato
                     "password": webdav.PASSWORD,
                     "locks": has_locks,
                 },
-                steps=("memory.webdav.put", "memory.webdav.noted", *FILE_STEPS),
+                steps=(*(f"memory.webdav.{step}" for step in ("sending", "put", "noted")), *FILE_STEPS),
                 editing=editing,
                 # Apache looks at `If-Match` before it writes, not while: of two at once, both may pass.
                 is_safe_to_edit=has_locks,

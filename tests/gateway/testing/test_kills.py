@@ -23,7 +23,7 @@ from tests.memories import memory
 
 # By server: the points that a turn comes to, and those that an erasure and a union come to besides.
 _POSTGRES = ("read", "writing", "committing", "committed")
-_WEBDAV = ("put", "noted")
+_WEBDAV = ("sending", "put", "noted")
 SYNC = {
     "markdown": FILE_STEPS,
     "redis": ("memory.redis.read", "memory.redis.committed"),
@@ -36,7 +36,7 @@ WHOLE = {
     "traces": ("database.committing", "database.committed"),
     "postgres": ("memory.postgres.replacing", "memory.postgres.replaced"),
 }
-_ERASED = ("lines_erased", "put", "noted", "user_erased")
+_ERASED = ("lines_erased", "sending", "put", "noted", "user_erased")
 ERASE = {**WHOLE, "webdav-apache": [f"memory.webdav.{step}" for step in _ERASED]}
 UNITE = [
     *((server, step, count) for server, steps in WHOLE.items() for step in steps for count in (1, 2)),

@@ -7,6 +7,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from gateway.memory.webdav import memory as module
 from gateway.memory.webdav.memory import WebdavMemory
 from gateway.memory.webdav.server import WebdavServer
 from tests.servers import webdav
@@ -84,6 +85,19 @@ async def uploading(request: httpx.Request, size: int) -> AsyncIterator[None]:
 @pytest.fixture
 def line() -> Line:
     return Line()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask a server that was away again at once."""
+    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.05)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.01)
 
 
 Opens = Callable[[], WebdavMemory]

@@ -5,23 +5,12 @@ from pathlib import Path
 
 import pytest
 
-import gateway.memory.webdav.memory as module
 from gateway.memory.webdav.memory import WebdavMemory
 from gateway.testing.memory import add, scope
+from tests.gateway.memory.webdav.conftest import until
 
+pytestmark = pytest.mark.usefixtures("impatient")
 KEY = "personalities/assistant/MEMORY.md"
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.05)
-
-
-async def until(is_so) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_folder_that_is_gone_empties_no_document(memory: WebdavMemory, folder: Path) -> None:

@@ -1,12 +1,13 @@
 """Uploads that break off in the middle. Apache then keeps what it had, wsgidav what had come; nothing is lost there."""
 
-import asyncio
+from collections import Counter
 from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-import gateway.memory.webdav.memory as module
 from gateway.memory.merging import merge_for_mine
 from gateway.memory.webdav import server
 from gateway.memory.webdav.copies import Copies
@@ -14,7 +15,7 @@ from gateway.memory.webdav.cut_uploads import base_of
 from gateway.memory.webdav.memory import WebdavMemory
 from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.testing.memory import add, remove, scope
-from tests.gateway.memory.webdav.conftest import Line, Opens, uploading
+from tests.gateway.memory.webdav.conftest import Line, Opens, until, uploading
 
 KEY = "personalities/assistant/MEMORY.md"
 BEFORE = "Tea.\n\nRye.\n\nOats.\n"
@@ -22,16 +23,8 @@ SENT = "Tea.\n\nOats.\n\nJam.\n\nPlums.\n"
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.05)
+def _short_locks(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_LOCK_S", 1)
-
-
-async def until(is_so) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("size", range(len(SENT) + 1))
@@ -44,6 +37,30 @@ def test_what_a_cut_swallowed_comes_back_with_what_was_edited_on_top(size: int) 
         lines = [line for line in merged.splitlines() if line]
         new = ["Mine."] if there != had else []
         assert sorted(lines) == sorted([*new, "Tea.", "Oat bran.", "Jam.", "Plums.", "Figs."])
+
+
+@st.composite
+def cut(draw: st.DrawFn) -> tuple[str, str, str, bool]:
+    """A text, what was made of it and sent, a part of that as somebody saved it again, and whether lines repeat."""
+    words = ["---", "Tea.", "Tea is green.", "Rye.", "Oats."]
+    old = draw(st.lists(st.sampled_from(words), max_size=8))
+    new = [line for line in old if draw(st.booleans())] + draw(st.lists(st.sampled_from(["Jam.", "Figs.", "---"])))
+    before, sent = ("\n".join(f"{line}\n" for line in lines) for lines in (old, new))
+    had = sent[: draw(st.integers(0, len(sent)))]
+    there = draw(st.sampled_from([had, f"Mine.\n{had}", f"{had}\nMine.\n"]))
+    return before, sent, there, len({*new}) < len(new)
+
+
+@given(cut())
+def test_no_cut_loses_a_line(texts: tuple[str, str, str, bool]) -> None:
+    """Lines that repeat may come once too often where nothing tells them apart, and never too seldom."""
+    before, sent, there, has_repeats = texts
+    base = base_of(before.encode(), sent.encode(), there.encode()).decode()
+    merged = sent if base == there else merge_for_mine(base, there, sent)[0]
+    wanted, found = (Counter(line for line in text.splitlines() if line) for text in (sent, merged))
+    wanted["Mine."] = int("Mine." in there)
+    assert found >= wanted
+    assert has_repeats or found == wanted
 
 
 @pytest.mark.parametrize(
@@ -76,6 +93,23 @@ async def test_a_line_that_is_cut_during_an_upload(memory: WebdavMemory, folder:
     assert found.project_memory == "Tea.\n\nOats.\n"
     assert (folder / KEY).read_text() == found.project_memory
     assert {change.turn_id for change in await memory.log(scope("t"), "memory")} == {"t", "t2"}
+
+
+async def test_an_upload_that_came_to_nothing_is_forgotten_when_both_sides_agree(
+    memory: WebdavMemory, line: Line, tmp_path: Path
+) -> None:
+    await memory.sync(scope("t"), [add("memory", "Tea.")])
+    await memory.settle()
+    line.is_cut = True
+    await memory.sync(scope("t2"), [add("memory", "A secret.")])
+    await until(lambda: memory.problem is not None)
+    [change, _] = await memory.log(scope("t3"), "memory")
+    await memory.undo(scope("t3"), change.id)
+    assert [path for path in (tmp_path / "copies").iterdir() if b"A secret." in path.read_bytes()]
+    line.is_cut = False
+    await until(lambda: memory.problem is None)
+    await memory.settle()
+    assert not [path for path in (tmp_path / "copies").iterdir() if b"A secret." in path.read_bytes()]
 
 
 async def test_a_process_that_died_during_an_upload_and_an_edit_of_what_it_left(
