@@ -306,9 +306,8 @@ class RedisDocuments:
         try:
             yield
         except (RedisError, OSError) as error:
-            if isinstance(error, ReadOnlyError) or "READONLY" in str(
-                error
-            ):  # there may be another primary by now, under the same address
+            is_replica = isinstance(error, ReadOnlyError) or "READONLY" in str(error)
+            if is_replica:  # there may be another primary by now, under the same address
                 with contextlib.suppress(RedisError, OSError):
                     await self._redis.connection_pool.disconnect(inuse_connections=False)
             reason = self._hide(_reason(error))

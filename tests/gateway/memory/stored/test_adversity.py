@@ -47,6 +47,13 @@ async def way_to(port: int):
         server.close()
 
 
+def is_read_only(server: postgres.PostgresServer) -> bool:
+    """Whether it has read its settings again; older connections learn it at the same time."""
+    with psycopg.connect(server.url()) as connection:
+        row = connection.execute("SHOW default_transaction_read_only").fetchone()
+    return row == ("on",)
+
+
 async def test_redis_after_a_failover_under_the_same_name():
     with redis.redis_server() as first, redis.redis_server() as second:
         ports = [int(each.url.rpartition(":")[2].partition("/")[0]) for each in (first, second)]
@@ -87,7 +94,9 @@ async def test_postgres_after_a_failover_under_the_same_name(closing):
             with psycopg.connect(first.url(), autocommit=True) as connection:
                 connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
                 connection.execute("SELECT pg_reload_conf()")
-            await asyncio.sleep(0.3)
+            async with asyncio.timeout(20):
+                while not is_read_only(first):
+                    await asyncio.sleep(0.02)
             with contextlib.suppress(MemoryUnavailable):
                 await memory.sync(scope("t2"), [add("memory", "Milk.")])
             await memory.sync(scope("t2"), [add("memory", "Milk.")])
