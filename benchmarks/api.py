@@ -40,7 +40,7 @@ from benchmarks.messages import FIRST_AT_MS, PEOPLE, Corpus, corpus_of, fill, pe
 from benchmarks.start import free_port, resident_mb
 from gateway.files.home import DATABASE_NAME, TOKEN_NAME, prepare_home
 from gateway.pipeline.local_channel import CHANNEL
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.web.dashboard.page import all_pages
 
 GOAL_MS = 50.0

@@ -45,10 +45,10 @@ import uvloop
 from gateway.files.atomic import sync_directory
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal
-from gateway.store.schema import migrate
+from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.search import register_functions
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.schema import migrate
 
 SHARED = "personalities/shared/MEMORY.md"
 REPLACED = "personalities/replaced/MEMORY.md"
@@ -114,8 +114,8 @@ async def write_as_task(provider: MarkdownFileMemoryProvider, name: str, updates
 
 async def work(root: Path, process: int, tasks: int, updates: int) -> None:
     """Announce, wait for the word, write, and print what must be there."""
-    database = Database(root / "journal.db")
-    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database), lock_timeout_s=60)
+    database = SqliteEngine(root / "journal.db")
+    provider = MarkdownFileMemoryProvider(root, SqlMemoryJournal(database), lock_timeout_s=60)
     expected = Expected()
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
@@ -272,8 +272,8 @@ def start_worker(root: Path, number: int, plan: Plan) -> subprocess.Popen[str]:
 
 async def check(root: Path, expected: Expected, edits: list[str]) -> tuple[int, int]:
     """Count what is missing and what is there too often; says on stderr what."""
-    database = Database(root / "journal.db")
-    journal = SqliteMemoryJournal(database)
+    database = SqliteEngine(root / "journal.db")
+    journal = SqlMemoryJournal(database)
     provider = MarkdownFileMemoryProvider(root, journal)
     # What an editor took back without meaning to comes again with the next update.
     await provider.sync(scope("end"), [MemoryUpdate.add("memory", "<end>"), MemoryUpdate.add("user", "<end>")])

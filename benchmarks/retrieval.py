@@ -43,7 +43,7 @@ from gateway.config import TracesConfig
 from gateway.memory.recall import Recollection, recalled_section
 from gateway.protocols import MemoryScope
 from gateway.runtime.logs import configure_logs
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.rows import insert, merge_index

@@ -28,8 +28,8 @@ from gateway.domain.sessions import Session, SessionMessage, new_session
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.queues import InboxRow
-from gateway.store.sqlite import SqliteStore, open_store
-from gateway.store.turns import SqliteTurns
+from gateway.store.stores import Stores, open_store
+from gateway.store.turns import SqlTurns
 
 GOAL_OF_ONE_MS = 10.0
 GOAL_OF_ALL_MS = 100.0
@@ -84,7 +84,7 @@ def queries_of(corpus: Corpus, rng: random.Random) -> dict[str, Callable[[], tup
     }
 
 
-async def measure(store: SqliteStore, make: Callable[[], tuple[str, str]], count: int, *, is_all: bool) -> list[float]:
+async def measure(store: Stores, make: Callable[[], tuple[str, str]], count: int, *, is_all: bool) -> list[float]:
     times_ms = []
     for _ in range(count):
         user, query = make()
@@ -94,7 +94,7 @@ async def measure(store: SqliteStore, make: Callable[[], tuple[str, str]], count
     return times_ms
 
 
-async def cost_of_message_us(store: SqliteStore, turn_store: SqliteTurns, corpus: Corpus, turns: int) -> float:
+async def cost_of_message_us(store: Stores, turn_store: SqlTurns, corpus: Corpus, turns: int) -> float:
     """CPU time for each message of a turn of two, from accept to commit and the index, in µs."""
     where = ConversationRef(channel="web", conversation="benchmark")
     sender = Sender(channel="web", user="1", display_name="Ada", is_verified=True)
@@ -165,7 +165,7 @@ async def run(messages: int, per_kind: int, directory: Path) -> bool:
         is_met = is_met and p95 < goal_ms
         print(f"{'together':<26}{p50:10.2f}{p95:10.2f}{p99:10.2f}   goal: p95 below {goal_ms:g} ms")
     indexed_us = await cost_of_message_us(store, store.turns, corpus, turns=2_000)
-    plain_us = await cost_of_message_us(store, SqliteTurns(store.database), corpus, turns=1_999)
+    plain_us = await cost_of_message_us(store, SqlTurns(store.engine), corpus, turns=1_999)
     print(f"\nCPU per message of a turn: {indexed_us:.0f} µs, of it {indexed_us - plain_us:.0f} µs the index")
     await store.close()
     return is_met

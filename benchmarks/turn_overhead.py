@@ -34,7 +34,7 @@ from benchmarks.start import resident_mb
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.runtime.logs import configure_logs
-from gateway.store.database import Database
+from gateway.store.sqlite.engine import SqliteEngine
 
 CONFIG = "channels: {loopback: {kind: benchmarks.loopback}}\n"
 QUIET = "hello there"
@@ -74,7 +74,7 @@ async def talk(adapter: LoopbackAdapter, conversations: int, turns: int, text: s
 def counted_trips() -> Iterator[Iterator[int]]:
     """The next number of what is given is one more for every question to the store meanwhile, counted from 0."""
     trips = itertools.count()
-    write, read = Database.write, Database.read
+    write, read = SqliteEngine.write, SqliteEngine.read
 
     def counting(ask: Callable[..., Any]) -> Callable[..., Any]:
         def asked(*args: Any, **kwargs: Any) -> Any:
@@ -83,11 +83,11 @@ def counted_trips() -> Iterator[Iterator[int]]:
 
         return asked
 
-    Database.write, Database.read = counting(write), counting(read)  # type: ignore[method-assign]
+    SqliteEngine.write, SqliteEngine.read = counting(write), counting(read)  # type: ignore[method-assign]
     try:
         yield trips
     finally:
-        Database.write, Database.read = write, read  # type: ignore[method-assign]
+        SqliteEngine.write, SqliteEngine.read = write, read  # type: ignore[method-assign]
 
 
 def bare_fsync_ms(directory: Path) -> float:

@@ -12,10 +12,10 @@ from gateway.config import MemoryConfig
 from gateway.config.memory_kinds import load_memory_kind
 from gateway.memory.kinds import OwnServices
 from gateway.protocols import OpensMemory
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal
-from gateway.store.schema import migrate
+from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.search import register_functions
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.schema import migrate
 from gateway.testing.opening import opened
 from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
@@ -32,7 +32,7 @@ async def memory(
     home.mkdir(mode=0o700, exist_ok=True)
     migrate(home / "ethos.db", prepare=register_functions)
     stack = AsyncExitStack()
-    database = Database(home / "ethos.db", prepare=register_functions)
+    database = SqliteEngine(home / "ethos.db", prepare=register_functions)
     stack.push_async_callback(database.close)
     traces = await stack.enter_async_context(open_trace_store(home / TRACES_NAME)) if kind == "traces" else None
     limits = MemoryConfig(max_file_bytes=max_document_bytes)
@@ -40,7 +40,7 @@ async def memory(
         state_dir=home / "memory" / kind,
         max_document_bytes=max_document_bytes,
         home=home,
-        journal=SqliteMemoryJournal(database),
+        journal=SqlMemoryJournal(database),
         lock_timeout_s=60,
         traces=None if traces is None else partial(TraceMemoryProvider, traces, lambda: limits),
     )

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.store.database import Database
-from gateway.store.schema import migrate
 from gateway.store.search import register_functions
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.schema import migrate
 
 _made: list[bytes] = []
 
@@ -25,9 +25,9 @@ def empty_database(path: Path) -> Path:
 
 
 @asynccontextmanager
-async def opened_database(path: Path) -> AsyncIterator[Database]:
+async def opened_database(path: Path) -> AsyncIterator[SqliteEngine]:
     """An empty database, closed at the end of the block."""
-    database = Database(empty_database(path), prepare=register_functions)
+    database = SqliteEngine(empty_database(path), prepare=register_functions)
     try:
         yield database
     finally:

@@ -27,8 +27,8 @@ from gateway.pipeline.health import as_json
 from gateway.protocols import MemoryProvider, SupportsHttp
 from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
-from gateway.store.idempotency import SqliteIdempotency
-from gateway.store.sqlite import open_store
+from gateway.store.idempotency import SqlIdempotency
+from gateway.store.stores import open_store
 from gateway.web.api import Api
 from gateway.web.server import WebServer
 
@@ -148,7 +148,7 @@ class Gateway(Composition):
         stack.push_async_callback(self.web.stop)
 
     def _web_server(self) -> WebServer:
-        idempotency = SqliteIdempotency(self.store.database, owner=secrets.token_hex(8))
+        idempotency = SqlIdempotency(self.store.engine, owner=secrets.token_hex(8))
         api = Api(self.chat, idempotency, lambda: self.services)
         return WebServer(
             data_dir=self.home,
@@ -252,9 +252,9 @@ class Gateway(Composition):
         Raises:
             StoreUnavailable: that was its answer.
         """
-        if self.store.database.is_held:  # killed over that, it would begin with it again
+        if self.store.engine.is_held:  # killed over that, it would begin with it again
             return
-        await self.store.database.write(lambda _connection: None, is_durable=False)
+        await self.store.engine.write(lambda _connection: None, is_durable=False)
 
     def summary(self) -> str:
         """One line for the service manager."""

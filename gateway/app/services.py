@@ -37,7 +37,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         people=people,
         links=store.links,
         sessions=store.sessions,
-        database=store.database,
+        database=store.engine,
         config=config,
     )
     stores = TraceStores(home=gateway.home, own=gateway.trace_store, person_ids=store.links.person_ids)

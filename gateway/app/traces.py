@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.agent.meter import Meter
     from gateway.agent.providers.registry import LiveModels
     from gateway.config import EmbeddingsConfig
-    from gateway.store.sqlite import SqliteStore
+    from gateway.store.stores import Stores
     from gateway.traces.vectorizing import Vectorizing
 
 
@@ -93,7 +93,7 @@ def compose_traces(
     trace_store: TraceStore | None,
     config: Config,
     *,
-    store: SqliteStore,
+    store: Stores,
     meter: Meter,
     models: LiveModels,
     personalities: Personalities,

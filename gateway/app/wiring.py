@@ -52,8 +52,8 @@ from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
-from gateway.store.notes import SqliteNotes
-from gateway.store.sqlite import SqliteStore
+from gateway.store.notes import SqlNotes
+from gateway.store.stores import Stores
 
 if TYPE_CHECKING:
     from gateway.services.operator_services import OperatorServices
@@ -71,7 +71,7 @@ class Composition:
         web: serves the API and the pages.
     """
 
-    store: SqliteStore
+    store: Stores
     trace_store: TraceStore | None
     web: WebServer
 
@@ -320,7 +320,7 @@ class Composition:
             name=name,
             state_dir=self.home / "channels" / name,
             log=self.store.log,
-            notes=SqliteNotes(self.store.database, name),
+            notes=SqlNotes(self.store.engine, name),
             commands=self.commands.infos,
         )
         return load_kind(channel.kind).build(channel.settings, services)

@@ -18,8 +18,8 @@ from gateway.files.home import DATABASE_NAME
 from gateway.files.positions.validation import validate
 from gateway.files.positions.yaml import read_marked_yaml
 from gateway.files.running_gateway import running_gateway
-from gateway.store.schema import migrations
-from gateway.store.sqlite import SqliteStore, open_store
+from gateway.store.sqlite.schema import migrations
+from gateway.store.stores import Stores, open_store
 
 _PARTS = ("personality", "memory", "web", "budgets", "retention")
 
@@ -61,7 +61,7 @@ def _without_embeddings(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def opened_store(home: Path) -> AsyncIterator[SqliteStore | None]:
+async def opened_store(home: Path) -> AsyncIterator[Stores | None]:
     """The database; None where there is none yet.
 
     Raises:

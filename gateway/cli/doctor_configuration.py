@@ -23,7 +23,8 @@ from gateway.config.secrets import is_unset_variable
 from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.errors import EthosError
 from gateway.runtime.extras import how_to_install
-from gateway.store.schema import OLDEST_SQLITE, migrations
+from gateway.store.sqlite.engine import SqliteConnection
+from gateway.store.sqlite.schema import OLDEST_SQLITE, migrations
 from gateway.traces.lacking import count_lacking
 from gateway.traces.trace_store import TRACES_NAME
 
@@ -177,7 +178,9 @@ def embeddings(ground: Ground) -> Iterator[Finding]:
     path = ground.home / TRACES_NAME
     if not path.exists() or schema_version(path) != migrations("gateway.traces")[-1].version:
         return
-    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=SqliteConnection)
+    ) as connection:
         lacking = count_lacking(connection, identity)
     if lacking:
         yield Finding(

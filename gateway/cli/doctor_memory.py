@@ -16,7 +16,7 @@ from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
 from gateway.memory.checking import problems
 from gateway.protocols import ChecksMemory, MemoryProvider, OpensMemory
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 
 
 async def memory(ground: Ground) -> AsyncIterator[Finding]:

@@ -15,8 +15,8 @@ from gateway.files.home import DATABASE_NAME
 from gateway.files.last_backup import last_backup
 from gateway.people.identity import IdentityMap
 from gateway.sdk.models.deliveries import Delivery, Queue
-from gateway.store.schema import migrations
-from gateway.store.sqlite import SqliteStore
+from gateway.store.sqlite.schema import migrations
+from gateway.store.stores import Stores
 
 OLD = timedelta(hours=1)
 OLD_BACKUP = timedelta(days=8)
@@ -189,7 +189,7 @@ async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
 
 
 @asynccontextmanager
-async def _usable_store(ground: Ground) -> AsyncIterator[SqliteStore | None]:
+async def _usable_store(ground: Ground) -> AsyncIterator[Stores | None]:
     """The database; None where it cannot be opened as it is, which `database` has said."""
     path = ground.home / DATABASE_NAME
     if path.exists() and schema_version(path) == migrations()[-1].version:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a command that only prints its help needs none of them
     from gateway.config import Config, ProviderConfig
     from gateway.memory.copying import CopiedDocument
     from gateway.protocols import MemoryProvider
-    from gateway.store.sqlite import SqliteStore
+    from gateway.store.stores import Stores
 
 _KIND = "a kind (`markdown`), or a mapping as in the configuration (`{kind: redis, url: …}`)"
 _MEANINGS = {
@@ -74,11 +74,11 @@ async def copy(
 
 
 @asynccontextmanager
-async def _at_rest(home: Path) -> AsyncGenerator[SqliteStore]:
+async def _at_rest(home: Path) -> AsyncGenerator[Stores]:
     """The database, with no gateway beside: a copy is of one moment."""
     from gateway.files.running_gateway import take
     from gateway.ops.backup.placing import refuse_half_placed
-    from gateway.store.sqlite import open_store
+    from gateway.store.stores import open_store
 
     async with AsyncExitStack() as stack:
         stack.callback((await take(home)).release)
@@ -89,7 +89,7 @@ async def _at_rest(home: Path) -> AsyncGenerator[SqliteStore]:
 
 
 async def _opened(
-    stack: AsyncExitStack, home: Path, config: Config, chosen: ProviderConfig, store: SqliteStore
+    stack: AsyncExitStack, home: Path, config: Config, chosen: ProviderConfig, store: Stores
 ) -> MemoryProvider:
     from gateway.app.memory import make_memory
     from gateway.app.traces import memory_in, open_configured_traces
@@ -111,7 +111,7 @@ async def _opened(
     return memory
 
 
-async def _brought_up_to_date(memory: MemoryProvider, store: SqliteStore) -> None:
+async def _brought_up_to_date(memory: MemoryProvider, store: Stores) -> None:
     """Apply what turns have committed and the source does not have yet, and unite what was saved by hand."""
     from gateway.memory.copying import copies
     from gateway.memory.paths import is_document, scope_of_key

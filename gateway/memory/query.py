@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Protocol
 
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Term, parse, words_of
 
@@ -42,6 +42,13 @@ _SHORTEST_STEM_CHARS = 3
 _LONGEST_ENDING_CHARS = 3
 
 
+class IndexedTexts(Protocol):
+    """A connection to a database whose table `search` is a full-text index."""
+
+    def execute(self, sql: str, values: Any = ..., /) -> Any:
+        """Run one statement; its cursor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What is looked for.
@@ -67,7 +74,7 @@ class Query:
         return " OR ".join((*self.groups[:group], *self.groups[group + 1 :]))
 
 
-def read_query(text: str, connection: sqlite3.Connection) -> Query:
+def read_query(text: str, index: IndexedTexts) -> Query:
     """Plain words find any of them; `"phrases"`, `AND`, `OR`, `NOT`, brackets and `prefix*` mean what they say.
 
     No text is an error: what makes no sense as an expression is taken for words.
@@ -79,7 +86,7 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
         expression = _Expression(tokens).read()
         if expression is not None:
             return Query((expression,), words)
-    groups, documents = _by_rarity(telling_terms(text), connection)
+    groups, documents = _by_rarity(telling_terms(text), index)
     return Query(tuple(" OR ".join(map(quoted, group)) for group in groups), words, documents)
 
 
@@ -111,14 +118,14 @@ def _plain_terms(written: str) -> Iterator[Term]:
             yield from (Term(part) for part in parts if len(part) > 1)
 
 
-def _by_rarity(telling: Sequence[Term], connection: sqlite3.Connection) -> tuple[Sequence[Sequence[Term]], int]:
+def _by_rarity(telling: Sequence[Term], index: IndexedTexts) -> tuple[Sequence[Sequence[Term]], int]:
     """In groups, the rarest first, without those that are nearly everywhere; and in how many traces those are."""
     if not telling:
         return (), 0
-    (traces,) = connection.execute(_LAST).fetchone()
+    (traces,) = index.execute(_LAST).fetchone()
     if traces < _COMMON_FROM:
         return (telling,), traces
-    counted = ((documents_with(connection, quoted(term)), term) for term in telling)
+    counted = ((documents_with(index, quoted(term)), term) for term in telling)
     rarest_first = sorted(counted, key=lambda pair: pair[0])
     rare = [pair for pair in rarest_first if pair[0] <= COMMON_SHARE * traces] or rarest_first[:1]
     return _grouped(rare), sum(documents for documents, _ in rare)
@@ -218,11 +225,11 @@ def _joined(parts: Sequence[str | None], operator: str) -> str | None:
     return whole[0] if len(whole) == 1 else f"({f' {operator} '.join(whole)})"
 
 
-def documents_with(connection: sqlite3.Connection, word: str, *, looked_at: int = _LOOKED_AT) -> int:
+def documents_with(index: IndexedTexts, word: str, *, looked_at: int = _LOOKED_AT) -> int:
     """In how many traces a word stands, as FTS5's language has it: counted, or estimated from the newest of them."""
-    found, first = connection.execute(_NEWEST, (f"{{context text}} : ({word})", looked_at)).fetchone()
+    found, first = index.execute(_NEWEST, (f"{{context text}} : ({word})", looked_at)).fetchone()
     if found < looked_at:
         return int(found)
-    (last,) = connection.execute(_LAST).fetchone()
+    (last,) = index.execute(_LAST).fetchone()
     estimate: int = found * last // max(1, last - first + 1)
     return max(int(found), estimate)

@@ -28,8 +28,8 @@ from gateway.pipeline.local_channel import (
 from gateway.sdk.models import chat as wire
 from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said
-from gateway.store.log import SqliteConversationLog
-from gateway.store.session_edits import SqliteSessionEdits
+from gateway.store.log import SqlConversationLog
+from gateway.store.session_edits import SqlSessionEdits
 
 
 class ChatService:
@@ -46,10 +46,10 @@ class ChatService:
         local_channel: LocalChannel,
         inbox: Inbox,
         sessions: SessionStore,
-        session_edits: SqliteSessionEdits,
+        session_edits: SqlSessionEdits,
         identities: IdentityMap,
         personalities: Personalities,
-        log: SqliteConversationLog,
+        log: SqlConversationLog,
         operators: Operators,
         access: Access,
         commands: ChatCommands,

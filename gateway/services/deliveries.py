@@ -10,7 +10,7 @@ from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
 from gateway.sdk.models import deliveries as wire
 from gateway.services.caller import Caller, NotFound, Refused
-from gateway.store.deliveries import SqliteDeliveries
+from gateway.store.deliveries import SqlDeliveries
 
 Change = Literal["retry", "drop"]
 
@@ -26,7 +26,7 @@ class DeliveryCounts:
 class DeliveryService:
     """The operator's: rows hold what people wrote. Callers who see one person only meet `NotAllowed`."""
 
-    def __init__(self, rows: SqliteDeliveries, dispatcher: Dispatcher, outbox: Outbox) -> None:
+    def __init__(self, rows: SqlDeliveries, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._rows = rows
         self._dispatcher = dispatcher
         self._outbox = outbox

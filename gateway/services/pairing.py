@@ -15,13 +15,13 @@ from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound
 from gateway.services.people import CHANGED
-from gateway.store.people import SqlitePeople
+from gateway.store.people import SqlPeople
 
 
 class PairingService:
     """The operator's, of keys that see everybody, and of owners in a chat; other callers meet `NotAllowed`."""
 
-    def __init__(self, admission: Admission, store: SqlitePeople, dispatcher: Dispatcher, outbox: Outbox) -> None:
+    def __init__(self, admission: Admission, store: SqlPeople, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._admission = admission
         self._pairing = admission.pairing
         self._store = store

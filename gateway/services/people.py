@@ -24,7 +24,7 @@ from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound, NotNamed, Refused
 from gateway.services.naming import Naming
-from gateway.store.people import Grant, PersonRecord, SqlitePeople
+from gateway.store.people import Grant, PersonRecord, SqlPeople
 
 CHANGED = "people.changed"
 """The event of `gateway.runtime.observe` for a changed person."""
@@ -52,7 +52,7 @@ class PeopleService:
         *,
         identities: IdentityMap,
         naming: Naming,
-        store: SqlitePeople,
+        store: SqlPeople,
         links: LinkStore,
         linking: Linking,
         admission: Admission,

@@ -15,7 +15,7 @@ from gateway.sdk.models import sessions as wire
 from gateway.services.caller import Caller, NotAllowed, NotFound, NotNamed
 from gateway.services.naming import Naming
 from gateway.store.search import RANKED
-from gateway.store.session_edits import ListedSession, SessionFilter, SqliteSessionEdits, place_of
+from gateway.store.session_edits import ListedSession, SessionFilter, SqlSessionEdits, place_of
 
 _SNIPPETS = 3
 _EXPORTED_AT_ONCE = 500
@@ -38,7 +38,7 @@ class SessionQuery:
 class SessionService:
     """A caller who sees one person only sees that person's sessions, and in them that person's messages and answers."""
 
-    def __init__(self, store: SqliteSessionEdits, naming: Naming, history: History) -> None:
+    def __init__(self, store: SqlSessionEdits, naming: Naming, history: History) -> None:
         self._store = store
         self._naming = naming
         self._history = history

@@ -10,7 +10,7 @@ from gateway.sdk.models.traces import AddTrace
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotFound, NotNamed
 from gateway.services.naming import Naming, scope_for
 from gateway.services.people import PeopleService
-from gateway.store.database import Database
+from gateway.store.engine import Engine
 from gateway.store.persons import session_ids
 from gateway.traces.trace import PERSONAL, Viewer
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
@@ -27,7 +27,7 @@ class TraceScopes:
         people: PeopleService,
         links: LinkStore,
         sessions: SessionStore,
-        database: Database,
+        database: Engine,
         config: LiveConfig,
     ) -> None:
         self._naming = naming

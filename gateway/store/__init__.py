@@ -1,1 +1,1 @@
-"""The durable store. `database.py` runs SQL; one file per table group has one method per query."""
+"""The durable store. `engine.py` is the seam to its database; one file per table group has one method per query."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from gateway.domain.codes import without_codes
 from gateway.messages import ConversationRef
 from gateway.store.clock import steady_ms, wall_ms
-from gateway.store.database import Database
+from gateway.store.engine import Connection, Engine, Row
 from gateway.store.payloads import conversation_of, inbound, outbound
 from gateway.store.queue_rows import Queue
 from gateway.store.rows import record_of
@@ -29,16 +28,16 @@ _COLUMNS: Mapping[Queue, str] = {
 _CHOSEN: Mapping[str, str] = {"open": "ended_at IS NULL", "dead": "state = 'dead'", "all": "1"}
 
 
-class SqliteDeliveries:
+class SqlDeliveries:
     """Counts, lists, retries and drops rows of the inbox and the outbox."""
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        self._engine = engine
         self._now_ms = now_ms
 
     async def counts(self, queue: Queue) -> tuple[int, int]:
         """How many rows are unfinished, and how many are dead letters."""
-        [(unfinished, dead)] = await self._database.rows(_COUNTS.format(queue=queue))
+        [(unfinished, dead)] = await self._engine.rows(_COUNTS.format(queue=queue))
         return unfinished, dead
 
     async def rows(
@@ -61,7 +60,7 @@ class SqliteDeliveries:
             "AND (?1 IS NULL OR channel = ?1) AND (?2 IS NULL OR seq < ?2) AND (?4 IS NULL OR state = ?4) "
             "ORDER BY seq DESC LIMIT ?3"
         )
-        rows = await self._database.rows(sql, (channel, before, limit, "ready" if state == "waiting" else state))
+        rows = await self._engine.rows(sql, (channel, before, limit, "ready" if state == "waiting" else state))
         now_ms = self._now_ms()
         return [_delivery(queue, row, now_ms) for row in rows]
 
@@ -85,7 +84,7 @@ class SqliteDeliveries:
     async def find(self, queue: Queue, seq: int) -> Delivery | None:
         """One row, whatever became of it."""
         sql = f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE seq = ?"  # noqa: S608 (parts of our own)
-        row = await self._database.row(sql, (seq,))
+        row = await self._engine.row(sql, (seq,))
         return None if row is None else _delivery(queue, row, self._now_ms())
 
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:
@@ -112,16 +111,16 @@ class SqliteDeliveries:
         return await self._change(sql, (end, "dropped by the operator", wall_ms(), seq), ends_turn=queue == "inbox")
 
     async def _change(self, sql: str, values: tuple[object, ...], *, ends_turn: bool = False) -> ConversationRef | None:
-        def work(connection: sqlite3.Connection) -> ConversationRef | None:
+        def work(connection: Connection) -> ConversationRef | None:
             rows = connection.execute(sql, values).fetchall()
             if rows and ends_turn:
                 delete_steps(connection, rows[0]["turn_id"])
             return conversation_of(rows[0]) if rows else None
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
 
-def _delivery(queue: Queue, row: sqlite3.Row, now_ms: int) -> Delivery:
+def _delivery(queue: Queue, row: Row, now_ms: int) -> Delivery:
     from gateway.sdk.models.deliveries import Delivery  # noqa: PLC0415 (as above)
 
     message = inbound(row) if queue == "inbox" else outbound(row)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import sqlite3
 
 from gateway.messages import InboundMessage
+from gateway.store.engine import Connection
 
 _DIGEST_BYTES = 16
 
 
-def remember_events(connection: sqlite3.Connection, turns: str) -> None:
+def remember_events(connection: Connection, turns: str) -> None:
     """Keep digests of the inbox rows of some turns; `turns` selects them."""
     key = _key(connection)
     sql = f"SELECT channel, event_id, conversation, message_id FROM inbox WHERE turn_id IN ({turns})"  # noqa: S608 (names of ours)
@@ -20,7 +20,7 @@ def remember_events(connection: sqlite3.Connection, turns: str) -> None:
         connection.execute("INSERT OR IGNORE INTO erased_events VALUES (?, ?)", digests)
 
 
-def is_erased_event(connection: sqlite3.Connection, message: InboundMessage) -> bool:
+def is_erased_event(connection: Connection, message: InboundMessage) -> bool:
     """Whether the event, or the message, was erased; almost free before the first erasure."""
     if connection.execute("SELECT 1 FROM erased_events LIMIT 1").fetchone() is None:
         return False
@@ -30,7 +30,7 @@ def is_erased_event(connection: sqlite3.Connection, message: InboundMessage) -> 
     return found.fetchone() is not None
 
 
-def _key(connection: sqlite3.Connection) -> bytes:
+def _key(connection: Connection) -> bytes:
     return bytes(connection.execute("SELECT key FROM erased_events_key").fetchone()[0])
 
 

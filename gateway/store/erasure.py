@@ -1,19 +1,18 @@
 """Takes a person out of the gateway's database, so that no byte of the file holds anything about them.
 
-`erase` is one transaction; `compact` rewrites the file without what was deleted, because SQLite leaves copies of
-moved rows behind in its pages, whatever `secure_delete` says.
+`erase` is one transaction; after it the engine's `compact` takes what was deleted out of the files.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gateway.store.clock import wall_ms
+from gateway.store.engine import Connection
 from gateway.store.erased_events import remember_events
 from gateway.store.payloads import emptied
 from gateway.store.rows import marks_for
@@ -154,7 +153,7 @@ class Person:
     erased_at_ms: int
 
 
-def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
+def own_sessions(connection: Connection, user_ids: Collection[str]) -> list[str]:
     """The sessions in which only the person wrote."""
     marks = marks_for(user_ids)
     sql = f"""
@@ -165,7 +164,7 @@ def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> l
     return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
 
 
-def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
+def sessions_of(connection: Connection, user_ids: Collection[str]) -> list[str]:
     """The sessions in which a person wrote, or which they began."""
     marks = marks_for(user_ids)
     sql = f"""
@@ -175,7 +174,7 @@ def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> li
     return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
 
 
-def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
+def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
     """Take the person out of all tables, inside the caller's transaction. Doing it twice is harmless.
 
     Args:
@@ -195,60 +194,38 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
         _erase_mentions(connection, person)
 
 
-def end_requests(connection: sqlite3.Connection, keys: Collection[str]) -> None:
+def end_requests(connection: Connection, keys: Collection[str]) -> None:
     """End the link requests of these accounts, so that no user is linked to one that is being erased."""
     connection.executemany(_END_REQUESTS, [(key,) for key in keys])
 
 
-def end_keys(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
+def end_keys(connection: Connection, user_ids: Collection[str]) -> None:
     """Revoke the person's API keys, so that nothing new comes in by them while the person is being erased."""
     sql = "UPDATE api_keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL"
     connection.executemany(sql, [(wall_ms(), user_id) for user_id in user_ids])
 
 
-def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[str, str]]:
+def places_of(connection: Connection, person: Person) -> Sequence[tuple[str, str]]:
     """The person's direct chats: channel and conversation; as work for a writer."""
     with _gathered(connection, person):
         return [tuple(row) for row in connection.execute("SELECT channel, conversation FROM temp.gone_places")]
 
 
-def note_applied(connection: sqlite3.Connection, erasure_id: str) -> None:
+def note_applied(connection: Connection, erasure_id: str) -> None:
     """Note that the database has gone through an erasure."""
     connection.execute("INSERT OR IGNORE INTO erasures VALUES (?, ?)", (erasure_id, wall_ms()))
 
 
-def applied_erasures(connection: sqlite3.Connection) -> frozenset[str]:
+def applied_erasures(connection: Connection) -> frozenset[str]:
     """The erasures that the database has gone through."""
     return frozenset(row[0] for row in connection.execute("SELECT id FROM erasures"))
-
-
-def compact(connection: sqlite3.Connection) -> None:
-    """Rewrite the index and the file without what was deleted, outside of any transaction. Needs twice its size."""
-    connection.execute("INSERT INTO search (search) VALUES ('optimize')")
-    rewrite(connection)
-
-
-def rewrite(connection: sqlite3.Connection) -> None:
-    """Rewrite a file, and checkpoint its log until the log is empty.
-
-    Raises:
-        sqlite3.Error: there is no room for it.
-    """
-    connection.execute("PRAGMA secure_delete = ON")
-    try:
-        connection.execute("VACUUM")
-        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    finally:
-        connection.execute("PRAGMA secure_delete = OFF")
-    if busy:
-        raise sqlite3.OperationalError("another process reads the database without end; its log still holds old pages")
 
 
 # ---- the rows of the person -----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _gathered(connection: sqlite3.Connection, person: Person, sessions: Iterable[str] = ()) -> Iterator[None]:
+def _gathered(connection: Connection, person: Person, sessions: Iterable[str] = ()) -> Iterator[None]:
     """Gather the person's ids, turns and places in temporary tables."""
     for name, columns in _GATHERED.items():
         connection.execute(f"CREATE TEMP TABLE {name} ({columns})")
@@ -260,7 +237,7 @@ def _gathered(connection: sqlite3.Connection, person: Person, sessions: Iterable
             connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
-def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[str]) -> None:
+def _gather(connection: Connection, person: Person, sessions: Iterable[str]) -> None:
     connection.executemany("INSERT INTO temp.gone_users VALUES (?)", [(each,) for each in person.user_ids])
     connection.executemany("INSERT INTO temp.gone_keys VALUES (?)", [(each,) for each in person.keys])
     connection.executemany("INSERT INTO temp.gone_accounts VALUES (?, ?)", person.accounts)
@@ -276,7 +253,7 @@ def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[s
     connection.execute(_TOUCHED)
 
 
-def _erase_sessions(connection: sqlite3.Connection) -> None:
+def _erase_sessions(connection: Connection) -> None:
     """A session that others wrote in stays, without title and summary, which may name the person."""
     connection.execute(
         "CREATE TEMP TABLE emptied AS SELECT id FROM temp.touched_sessions"
@@ -292,7 +269,7 @@ def _erase_sessions(connection: sqlite3.Connection) -> None:
     )
 
 
-def _erase_usage(connection: sqlite3.Connection) -> None:
+def _erase_usage(connection: Connection) -> None:
     """Usage stays in the sums, without the person's id."""
     for table in ("usage", "reservations"):
         connection.execute(f"UPDATE {table} SET user_id = ? WHERE user_id IN temp.gone_users", (ERASED,))  # noqa: S608 (names of ours)
@@ -300,7 +277,7 @@ def _erase_usage(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
 
 
-def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:
+def _erase_mentions(connection: Connection, person: Person) -> None:
     """Commands about people, and the answers to them, name accounts and users: such texts of others go.
 
     One that is still to be answered or sent keeps all but the name.
@@ -321,7 +298,7 @@ def _in_json(name: str) -> str:
     return rf"(?:(?<![\w.@-])|(?<=\\[nrt])){re.escape(json.dumps(name, ensure_ascii=False)[1:-1])}(?![\w@-])"
 
 
-def lines_added_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:
+def lines_added_by(connection: Connection, person: Person) -> Mapping[str, frozenset[str]]:
     """For each document that is not the person's own, the lines that only the person's turns added."""
     own = tuple(f"users/{user_id}/" for user_id in person.user_ids)
     with _gathered(connection, person):
@@ -329,15 +306,13 @@ def lines_added_by(connection: sqlite3.Connection, person: Person) -> Mapping[st
         return {each: _added_lines(connection, each) for each in documents}
 
 
-def erase_history_alone(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
+def erase_history_alone(connection: Connection, user_ids: Collection[str]) -> None:
     """`erase_history` where nothing else is erased, inside the caller's transaction."""
     with _gathered(connection, _only(user_ids)):
         erase_history(connection, user_ids)
 
 
-def forget_in_history(
-    connection: sqlite3.Connection, user_ids: Collection[str], document: str, lines: frozenset[str]
-) -> None:
+def forget_in_history(connection: Connection, user_ids: Collection[str], document: str, lines: frozenset[str]) -> None:
     """The same of one document that others read, too, with lines that are known to be the person's."""
     with _gathered(connection, _only(user_ids)):
         connection.execute(f"DELETE FROM memory_journal WHERE document = ? AND {_BY_PERSON}", (document,))  # noqa: S608 (a constant)
@@ -348,7 +323,7 @@ def _only(user_ids: Collection[str]) -> Person:
     return Person(user_ids=frozenset(user_ids), accounts=frozenset(), keys=frozenset(), erased_at_ms=0)
 
 
-def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
+def erase_history(connection: Connection, user_ids: Collection[str]) -> None:
     """Delete the history of the person's documents, and the person's entries in that of shared ones.
 
     Entries of others stay, but cannot be undone any more: the text to restore may name the person.
@@ -363,12 +338,12 @@ def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> 
         _forget_texts(connection, document, lines)
 
 
-def _shared_documents(connection: sqlite3.Connection) -> list[str]:
+def _shared_documents(connection: Connection) -> list[str]:
     sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_BY_PERSON}"  # noqa: S608 (names of ours)
     return [row[0] for row in connection.execute(sql)]
 
 
-def _added_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
+def _added_lines(connection: Connection, document: str) -> frozenset[str]:
     """The lines of a document that only the person's turns added."""
     found: set[str] = set()
     sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_BY_PERSON}"  # noqa: S608 (names of ours)
@@ -383,7 +358,7 @@ def _added_lines(connection: sqlite3.Connection, document: str) -> frozenset[str
     return frozenset(found)
 
 
-def _forget_texts(connection: sqlite3.Connection, document: str, lines: frozenset[str]) -> None:
+def _forget_texts(connection: Connection, document: str, lines: frozenset[str]) -> None:
     connection.execute(
         "UPDATE memory_journal SET prefix_bytes = NULL, suffix_bytes = NULL, removed = NULL, inserted = NULL,"
         " checkpoint = NULL WHERE document = ?",
@@ -400,7 +375,7 @@ def _lines(text: str | bytes) -> set[str]:
     return {line.strip() for line in shown.split("\n") if line.strip()}
 
 
-def erase_notes(connection: sqlite3.Connection) -> None:
+def erase_notes(connection: Connection) -> None:
     """A note is about whatever ids stand in it: as a part of its key, or as a value of its JSON."""
     by_channel: dict[str, set[str]] = {}
     for sql in (

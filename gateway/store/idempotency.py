@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from typing import Literal
 
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, statement
 from gateway.store.rows import insert, value_of
 
 KEPT_MS = 24 * 3600 * 1000
@@ -36,7 +35,7 @@ class StoredAnswer:
 RequestState = Literal["new", "running", "other request"] | StoredAnswer
 
 
-class SqliteIdempotency:
+class SqlIdempotency:
     """Remembers for a day what was answered to whom.
 
     Args:
@@ -44,15 +43,15 @@ class SqliteIdempotency:
             of the API is harmless when it is done twice.
     """
 
-    def __init__(self, database: Database, *, owner: str) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, *, owner: str) -> None:
+        self._engine = engine
         self._owner = owner
 
     async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         now_ms = wall_ms()
         row = {"caller": caller, "key": key, "request_hash": request_hash, "owner": self._owner, "created_at": now_ms}
 
-        def work(connection: sqlite3.Connection) -> RequestState:
+        def work(connection: Connection) -> RequestState:
             connection.execute(_FORGET, (now_ms - KEPT_MS, _FORGOTTEN_AT_ONCE))
             if insert(connection, "idempotent_requests", row, "ON CONFLICT (caller, key) DO NOTHING"):
                 return "new"
@@ -64,12 +63,12 @@ class SqliteIdempotency:
             taken = connection.execute(_TAKE_OVER, (self._owner, caller, key)).rowcount
             return "new" if taken else "running"
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def end(self, caller: str, key: str, answer: StoredAnswer | None) -> None:
         if answer is None:
             sql = "DELETE FROM idempotent_requests WHERE caller = ? AND key = ? AND owner = ? AND status IS NULL"
-            await self._database.write(statement(sql, (caller, key, self._owner)), is_durable=False)
+            await self._engine.write(statement(sql, (caller, key, self._owner)), is_durable=False)
             return
         row = (answer.status, answer.headers, answer.body, caller, key, self._owner)
-        await self._database.write(statement(_END, row))
+        await self._engine.write(statement(_END, row))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.pipeline.queues import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
 from gateway.store.clock import steady_ms, wall_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, statement
 from gateway.store.erased_events import is_erased_event
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, inbound, inbound_json, storable
@@ -63,11 +62,11 @@ _PARKED = """
 """
 
 
-class SqliteInbox:
+class SqlInbox:
     """One row per message for ever; `now_ms` measures leases and waits."""
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        self._engine = engine
         self._now_ms = now_ms
 
     async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
@@ -84,7 +83,7 @@ class SqliteInbox:
             "accepted_at": wall_ms(),
         }
 
-        def work(connection: sqlite3.Connection) -> int | Refused | None:
+        def work(connection: Connection) -> int | Refused | None:
             if is_erased_event(connection, message):
                 return None
             oldest = None if room is None else _oldest_of_full_queue(connection, message, room)
@@ -98,14 +97,14 @@ class SqliteInbox:
             insert_replies(connection, turn_id, notices, now_ms)
             return Refused(is_told=is_told)
 
-        return await self._database.write(work, is_of_crowd=True)
+        return await self._engine.write(work, is_of_crowd=True)
 
     async def claim(
         self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
     ) -> InboxRow | NotDue | Suspect | None:
         """A lease that ran out lets another owner take the message; its own owner never gets it twice."""
 
-        def work(connection: sqlite3.Connection) -> InboxRow | NotDue | Suspect | None:
+        def work(connection: Connection) -> InboxRow | NotDue | Suspect | None:
             rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
             if not rows:
                 return None
@@ -128,27 +127,27 @@ class SqliteInbox:
                 next_sender=rows[1]["sender"] if len(rows) > 1 else None,
             )
 
-        return await self._database.write(work, is_durable=False)
+        return await self._engine.write(work, is_durable=False)
 
     async def renew(self, owner: str, lease_s: float) -> None:
         until = self._now_ms() + round(lease_s * 1000)
-        await self._database.write(statement(_RENEW, (until, owner)), is_durable=False)
+        await self._engine.write(statement(_RENEW, (until, owner)), is_durable=False)
 
     async def release(self, seq: int, *, owner: str, after_s: float, error: str | None, is_counted: bool) -> None:
         """Nothing happens when the claim is lost. A message whose sender was told that it waits is `parked` again."""
         now_ms = self._now_ms()
         why = None if error is None else storable(error)
         row = (now_ms + round(after_s * 1000), now_ms, why, 0 if is_counted else 1, seq, owner)
-        await self._database.write(statement(_RELEASE, row), is_durable=False)
+        await self._engine.write(statement(_RELEASE, row), is_durable=False)
 
     async def make_due(self, conversation: ConversationRef) -> None:
-        await self._database.write(make_due("inbox", conversation, self._now_ms()), is_durable=False)
+        await self._engine.write(make_due("inbox", conversation, self._now_ms()), is_durable=False)
 
     async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
         """What waits never waits longer than it was meant to, nor than an hour, whatever the clock does."""
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             correct_waits(connection, "inbox", now_ms)
             held = connection.execute(_RECLAIM, (owner,)).fetchall()
             if len(held) == 1:
@@ -158,29 +157,29 @@ class SqliteInbox:
                 connection.execute(_DIED_ALONE, (deaths, due_at, now_ms, row["seq"]))
             return len(held)
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
         """A head that is claimed is due when the lease ends."""
-        return waits_of(await self._database.rows(_WAITING), self._now_ms())
+        return waits_of(await self._engine.rows(_WAITING), self._now_ms())
 
     async def speakers(self) -> Mapping[ConversationRef, str]:
-        rows = await self._database.rows(_SPEAKERS)
+        rows = await self._engine.rows(_SPEAKERS)
         return {conversation_of(row): row["sender"] for row in rows}
 
     async def parked(self) -> Sequence[Parked]:
-        rows = await self._database.rows(_PARKED)
+        rows = await self._engine.rows(_PARKED)
         return [value_of(Parked, row, conversation=conversation_of(row)) for row in rows]
 
 
-def _oldest_of_full_queue(connection: sqlite3.Connection, message: InboundMessage, room: Room) -> int | None:
+def _oldest_of_full_queue(connection: Connection, message: InboundMessage, room: Room) -> int | None:
     """The oldest message that waits of a sender whose queue is full; None where there is room."""
     whose = (message.conversation.channel, storable(message.sender.user))
     waiting, oldest = connection.execute(_OPEN_OF_SENDER, (*whose, room.messages)).fetchone()
     return oldest if waiting >= room.messages else None
 
 
-def _is_told_of_limit(connection: sqlite3.Connection, message: InboundMessage, oldest: int) -> bool:
+def _is_told_of_limit(connection: Connection, message: InboundMessage, oldest: int) -> bool:
     channel, *place = key_of(message.conversation)
     values = (channel, storable(message.sender.user), oldest, *place)
     return bool(connection.execute(_IS_TOLD_OF_LIMIT, values).fetchone()[0])

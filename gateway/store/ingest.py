@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Sequence
 
 from gateway.memory.ingest import IngestBacklog, IngestJob, Said
 from gateway.protocols import MemoryScope
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.payloads import from_ms, storable
 from gateway.store.rows import columns_of, insert
 
@@ -38,7 +37,7 @@ _COUNT_TURN = """
 _FORGET_TURNS = "DELETE FROM turns_since_consolidation WHERE user_id = ?"
 
 
-def insert_job(connection: sqlite3.Connection, job: IngestJob, due_at_ms: int) -> None:
+def insert_job(connection: Connection, job: IngestJob, due_at_ms: int) -> None:
     """Note the job, inside the transaction that commits its turn."""
     sources = None if job.sources is None else storable(json.dumps(job.sources, ensure_ascii=False))
     scope = columns_of(job.scope, without=("place", "author_id"))
@@ -46,20 +45,20 @@ def insert_job(connection: sqlite3.Connection, job: IngestJob, due_at_ms: int) -
     insert(connection, "ingest_jobs", row, "ON CONFLICT (turn_id) DO NOTHING")
 
 
-class SqliteIngestJobs:
+class SqlIngestJobs:
     """Jobs, and how many turns each person had since a consolidation."""
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
+    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
         """`now_ms` measures the waits."""
-        self._database = database
+        self._engine = engine
         self._now_ms = now_ms
 
     async def due(self, limit: int) -> Sequence[IngestJob]:
         values = {"now": self._now_ms(), "longest": LONGEST_WAIT_MS, "limit": limit}
-        return [_job(row) for row in await self._database.rows(_DUE, values)]
+        return [_job(row) for row in await self._engine.rows(_DUE, values)]
 
     async def said(self, turn_id: str) -> Said | None:
-        rows = await self._database.rows(_SAID, (turn_id,))
+        rows = await self._engine.rows(_SAID, (turn_id,))
         asked = next((row for row in rows if row["role"] == "user"), None)
         if asked is None:
             return None
@@ -67,34 +66,34 @@ class SqliteIngestJobs:
         return Said(asked=asked["text"], answered=answered, at=from_ms(asked["created_at"]))
 
     async def keep_facts(self, turn_id: str, facts: str) -> None:
-        await self._database.write(statement(_KEEP, (storable(facts), turn_id)))
+        await self._engine.write(statement(_KEEP, (storable(facts), turn_id)))
 
     async def end(self, turn_id: str) -> None:
-        await self._database.write(statement(_END, (turn_id,)), is_durable=False)
+        await self._engine.write(statement(_END, (turn_id,)), is_durable=False)
 
     async def put_off(self, turn_id: str, *, after_s: float, error: str, is_given_up: bool) -> None:
         values = (self._now_ms() + round(after_s * 1000), storable(error), is_given_up, turn_id)
-        await self._database.write(statement(_PUT_OFF, values), is_durable=False)
+        await self._engine.write(statement(_PUT_OFF, values), is_durable=False)
 
     async def backlog(self) -> IngestBacklog:
-        [(waiting, given_up, due_at)] = await self._database.rows(_BACKLOG)
+        [(waiting, given_up, due_at)] = await self._engine.rows(_BACKLOG)
         due_in_s = None if due_at is None else max(0, due_at - self._now_ms()) / 1000
         return IngestBacklog(waiting=waiting, given_up=given_up, due_in_s=due_in_s)
 
     async def count_turn(self, user_id: str) -> int:
         """One more turn of the person; how many since the last consolidation."""
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             return int(connection.execute(_COUNT_TURN, (user_id,)).fetchone()[0])
 
-        return await self._database.write(work, is_durable=False)
+        return await self._engine.write(work, is_durable=False)
 
     async def forget_turns(self, user_id: str) -> None:
         """The person's traces were consolidated."""
-        await self._database.write(statement(_FORGET_TURNS, (user_id,)), is_durable=False)
+        await self._engine.write(statement(_FORGET_TURNS, (user_id,)), is_durable=False)
 
 
-def _job(row: sqlite3.Row) -> IngestJob:
+def _job(row: Row) -> IngestJob:
     scope = MemoryScope(
         personality_id=row["personality_id"],
         user_id=row["user_id"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from gateway.messages import ConversationRef, OutboundMessage
@@ -21,7 +20,7 @@ from gateway.people.linking.links import (
     Wrong,
 )
 from gateway.store.clock import steady_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, storable
 from gateway.store.persons import ids_of_person
@@ -55,11 +54,11 @@ _DIRECT = """
 """
 
 
-class SqliteLinks:
+class SqlLinks:
     """`now_ms` measures how long codes and questions are good."""
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        self._engine = engine
         self._now_ms = now_ms
 
     async def start(self, request: LinkRequest, code_hash: str) -> None:
@@ -73,12 +72,12 @@ class SqliteLinks:
             "begun_at": now_ms,
         }
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute("DELETE FROM link_requests WHERE begun_at < ?", (now_ms - KEPT_MS,))
             connection.execute(_REPLACE, (starter.account,))
             insert(connection, "link_requests", row)
 
-        await self._database.write(work)
+        await self._engine.write(work)
 
     async def redeem(
         self,
@@ -91,7 +90,7 @@ class SqliteLinks:
     ) -> LinkRequest | Wrong | TooManyTries | OwnCode:
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> LinkRequest | Wrong | TooManyTries | OwnCode:
+        def work(connection: Connection) -> LinkRequest | Wrong | TooManyTries | OwnCode:
             again = connection.execute("SELECT * FROM link_requests WHERE redeem_turn = ?", (turn_id,)).fetchone()
             if again is not None:
                 return _request(again, now_ms)
@@ -111,17 +110,17 @@ class SqliteLinks:
             insert_replies(connection, turn_id, [] if is_first else [question(request)], now_ms)
             return request
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def requests_of(self, account: str) -> Sequence[LinkRequest]:
-        rows = await self._database.rows(_REQUESTS_OF, (account,))
+        rows = await self._engine.rows(_REQUESTS_OF, (account,))
         now_ms = self._now_ms()
         return [_request(row, now_ms) for row in rows]
 
     async def refuse(self, request_id: str, notice: Callable[[LinkRequest], OutboundMessage | None]) -> bool:
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: Connection) -> bool:
             request = _request_by_id(connection, request_id, now_ms)
             if request is None or request.state not in {"open", "asked"}:
                 return request is not None and request.state == "refused"
@@ -130,12 +129,12 @@ class SqliteLinks:
             insert_replies(connection, request_id, [] if word is None else [word], now_ms)
             return True
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def decide(self, link: Link, *, request_id: str | None) -> Link | None:
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> Link | None:
+        def work(connection: Connection) -> Link | None:
             if request_id is not None:
                 request = _request_by_id(connection, request_id, now_ms)
                 if request is not None and request.link_id is not None:
@@ -155,50 +154,50 @@ class SqliteLinks:
             insert(connection, "user_links", row)
             return _link_by_id(connection, link.id)
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def undo(self, link_id: str) -> Link | None:
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> Link | None:
+        def work(connection: Connection) -> Link | None:
             row = connection.execute(_UNDO, (now_ms, link_id)).fetchone()
             return None if row is None else _link(row)
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def end_by_hand(self, link_id: str) -> None:
-        await self._database.write(statement(_END_BY_HAND, (self._now_ms(), link_id)))
+        await self._engine.write(statement(_END_BY_HAND, (self._now_ms(), link_id)))
 
     async def advance(self, link_id: str, state: LinkState, told: Sequence[OutboundMessage] = ()) -> None:
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute("UPDATE user_links SET state = ? WHERE id = ?", (state, link_id))
             insert_replies(connection, link_id, told, now_ms)
 
-        await self._database.write(work)
+        await self._engine.write(work)
 
     async def link(self, link_id: str) -> Link | None:
-        return await self._database.read(lambda connection: _link_by_id(connection, link_id))
+        return await self._engine.read(lambda connection: _link_by_id(connection, link_id))
 
     async def links(self, *, ended_too: bool = False) -> Sequence[Link]:
-        return [_link(row) for row in await self._database.rows(_ALL if ended_too else _COUNTING)]
+        return [_link(row) for row in await self._engine.rows(_ALL if ended_too else _COUNTING)]
 
     async def person_ids(self, user_id: str) -> Sequence[str]:
-        return await self._database.read(lambda connection: ids_of_person(connection, user_id))
+        return await self._engine.read(lambda connection: ids_of_person(connection, user_id))
 
     async def direct_conversation(self, channels: Collection[str], sender: str) -> ConversationRef | None:
-        def work(connection: sqlite3.Connection) -> ConversationRef | None:
+        def work(connection: Connection) -> ConversationRef | None:
             for channel in channels:
                 row = connection.execute(_DIRECT, (channel, sender)).fetchone()
                 if row is not None:
                     return conversation_of(row)
             return None
 
-        return await self._database.read(work)
+        return await self._engine.read(work)
 
 
-def _count_try(connection: sqlite3.Connection, account: str, turn_id: str, now_ms: int) -> int | TooManyTries:
+def _count_try(connection: Connection, account: str, turn_id: str, now_ms: int) -> int | TooManyTries:
     """Note a try; how many there are in the window, this one included."""
     connection.execute("DELETE FROM link_tries WHERE tried_at <= ?", (now_ms - _WITHIN_MS,))
     tried = [row[0] for row in connection.execute(_TRIES, (account, now_ms - _WITHIN_MS + 1, now_ms))]
@@ -214,12 +213,12 @@ def _count_try(connection: sqlite3.Connection, account: str, turn_id: str, now_m
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
-def _request_by_id(connection: sqlite3.Connection, request_id: str, now_ms: int) -> LinkRequest | None:
+def _request_by_id(connection: Connection, request_id: str, now_ms: int) -> LinkRequest | None:
     row = connection.execute("SELECT * FROM link_requests WHERE id = ?", (request_id,)).fetchone()
     return None if row is None else _request(row, now_ms)
 
 
-def _request(row: sqlite3.Row, now_ms: int) -> LinkRequest:
+def _request(row: Row, now_ms: int) -> LinkRequest:
     # a time in the future: the clock was set back, and the age of the code is unknown, so it is expired
     is_over = row["state"] in {"open", "asked"} and not 0 <= now_ms - row["begun_at"] < _VALID_MS
     return value_of(
@@ -231,12 +230,12 @@ def _request(row: sqlite3.Row, now_ms: int) -> LinkRequest:
     )
 
 
-def _link_by_id(connection: sqlite3.Connection, link_id: str) -> Link | None:
+def _link_by_id(connection: Connection, link_id: str) -> Link | None:
     row = connection.execute("SELECT * FROM user_links WHERE id = ?", (link_id,)).fetchone()
     return None if row is None else _link(row)
 
 
-def _link(row: sqlite3.Row) -> Link:
+def _link(row: Row) -> Link:
     return value_of(
         Link,
         row,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 
 from gateway.messages import ConversationRef
 from gateway.protocols import LogEntry
-from gateway.store.database import Database
+from gateway.store.engine import Connection, Engine, Row
 from gateway.store.payloads import EMPTIED, actions_of
 from gateway.store.rows import key_of, value_of
 
@@ -34,11 +33,11 @@ _NEWEST_CURSORS = _ENTRIES.format(order="DESC", said="seq", answered="seq")
 _PLACE = "SELECT seq FROM inbox WHERE channel = ? AND conversation = ? AND message_id = ?"
 
 
-class SqliteConversationLog:
+class SqlConversationLog:
     """Both queues of a conversation as one sequence."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     async def read(
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
@@ -46,27 +45,27 @@ class SqliteConversationLog:
         place = (*key_of(conversation), after, limit, EMPTIED)
         sql = _NEWEST if newest else _OLDEST
 
-        def work(connection: sqlite3.Connection) -> list[LogEntry]:
+        def work(connection: Connection) -> list[LogEntry]:
             entries = [_entry(row) for row in connection.execute(sql, place).fetchall()]
             entries.sort(key=lambda entry: entry.cursor)
             return entries[-limit:] if newest else entries[:limit]
 
-        return await self._database.read(work) if limit > 0 else []
+        return await self._engine.read(work) if limit > 0 else []
 
     async def place_before(self, conversation: ConversationRef, *, newest: int) -> int:
         """Behind which cursor the newest so many entries are; 0 where there are no more."""
-        rows = await self._database.rows(_NEWEST_CURSORS, (*key_of(conversation), 0, newest + 1, EMPTIED))
+        rows = await self._engine.rows(_NEWEST_CURSORS, (*key_of(conversation), 0, newest + 1, EMPTIED))
         cursors = sorted((int(row["seq"]) for row in rows), reverse=True)
         return cursors[newest] if len(cursors) > newest else 0
 
     async def cursor_of(self, conversation: ConversationRef, message_id: str) -> int | None:
         """Where a person's message stands; None where it is not there."""
         key = (conversation.channel, conversation.conversation, message_id)
-        row = await self._database.row(_PLACE, key)
+        row = await self._engine.row(_PLACE, key)
         return None if row is None else int(row["seq"])
 
 
-def _entry(row: sqlite3.Row) -> LogEntry:
+def _entry(row: Row) -> LogEntry:
     payload = json.loads(row["payload"])
     is_said = row["direction"] == "in"
     return value_of(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sqlite3
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -33,7 +32,7 @@ from gateway.memory.journal import (
 from gateway.memory.rules import clean
 from gateway.protocols import MemoryOutcome, MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database
+from gateway.store.engine import Connection, Engine, Row
 from gateway.store.erasure import erase_history_alone, forget_in_history
 from gateway.store.rows import columns_of, insert, value_of
 
@@ -53,9 +52,7 @@ _UNSETTLED = f"""
 """  # noqa: S608 (constants)
 
 
-def insert_pending(
-    connection: sqlite3.Connection, scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime
-) -> None:
+def insert_pending(connection: Connection, scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime) -> None:
     """Note a turn's updates, inside the transaction that commits the turn. Harmless when they are noted already.
 
     The ids are not checked: the provider refuses malformed ones, and nothing of a turn may fail for its memory.
@@ -64,7 +61,7 @@ def insert_pending(
         _insert(connection, request)
 
 
-def settle_pending(connection: sqlite3.Connection, turn_id: str, outcomes: Sequence[str]) -> None:
+def settle_pending(connection: Connection, turn_id: str, outcomes: Sequence[str]) -> None:
     """Note what a provider's `sync` reported, for providers that do not keep this journal themselves."""
     connection.executemany(
         "UPDATE memory_journal SET outcome = ? WHERE turn_id = ? AND update_index = ? AND outcome IS NULL",
@@ -73,7 +70,7 @@ def settle_pending(connection: sqlite3.Connection, turn_id: str, outcomes: Seque
 
 
 def select_unsettled(
-    connection: sqlite3.Connection, *, after: str | None = None, limit: int | None = None
+    connection: Connection, *, after: str | None = None, limit: int | None = None
 ) -> list[tuple[MemoryScope, list[MemoryUpdate]]]:
     """Whole turns of which something is not settled, in the order in which they were committed.
 
@@ -88,17 +85,17 @@ def select_unsettled(
     return list(turns.values())
 
 
-class SqliteMemoryJournal:
+class SqlMemoryJournal:
     """The `MemoryJournal` of `gateway/memory/journal.py`, in the gateway's database."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, MemoryOutcome]:
-        return await self._database.write(partial(_begin, requests=requests), is_durable=False)
+        return await self._engine.write(partial(_begin, requests=requests), is_durable=False)
 
     async def tail(self, document: str) -> Tail:
-        return await self._database.read(partial(_tail, document=document))
+        return await self._engine.read(partial(_tail, document=document))
 
     async def knows(self, document: str, text_hash: str) -> bool:
         sql = (
@@ -106,20 +103,20 @@ class SqliteMemoryJournal:
             " AND ?2 IN (hash_before, hash_after)"
             " AND position > (SELECT max(position) FROM memory_journal WHERE document = ?1) - ?3 LIMIT 1"
         )
-        return await self._database.row(sql, (document, bytes.fromhex(text_hash), LATELY_ENTRIES)) is not None
+        return await self._engine.row(sql, (document, bytes.fromhex(text_hash), LATELY_ENTRIES)) is not None
 
     async def record(self, write: Write) -> Mapping[Key, MemoryOutcome]:
-        return await self._database.write(partial(_record, write=write), is_durable=False)
+        return await self._engine.write(partial(_record, write=write), is_durable=False)
 
     async def settle(self, outcomes: Mapping[Key, MemoryOutcome], *, is_durable: bool = False) -> None:
-        await self._database.write(partial(_settle, outcomes=outcomes), is_durable=is_durable)
+        await self._engine.write(partial(_settle, outcomes=outcomes), is_durable=is_durable)
 
     async def pending(self, document: str) -> Collection[Key]:
         sql = "SELECT turn_id, update_index FROM memory_journal WHERE document = ? AND outcome IS NULL"
-        return {(row["turn_id"], row["update_index"]) for row in await self._database.rows(sql, (document,))}
+        return {(row["turn_id"], row["update_index"]) for row in await self._engine.rows(sql, (document,))}
 
     async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        return await self._database.read(select_unsettled)
+        return await self._engine.read(select_unsettled)
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
         if document is None:
@@ -136,7 +133,7 @@ class SqliteMemoryJournal:
         )
 
     async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
-        return await self._database.read(partial(_past, document=document, since=iso(since), limit=limit))
+        return await self._engine.read(partial(_past, document=document, since=iso(since), limit=limit))
 
     async def entry(self, entry_id: int) -> JournalEntry | None:
         found = await self._entries("SELECT * FROM memory_journal WHERE id = ?", (entry_id,))
@@ -152,33 +149,33 @@ class SqliteMemoryJournal:
 
     async def documents(self) -> Sequence[str]:
         sql = "SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND hash_after IS NOT NULL"
-        return sorted(row["document"] for row in await self._database.rows(sql, ()))
+        return sorted(row["document"] for row in await self._engine.rows(sql, ()))
 
     async def whole_history(self, document: str) -> Sequence[JournalEntry]:
         sql = f"SELECT * FROM memory_journal WHERE document = ? AND {_OF_FILES}"  # noqa: S608 (a constant)
         return _in_order(await self._entries(sql, (document,)))
 
     async def replace_history(self, document: str, entries: Sequence[JournalEntry]) -> None:
-        await self._database.write(partial(_replace_history, document=document, entries=entries))
+        await self._engine.write(partial(_replace_history, document=document, entries=entries))
 
     async def numbers(self, count: int) -> int:
-        return await self._database.write(partial(_numbers, count=count), is_durable=False)
+        return await self._engine.write(partial(_numbers, count=count), is_durable=False)
 
     async def forget(self, user_ids: Collection[str], document: str, lines: Collection[str]) -> None:
         work = partial(forget_in_history, user_ids=user_ids, document=document, lines=frozenset(lines))
-        await self._database.write(work)
+        await self._engine.write(work)
 
     async def erase(self, user_ids: Collection[str]) -> None:
-        await self._database.write(partial(erase_history_alone, user_ids=user_ids))
+        await self._engine.write(partial(erase_history_alone, user_ids=user_ids))
 
     async def _entries(self, sql: str, values: tuple[object, ...]) -> list[JournalEntry]:
-        return await self._database.read(lambda connection: [_entry(row) for row in connection.execute(sql, values)])
+        return await self._engine.read(lambda connection: [_entry(row) for row in connection.execute(sql, values)])
 
 
 # ---- one function for each statement of the protocol, on the database's own threads ---------------------------------
 
 
-def _begin(connection: sqlite3.Connection, *, requests: Sequence[JournalRequest]) -> dict[Key, MemoryOutcome]:
+def _begin(connection: Connection, *, requests: Sequence[JournalRequest]) -> dict[Key, MemoryOutcome]:
     done: dict[Key, MemoryOutcome] = {}
     for request in requests:
         if not _insert(connection, request):
@@ -186,13 +183,13 @@ def _begin(connection: sqlite3.Connection, *, requests: Sequence[JournalRequest]
     return done
 
 
-def _outcome(connection: sqlite3.Connection, key: Key) -> dict[Key, MemoryOutcome]:
+def _outcome(connection: Connection, key: Key) -> dict[Key, MemoryOutcome]:
     sql = "SELECT outcome FROM memory_journal WHERE turn_id = ? AND update_index = ? AND outcome IS NOT NULL"
     row = connection.execute(sql, key).fetchone()
     return {} if row is None else {key: row["outcome"]}
 
 
-def _tail(connection: sqlite3.Connection, *, document: str) -> Tail:
+def _tail(connection: Connection, *, document: str) -> Tail:
     sql = (
         f"SELECT turn_id, update_index FROM memory_journal {_BY_PENDING}"  # noqa: S608 (a constant)
         " WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"
@@ -208,7 +205,7 @@ def _tail(connection: sqlite3.Connection, *, document: str) -> Tail:
     return Tail(hash=_hex(row["hash_after"]), at=datetime.fromisoformat(row["written_at"]), unsettled=unsettled)
 
 
-def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, MemoryOutcome]:
+def _record(connection: Connection, *, write: Write) -> dict[Key, MemoryOutcome]:
     # What an attempt recorded that never came into place; a repetition of it has a key of its own.
     connection.execute(
         f"DELETE FROM memory_journal {_BY_PENDING} WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"  # noqa: S608 (a constant)
@@ -232,7 +229,7 @@ def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, Memory
     return {}
 
 
-def _end(connection: sqlite3.Connection, document: str) -> tuple[int, bool]:
+def _end(connection: Connection, document: str) -> tuple[int, bool]:
     """The next position, and whether the text that the last applied entry left is known."""
     row = connection.execute(
         "SELECT coalesce(max(position), 0) + 1, coalesce((SELECT hash_after IS NOT NULL FROM memory_journal"
@@ -243,7 +240,7 @@ def _end(connection: sqlite3.Connection, document: str) -> tuple[int, bool]:
     return int(row[0]), bool(row[1])
 
 
-def _record_changes(connection: sqlite3.Connection, write: Write, position: int) -> bool:
+def _record_changes(connection: Connection, write: Write, position: int) -> bool:
     """Whether all were there to be recorded, and none was settled."""
     cursor = connection.executemany(
         "UPDATE memory_journal SET position = ?, written_at = ?, hash_before = ?, hash_after = ?, prefix_bytes = ?,"
@@ -264,7 +261,7 @@ def _values(change: Change, position: int, at: datetime) -> tuple[object, ...]:
     )
 
 
-def _settle(connection: sqlite3.Connection, *, outcomes: Mapping[Key, MemoryOutcome]) -> None:
+def _settle(connection: Connection, *, outcomes: Mapping[Key, MemoryOutcome]) -> None:
     now = iso(datetime.now(UTC))
     connection.executemany(
         "UPDATE memory_journal SET outcome = ?1, written_at = coalesce(written_at, ?4), position = CASE"
@@ -278,7 +275,7 @@ def _settle(connection: sqlite3.Connection, *, outcomes: Mapping[Key, MemoryOutc
             _propose(connection, turn_id)
 
 
-def _propose(connection: sqlite3.Connection, turn_id: str) -> None:
+def _propose(connection: Connection, turn_id: str) -> None:
     """Make a proposal of what an edit displaced, once."""
     sql = "SELECT id FROM memory_journal WHERE turn_id = ? AND action = 'edit' AND content <> ''"
     row = connection.execute(sql, (turn_id,)).fetchone()
@@ -295,7 +292,7 @@ def _propose(connection: sqlite3.Connection, turn_id: str) -> None:
     connection.execute("UPDATE memory_journal SET content = '' WHERE id = ?", (row["id"],))
 
 
-def _past(connection: sqlite3.Connection, *, document: str, since: str, limit: int) -> list[PastChange]:
+def _past(connection: Connection, *, document: str, since: str, limit: int) -> list[PastChange]:
     sql = (
         "SELECT id, action, refers_to, written_at, prefix_bytes, suffix_bytes, removed, inserted FROM memory_journal"
         " WHERE document = ? AND outcome = 'applied' AND position IS NOT NULL ORDER BY position DESC LIMIT ?"
@@ -304,7 +301,7 @@ def _past(connection: sqlite3.Connection, *, document: str, since: str, limit: i
     return list(itertools.takewhile(lambda change: change.written_at >= since, rows))
 
 
-def _numbers(connection: sqlite3.Connection, *, count: int) -> int:
+def _numbers(connection: Connection, *, count: int) -> int:
     table = ("memory_journal",)
     connection.execute(
         "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0 WHERE NOT EXISTS"
@@ -316,7 +313,7 @@ def _numbers(connection: sqlite3.Connection, *, count: int) -> int:
     return int(last) - count + 1
 
 
-def _replace_history(connection: sqlite3.Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
+def _replace_history(connection: Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
     connection.execute("DELETE FROM memory_journal WHERE document = ? AND outcome IS NOT NULL", (document,))
     for entry in entries:
         # Noted by its turn here, and settled where it comes from.
@@ -328,7 +325,7 @@ def _replace_history(connection: sqlite3.Connection, *, document: str, entries: 
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
-def _insert(connection: sqlite3.Connection, request: JournalRequest) -> int:
+def _insert(connection: Connection, request: JournalRequest) -> int:
     """Note a request; 0 where it is noted already."""
     row = columns_of(request, without=("index",)) | {
         "update_index": request.index,
@@ -339,7 +336,7 @@ def _insert(connection: sqlite3.Connection, request: JournalRequest) -> int:
     return insert(connection, "memory_journal", row, "ON CONFLICT (turn_id, update_index) DO NOTHING")
 
 
-def _request(row: sqlite3.Row) -> JournalRequest:
+def _request(row: Row) -> JournalRequest:
     return value_of(
         JournalRequest,
         row,
@@ -378,7 +375,7 @@ def _in_order(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
     return [entry for *_, entry in sorted(ordered, key=lambda one: one[:3])]
 
 
-def _entry(row: sqlite3.Row) -> JournalEntry:
+def _entry(row: Row) -> JournalEntry:
     has_delta = row["prefix_bytes"] is not None
     return value_of(
         JournalEntry,

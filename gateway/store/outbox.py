@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import steady_ms, wall_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, statement
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
 from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
 from gateway.store.rows import columns_of, key_of, value_of
@@ -44,7 +43,7 @@ _RECOVER = "UPDATE outbox SET state = 'ready', is_uncertain = 1 WHERE ended_at I
 
 
 def insert_replies(
-    connection: sqlite3.Connection,
+    connection: Connection,
     turn_id: str,
     replies: Sequence[OutboundMessage],
     due_at: int,
@@ -72,15 +71,15 @@ def insert_replies(
         add_row(connection, "outbox", row, "ON CONFLICT (id) DO NOTHING")
 
 
-class SqliteOutbox:
+class SqlOutbox:
     """Replies until their platform has them; `now_ms` measures waits."""
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        self._engine = engine
         self._now_ms = now_ms
 
     async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
-        def work(connection: sqlite3.Connection) -> OutboxRow | NotDue | None:
+        def work(connection: Connection) -> OutboxRow | NotDue | None:
             rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
             if not rows or rows[0]["state"] == "sending":
                 return None
@@ -97,7 +96,7 @@ class SqliteOutbox:
                 failing_s=None if failing_since is None else max(0, now_ms - failing_since) / 1000,
             )
 
-        return await self._database.write(work, is_durable=is_durable)
+        return await self._engine.write(work, is_durable=is_durable)
 
     async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
         await self._end(_SENT, (receipt_json(receipt), wall_ms(), seq), notice)
@@ -115,34 +114,34 @@ class SqliteOutbox:
         now_ms = self._now_ms()
         row = (now_ms + round(after_s * 1000), now_ms, storable(error), is_uncertain)
         whose = (0, None) if is_counted else (1, now_ms)
-        await self._database.write(statement(_RETRY, (*row, *whose, is_put_off, seq)), is_durable=False)
+        await self._engine.write(statement(_RETRY, (*row, *whose, is_put_off, seq)), is_durable=False)
 
     async def make_reply_due(self, conversation: ConversationRef) -> None:
-        await self._database.write(make_due("outbox", conversation, self._now_ms()), is_durable=False)
+        await self._engine.write(make_due("outbox", conversation, self._now_ms()), is_durable=False)
 
     async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
         await self._end(_DEAD, (storable(error), wall_ms(), seq), notice)
 
     async def _end(self, sql: str, values: tuple[object, ...], notice: OutboundMessage | None) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             ended = connection.execute(sql, values).fetchone()
             if notice is not None and ended is not None:  # none where its person was erased meanwhile
                 insert_replies(connection, ended["turn_id"], (notice,), self._now_ms())
 
-        await self._database.write(work)
+        await self._engine.write(work)
 
     async def recover_replies(self) -> int:
         """What waits never waits longer than it was meant to, nor than an hour, whatever the clock does."""
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             correct_waits(connection, "outbox", now_ms)
             return connection.execute(_RECOVER).rowcount
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        return waits_of(await self._database.rows(_UNSENT), self._now_ms())
+        return waits_of(await self._engine.rows(_UNSENT), self._now_ms())
 
     async def put_off(self) -> Sequence[ConversationRef]:
-        return [conversation_of(row) for row in await self._database.rows(_PUT_OFF)]
+        return [conversation_of(row) for row in await self._engine.rows(_PUT_OFF)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,8 +17,7 @@ from gateway.messages import (
     Receipt,
     Sender,
 )
-
-Row = sqlite3.Row
+from gateway.store.engine import Row
 
 EMPTIED = '{"is_emptied":true'
 """How a payload begins whose text was forgotten for its age."""

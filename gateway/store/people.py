@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +22,7 @@ from gateway.people.access_records import (
     TurnAway,
 )
 from gateway.store.clock import steady_ms
-from gateway.store.database import Database
+from gateway.store.engine import Connection, Engine
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, to_ms
 from gateway.store.persons import ids_of_person
@@ -96,12 +95,12 @@ class PersonRecord:
     seen_at: datetime | None
 
 
-def insert_chat(connection: sqlite3.Connection, account: str, conversation: ConversationRef) -> None:
+def insert_chat(connection: Connection, account: str, conversation: ConversationRef) -> None:
     """Note which direct chat an owner used last, inside a transaction."""
     connection.execute(_KEEP_CHAT, (account, *key_of(conversation)))
 
 
-def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
+def apply_change(connection: Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
     """Do it inside a transaction; `inbox_seq` is the message of the turn, where it is part of one."""
     match change:
         case KeepRequest():
@@ -128,7 +127,7 @@ def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_
             put(connection, "owner_code", {"only_row": 1, **columns_of(change)}, key="only_row")
 
 
-def _keep_request(connection: sqlite3.Connection, change: KeepRequest, inbox_seq: int | None) -> None:
+def _keep_request(connection: Connection, change: KeepRequest, inbox_seq: int | None) -> None:
     request = change.request
     connection.execute(_OVER, (to_ms(request.asked_at) - _FORGET_AFTER_MS,))
     put(connection, "access_requests", columns_of(request, without=("held",)), key="channel, account")
@@ -138,7 +137,7 @@ def _keep_request(connection: sqlite3.Connection, change: KeepRequest, inbox_seq
         insert(connection, "held_messages", row, "ON CONFLICT DO NOTHING")
 
 
-def _let_in(connection: sqlite3.Connection, change: LetIn) -> None:
+def _let_in(connection: Connection, change: LetIn) -> None:
     account = change.account
     row = {**columns_of(change, without=("role", "at")), "admitted_at": to_ms(change.at)}
     insert(connection, "admissions", row, "ON CONFLICT (channel, account) DO NOTHING")
@@ -148,31 +147,31 @@ def _let_in(connection: sqlite3.Connection, change: LetIn) -> None:
     _reopen(connection, change.channel, account)
 
 
-def _set_rank(connection: sqlite3.Connection, account: str, rank: Rank, via: str, at: datetime) -> None:
+def _set_rank(connection: Connection, account: str, rank: Rank, via: str, at: datetime) -> None:
     row = {"account": account, "rank": rank, "via": via, "set_at": to_ms(at)}
     put(connection, "account_ranks", row, key="account")
 
 
-def _reopen(connection: sqlite3.Connection, channel: str, account: str) -> None:
+def _reopen(connection: Connection, channel: str, account: str) -> None:
     connection.execute(_REOPEN, (channel, account))
     for table in ("held_messages", "access_requests"):
         sql = f"DELETE FROM {table} WHERE channel = ? AND account = ?"  # noqa: S608 (two names of ours)
         connection.execute(sql, (channel, account))
 
 
-class SqlitePeople:
+class SqlPeople:
     """Roles, admissions, requests and the owner's code, and what else is known of people besides their names."""
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        self._engine = engine
         self._now_ms = now_ms
 
     @property
     def foreign_changes(self) -> int:
-        return self._database.foreign_commits
+        return self._engine.foreign_commits
 
     async def snapshot(self) -> AccessSnapshot:
-        def work(connection: sqlite3.Connection) -> AccessSnapshot:
+        def work(connection: Connection) -> AccessSnapshot:
             return AccessSnapshot(
                 ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
                 admitted=frozenset(
@@ -181,45 +180,45 @@ class SqlitePeople:
                 chats={row["account"]: conversation_of(row) for row in connection.execute(_CHATS)},
             )
 
-        return await self._database.read(work)
+        return await self._engine.read(work)
 
     async def requests(self) -> Sequence[Request]:
-        rows = await self._database.rows(_REQUESTS)
+        rows = await self._engine.rows(_REQUESTS)
         return [value_of(Request, row, conversation=conversation_of(row)) for row in rows]
 
     async def held_in(self, channel: str, account: str) -> Sequence[ConversationRef]:
-        return [conversation_of(row) for row in await self._database.rows(_HELD_IN, (channel, account))]
+        return [conversation_of(row) for row in await self._engine.rows(_HELD_IN, (channel, account))]
 
     async def owner_code(self, now: datetime) -> str | None:
-        row = await self._database.row("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),))
+        row = await self._engine.row("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),))
         return None if row is None else str(row["code_hash"])
 
     async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             apply_change(connection, change)
             for notice in notices:
                 insert_replies(connection, notice.id, (notice,), now_ms)
 
-        await self._database.write(work)
+        await self._engine.write(work)
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
-        await self._database.write(partial(insert_chat, account=account, conversation=conversation), is_durable=False)
+        await self._engine.write(partial(insert_chat, account=account, conversation=conversation), is_durable=False)
 
     async def records(self, user_ids: Collection[str]) -> Mapping[str, PersonRecord]:
         """What is stored about these people, by their ids."""
-        return await self._database.read(lambda connection: {each: _record(connection, each) for each in user_ids})
+        return await self._engine.read(lambda connection: {each: _record(connection, each) for each in user_ids})
 
     async def grants(self) -> Mapping[str, list[Grant]]:
         """All that was decided about accounts, by account, the oldest first."""
         found: dict[str, list[Grant]] = {}
-        for row in await self._database.rows(_GRANTS):
+        for row in await self._engine.rows(_GRANTS):
             found.setdefault(row["account"], []).append(value_of(Grant, row))
         return found
 
 
-def _record(connection: sqlite3.Connection, user_id: str) -> PersonRecord:
+def _record(connection: Connection, user_id: str) -> PersonRecord:
     ids = tuple(ids_of_person(connection, user_id))
     seen_ms = max(int(connection.execute(_LAST_SEEN, (one,)).fetchone()[0]) for one in ids)
     return PersonRecord(ids=ids, seen_at=from_ms(seen_ms) if seen_ms else None)

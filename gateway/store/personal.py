@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from gateway.store.engine import Connection, Row
 from gateway.store.payloads import from_ms, inbound, outbound
 from gateway.store.rows import marks_for, record_of
 
@@ -26,7 +26,7 @@ _ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY seq"
 Record = Mapping[str, Any]
 
 
-def messages(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
+def messages(connection: Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
     """Every message that came from the person's accounts, commands among them, each with its answers."""
     found = [
         {
@@ -45,13 +45,13 @@ def messages(connection: sqlite3.Connection, accounts: Collection[tuple[str, str
     return sorted(found, key=lambda each: each["at"])
 
 
-def notices(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
+def notices(connection: Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
     """Every message to the person in a direct chat that answers no message of the person."""
     rows = [row for account in sorted(accounts) for row in connection.execute(_NOTICES, account)]
     return [{"channel": row["channel"], "conversation": row["conversation"], **_answered(row)} for row in rows]
 
 
-def proposals(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def proposals(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Changes of the memory that waited, or wait, for a yes."""
     marks = marks_for(user_ids)
     sql = f"""
@@ -70,7 +70,7 @@ def _updates(updates: Any) -> Any:
     return updates if isinstance(updates, dict) else [{"action": action, "content": text} for action, text in updates]
 
 
-def waiting_facts(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def waiting_facts(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Turns whose facts are still to be kept as traces; `facts` once they were named."""
     sql = f"SELECT * FROM ingest_jobs WHERE user_id IN ({marks_for(user_ids)}) ORDER BY number"  # noqa: S608 (question marks)
     return [
@@ -79,7 +79,7 @@ def waiting_facts(connection: sqlite3.Connection, user_ids: Collection[str]) -> 
     ]
 
 
-def access(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
+def access(connection: Connection, keys: Collection[str]) -> Record:
     """What the person was granted, what they asked for, and how they tried to link accounts; no code."""
 
     def rows(sql: str) -> Sequence[Record]:
@@ -101,7 +101,7 @@ def access(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
     }
 
 
-def usage(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def usage(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Every call of a model on the person's behalf."""
     sql = f"""
         SELECT at, personality_id AS personality, model, input_tokens, output_tokens, cost_usd
@@ -110,7 +110,7 @@ def usage(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence
     return _records(connection, sql, tuple(user_ids))
 
 
-def memory_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def memory_history(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """The history of the person's own memory files, and what their turns asked of others."""
     own = " OR ".join("substr(document, 1, ?) = ?" for _ in user_ids)
     prefixes = [f"users/{user_id}/" for user_id in user_ids]
@@ -124,7 +124,7 @@ def memory_history(connection: sqlite3.Connection, user_ids: Collection[str]) ->
     return [{**each, "at": datetime.fromisoformat(each["at"])} for each in _records(connection, sql, values)]
 
 
-def links(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def links(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """The links between the person's users."""
     marks = marks_for(user_ids)
     sql = f"""
@@ -134,7 +134,7 @@ def links(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence
     return _records(connection, sql, (*user_ids, *user_ids))
 
 
-def _said(row: sqlite3.Row) -> Record:
+def _said(row: Row) -> Record:
     message = inbound(row)
     return {
         "text": message.text if message.command is None else f"/{message.command}",
@@ -144,9 +144,9 @@ def _said(row: sqlite3.Row) -> Record:
     }
 
 
-def _answered(row: sqlite3.Row) -> Record:
+def _answered(row: Row) -> Record:
     return {"at": from_ms(row["created_at"]), "state": row["state"], "text": outbound(row).text}
 
 
-def _records(connection: sqlite3.Connection, sql: str, values: Sequence[object]) -> Sequence[Record]:
+def _records(connection: Connection, sql: str, values: Sequence[object]) -> Sequence[Record]:
     return [record_of(row) for row in connection.execute(sql, values)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
-from gateway.store.database import Database
+from gateway.store.engine import Connection, Engine
 
 # Stands behind `user_id IN`; {} is the place of the user id, such as `?1`.
 PERSON = """(
@@ -24,18 +23,18 @@ _LIVING = """
 _OF_PERSON = f"SELECT id FROM sessions WHERE user_id IN {PERSON.format('?1')}"  # noqa: S608 (a constant)
 
 
-def living_id(connection: sqlite3.Connection, user_id: str) -> str:
+def living_id(connection: Connection, user_id: str) -> str:
     """The user that has absorbed this one, directly or through others; the id itself where none has."""
     return str(connection.execute(_LIVING, (user_id,)).fetchone()[0])
 
 
-def ids_of_person(connection: sqlite3.Connection, user_id: str) -> Sequence[str]:
+def ids_of_person(connection: Connection, user_id: str) -> Sequence[str]:
     """The id itself first; nothing else for a user who was never linked, or is absorbed without having absorbed."""
     rows = connection.execute(_IDS, (user_id,))
     return [str(row[0]) for row in rows]
 
 
-async def session_ids(database: Database, user_id: str) -> Sequence[str]:
+async def session_ids(engine: Engine, user_id: str) -> Sequence[str]:
     """The sessions of the person, under all ids of the person."""
-    rows = await database.rows(_OF_PERSON, (user_id,))
+    rows = await engine.rows(_OF_PERSON, (user_id,))
     return [str(row[0]) for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal, ProposalState
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.memory_journal import insert_pending
 from gateway.store.payloads import storable
 from gateway.store.persons import living_id
@@ -34,7 +33,7 @@ _WRITTEN = "UPDATE memory_proposals SET is_written = 1 WHERE id = ?"
 _DECIDE = "UPDATE memory_proposals SET state = ?, decided_at = ?, decided_by = ? WHERE id = ? AND state = 'waiting'"
 
 
-def insert_proposals(connection: sqlite3.Connection, proposals: Sequence[Proposal]) -> None:
+def insert_proposals(connection: Connection, proposals: Sequence[Proposal]) -> None:
     """Keep a turn's proposals, inside the transaction that commits the turn."""
     for proposal in proposals:
         content = _updates_json(proposal.updates) if proposal.fact is None else _fact_json(proposal.fact)
@@ -43,49 +42,49 @@ def insert_proposals(connection: sqlite3.Connection, proposals: Sequence[Proposa
         insert(connection, "memory_proposals", row, "ON CONFLICT (turn_id, store, part) DO NOTHING")
 
 
-class SqliteProposals:
+class SqlProposals:
     """Proposals, and the numbers that they have."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     async def reserve(self, count: int) -> int:
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             sql = "UPDATE memory_proposal_numbers SET last = last + ? RETURNING last"
             return int(connection.execute(sql, (count,)).fetchone()[0]) - count + 1
 
         # the commit that uses them is durable, and makes this so too; before that no one has seen a number
-        return await self._database.write(work, is_durable=False)
+        return await self._engine.write(work, is_durable=False)
 
     async def proposals(self, *, state: ProposalState | None = "waiting", limit: int = 200) -> Sequence[Proposal]:
         if state == "waiting":  # its index is small however many are decided
-            return [_proposal(row) for row in reversed(await self._database.rows(_WAITING, (limit,)))]
-        return [_proposal(row) for row in await self._database.rows(_LIST, (state, limit))]
+            return [_proposal(row) for row in reversed(await self._engine.rows(_WAITING, (limit,)))]
+        return [_proposal(row) for row in await self._engine.rows(_LIST, (state, limit))]
 
     async def proposal(self, proposal_id: int) -> Proposal | None:
-        return await self._database.read(lambda connection: _one(connection, proposal_id))
+        return await self._engine.read(lambda connection: _one(connection, proposal_id))
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
-        return await self._database.write(statement(_EDIT, (_updates_json(updates), proposal_id, False))) == 1
+        return await self._engine.write(statement(_EDIT, (_updates_json(updates), proposal_id, False))) == 1
 
     async def edit_fact(self, proposal_id: int, fact: FactChange) -> bool:
-        return await self._database.write(statement(_EDIT, (_fact_json(fact), proposal_id, True))) == 1
+        return await self._engine.write(statement(_EDIT, (_fact_json(fact), proposal_id, True))) == 1
 
     async def add(self, proposals: Sequence[Proposal]) -> None:
-        await self._database.write(lambda connection: insert_proposals(connection, proposals))
+        await self._engine.write(lambda connection: insert_proposals(connection, proposals))
 
     async def of_turn(self, turn_id: str) -> Sequence[Proposal]:
         sql = "SELECT * FROM memory_proposals WHERE turn_id = ? ORDER BY id"
-        return [_proposal(row) for row in await self._database.rows(sql, (turn_id,))]
+        return [_proposal(row) for row in await self._engine.rows(sql, (turn_id,))]
 
     async def facts_to_write(self) -> Sequence[Proposal]:
-        return [_proposal(row) for row in await self._database.rows(_TO_WRITE)]
+        return [_proposal(row) for row in await self._engine.rows(_TO_WRITE)]
 
     async def fact_is_written(self, proposal_id: int) -> None:
-        await self._database.write(statement(_WRITTEN, (proposal_id,)), is_durable=False)
+        await self._engine.write(statement(_WRITTEN, (proposal_id,)), is_durable=False)
 
     async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: Connection) -> bool:
             if connection.execute(_DECIDE, (state, wall_ms(), by, proposal_id)).rowcount != 1:
                 return False
             proposal = _one(connection, proposal_id)
@@ -97,10 +96,10 @@ class SqliteProposals:
                 insert_pending(connection, proposal.approved_scope, proposal.updates, datetime.now(UTC))
             return True
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
 
-def _one(connection: sqlite3.Connection, proposal_id: int) -> Proposal | None:
+def _one(connection: Connection, proposal_id: int) -> Proposal | None:
     row = connection.execute("SELECT * FROM memory_proposals WHERE id = ?", (proposal_id,)).fetchone()
     return None if row is None else _proposal(row)
 
@@ -113,7 +112,7 @@ def _updates_json(updates: Sequence[MemoryUpdate]) -> str:
     return storable(json.dumps([[update.action, update.content] for update in updates], ensure_ascii=False))
 
 
-def _proposal(row: sqlite3.Row) -> Proposal:
+def _proposal(row: Row) -> Proposal:
     content, store = json.loads(row["updates"]), row["store"]
     is_fact = store == "traces"
     updates = () if is_fact else (MemoryUpdate(action=action, store=store, content=text) for action, text in content)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from gateway.messages import ConversationRef
 from gateway.store.clock import LONGEST_WAIT_MS
-from gateway.store.database import statement
+from gateway.store.engine import Connection, Row, statement
 from gateway.store.payloads import conversation_of
 from gateway.store.rows import insert, key_of
 
 Queue = Literal["inbox", "outbox"]
 
 
-def add_row(connection: sqlite3.Connection, queue: Queue, columns: Mapping[str, object], once: str) -> int | None:
+def add_row(connection: Connection, queue: Queue, columns: Mapping[str, object], once: str) -> int | None:
     """Append a row, inside a transaction; its number, None where one is there already, as `once` has it."""
     (seq,) = connection.execute("SELECT last + 1 FROM sequence").fetchone()
     if not insert(connection, queue, {"seq": seq, **columns}, once):
@@ -24,7 +23,7 @@ def add_row(connection: sqlite3.Connection, queue: Queue, columns: Mapping[str, 
     return int(seq)
 
 
-def make_due(queue: Queue, conversation: ConversationRef, now_ms: int) -> Callable[[sqlite3.Connection], int]:
+def make_due(queue: Queue, conversation: ConversationRef, now_ms: int) -> Callable[[Connection], int]:
     """Work that lets what waits in a conversation be claimed now."""
     sql = f"""
         UPDATE {queue} SET due_at = min(due_at, ?1), waiting_since = min(waiting_since, ?1)
@@ -33,12 +32,12 @@ def make_due(queue: Queue, conversation: ConversationRef, now_ms: int) -> Callab
     return statement(sql, (now_ms, *key_of(conversation)))
 
 
-def waits_of(rows: Sequence[sqlite3.Row], now_ms: int) -> list[tuple[ConversationRef, float]]:
+def waits_of(rows: Sequence[Row], now_ms: int) -> list[tuple[ConversationRef, float]]:
     """Each row's conversation, and the seconds until it is due."""
     return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
 
 
-def correct_waits(connection: sqlite3.Connection, queue: Queue, now_ms: int) -> None:
+def correct_waits(connection: Connection, queue: Queue, now_ms: int) -> None:
     """For a start: let no row wait longer than it was meant to because the clock was set back since."""
     connection.execute(
         f"UPDATE {queue} SET due_at = due_at - (waiting_since - ?1), waiting_since = ?1 "  # noqa: S608 (two names of ours)

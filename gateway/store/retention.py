@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from gateway.memory.journal import iso
+from gateway.store.engine import Connection
 from gateway.store.payloads import EMPTIED, emptied, from_ms
 from gateway.store.queue_rows import Queue
 
@@ -39,13 +39,13 @@ _OLD: Mapping[Aging, str] = {
 }
 
 
-def last_seq(connection: sqlite3.Connection, queue: Queue) -> int:
+def last_seq(connection: Connection, queue: Queue) -> int:
     """The newest row of a queue."""
     return int(connection.execute(f"SELECT ifnull(max(seq), 0) FROM {queue}").fetchone()[0])  # noqa: S608 (two names)
 
 
 def full_rows(
-    connection: sqlite3.Connection, queue: Queue, *, after: int, before_ms: int, limit: int = BATCH
+    connection: Connection, queue: Queue, *, after: int, before_ms: int, limit: int = BATCH
 ) -> Sequence[tuple[int, str]]:
     """Finished rows whose text is still there: number and payload, among the next that are looked at."""
     sql = _FULL.format(queue=queue, mark=EMPTIED, length=len(EMPTIED), limit=limit)
@@ -53,7 +53,7 @@ def full_rows(
     return [(row["seq"], row["payload"]) for row in rows]
 
 
-def empty_rows(connection: sqlite3.Connection, queue: Queue, rows: Sequence[tuple[int, str]]) -> None:
+def empty_rows(connection: Connection, queue: Queue, rows: Sequence[tuple[int, str]]) -> None:
     """Take the texts out, and what failed out of the dead letters: it cannot be tried again without its text.
 
     The rows stay, so that no event comes in a second time.
@@ -65,12 +65,12 @@ def empty_rows(connection: sqlite3.Connection, queue: Queue, rows: Sequence[tupl
     )
 
 
-def old_sessions(connection: sqlite3.Connection, *, before_ms: int, limit: int) -> Sequence[str]:
+def old_sessions(connection: Connection, *, before_ms: int, limit: int) -> Sequence[str]:
     """Sessions in which nothing was said since."""
     return [row[0] for row in connection.execute(_SESSIONS, (before_ms, limit))]
 
 
-def forget_session(connection: sqlite3.Connection, session_id: str, *, before_ms: int) -> bool:
+def forget_session(connection: Connection, session_id: str, *, before_ms: int) -> bool:
     """Delete some messages of a session, and the session after the last; whether there is more to delete.
 
     Nothing happens to a session that was taken up again since.
@@ -87,13 +87,13 @@ def forget_session(connection: sqlite3.Connection, session_id: str, *, before_ms
     return False
 
 
-def old_rows(connection: sqlite3.Connection, table: Aging, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
+def old_rows(connection: Connection, table: Aging, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
     """The numbers of rows that are older."""
     before = iso(from_ms(before_ms)) if table == "memory_journal" else before_ms
     return [row[0] for row in connection.execute(_OLD[table], (before, limit))]
 
 
-def forget_rows(connection: sqlite3.Connection, table: Aging, ids: Sequence[int], *, before_ms: int) -> None:
+def forget_rows(connection: Connection, table: Aging, ids: Sequence[int], *, before_ms: int) -> None:
     """Delete rows; with single calls of models, also the sums of the days before."""
     connection.executemany(f"DELETE FROM {table} WHERE id = ?", [(each,) for each in ids])  # noqa: S608 (names of ours)
     if table == "usage":

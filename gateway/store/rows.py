@@ -6,7 +6,6 @@ as a conversation, is kept in columns of its own fields.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -14,13 +13,14 @@ from functools import cache
 from typing import Any, TypeVar
 
 from gateway.messages import ConversationRef
+from gateway.store.engine import Connection, Row
 from gateway.store.payloads import from_ms, storable, to_ms
 
 T = TypeVar("T")
 _SCALARS = (str, int, float, datetime, type(None))
 
 
-def value_of(kind: Callable[..., T], row: sqlite3.Row, **others: object) -> T:
+def value_of(kind: Callable[..., T], row: Row, **others: object) -> T:
     """A value of a dataclass from the columns of its fields; `others` are the fields that are no such column."""
     own = {
         name: _read(name, row[name]) if is_kept_otherwise else row[name]
@@ -30,7 +30,7 @@ def value_of(kind: Callable[..., T], row: sqlite3.Row, **others: object) -> T:
     return kind(**own, **others)
 
 
-def record_of(row: sqlite3.Row, *, without: Collection[str] = ()) -> dict[str, Any]:
+def record_of(row: Row, *, without: Collection[str] = ()) -> dict[str, Any]:
     """A row by its columns."""
     return {name: _read(name, stored) for name, stored in dict(row).items() if name not in without}
 
@@ -53,14 +53,14 @@ def key_of(conversation: ConversationRef) -> tuple[str, str, str | None]:
     return (conversation.channel, conversation.conversation, conversation.thread)
 
 
-def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, object], then: str = "") -> int:
+def insert(connection: Connection, table: str, columns: Mapping[str, object], then: str = "") -> int:
     """Insert a row; how many were. `then` stands behind it, such as `ON CONFLICT DO NOTHING`."""
     marks = marks_for(columns)
     sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {then}"  # noqa: S608 (names of ours)
     return connection.execute(sql, tuple(columns.values())).rowcount
 
 
-def put(connection: sqlite3.Connection, table: str, columns: Mapping[str, object], *, key: str) -> int:
+def put(connection: Connection, table: str, columns: Mapping[str, object], *, key: str) -> int:
     """Insert a row, or put it in the place of the one that has the same values in the columns of `key`."""
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key.split(", "))
     return insert(connection, table, columns, f"ON CONFLICT ({key}) DO UPDATE SET {changes}")

@@ -17,7 +17,7 @@ import structlog
 from gateway.domain.sessions import SessionHit
 from gateway.errors import StoreError
 from gateway.memory.tokenizer import Matcher, Term, parse, words_of
-from gateway.store.database import Database
+from gateway.store.engine import Connection, Engine, Row
 from gateway.store.persons import ids_of_person
 from gateway.store.rows import value_of
 
@@ -45,7 +45,7 @@ _log = structlog.get_logger(__name__)
 
 
 def search_messages(
-    connection: sqlite3.Connection, query: str, user_id: str | None, limit: int, before: int = 1 << 62
+    connection: Connection, query: str, user_id: str | None, limit: int, before: int = 1 << 62
 ) -> Sequence[SessionHit]:
     """The best of the newest 200 messages that have all terms of the query; nothing for a query without words.
 
@@ -83,7 +83,7 @@ def bm25(matcher: Matcher, texts: Sequence[str]) -> list[float]:
     return scores
 
 
-def _hit(row: sqlite3.Row, score: float, matcher: Matcher) -> SessionHit:
+def _hit(row: Row, score: float, matcher: Matcher) -> SessionHit:
     snippet = matcher.snippet(row["text"])
     return value_of(SessionHit, row, message_id=row["id"], snippet=snippet, score=score)
 
@@ -96,8 +96,8 @@ def register_functions(connection: sqlite3.Connection) -> None:
 class SearchIndex:
     """Indexes messages when enough are waiting, or before a search."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._waiting = BATCH  # an earlier process may have left some
         self._task: asyncio.Task[None] | None = None
 
@@ -112,9 +112,9 @@ class SearchIndex:
         """Index what is not indexed yet. A full disk is logged: then the newest messages are not found for a while."""
         self._waiting = 0
         try:
-            is_behind = await self._database.read(lambda connection: connection.execute(_BEHIND).fetchone() is not None)
+            is_behind = await self._engine.read(lambda connection: connection.execute(_BEHIND).fetchone() is not None)
             while is_behind:
-                is_behind = await self._database.write(_index_batch, is_durable=False)
+                is_behind = await self._engine.write(_index_batch, is_durable=False)
         except StoreError as error:
             _log.warning("search_index_behind", error=str(error))
 
@@ -129,7 +129,7 @@ class SearchIndex:
             _log.error("search_index_fault", error=repr(task.exception()))
 
 
-def _index_batch(connection: sqlite3.Connection) -> bool:
+def _index_batch(connection: Connection) -> bool:
     """Index the oldest messages that are missing; whether there may be more."""
     (until,) = connection.execute("SELECT until FROM search_progress").fetchone()
     (end,) = connection.execute(_END, (until, BATCH)).fetchone()

@@ -6,7 +6,6 @@ No method here writes a new message: a fork copies whole messages as they are.
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from functools import partial
 from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.messages import ConversationRef
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import PERSON, ids_of_person
 from gateway.store.rows import columns_of, insert, marks_for, value_of
@@ -78,11 +77,11 @@ class SessionFilter:
     is_pinned: bool | None = None
 
 
-class SqliteSessionEdits:
+class SqlSessionEdits:
     """Lists, renames, pins, forks and deletes sessions."""
 
-    def __init__(self, database: Database, index: SearchIndex) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, index: SearchIndex) -> None:
+        self._engine = engine
         self._index = index
 
     async def listed(
@@ -94,17 +93,17 @@ class SqliteSessionEdits:
             clauses.append("(updated_at, rowid) < (?, ?)")
             values += before
         sql = _LISTED.format(where=" AND ".join(clauses) or "1")
-        rows = await self._database.rows(sql, (*values, limit))
+        rows = await self._engine.rows(sql, (*values, limit))
         return [_listed(row) for row in rows]
 
     async def one(self, session_id: str) -> ListedSession | None:
         """One, as the list has it."""
-        row = await self._database.row(_LISTED.format(where="id = ?"), (session_id, 1))
+        row = await self._engine.row(_LISTED.format(where="id = ?"), (session_id, 1))
         return None if row is None else _listed(row)
 
     async def head(self, session_id: str) -> tuple[Session, bool] | None:
         """One without what the list counts, and whether the next message of its key belongs to it."""
-        row = await self._database.row(_HEAD, (session_id,))
+        row = await self._engine.row(_HEAD, (session_id,))
         return None if row is None else (session_of(row), bool(row["is_active"]))
 
     async def found(
@@ -112,7 +111,7 @@ class SqliteSessionEdits:
     ) -> Sequence[SessionHit]:
         """The newest messages with all words of the query, the best first; `before`: those with a lower id."""
         await self._index.catch_up()
-        return await self._database.read(
+        return await self._engine.read(
             lambda connection: search_messages(connection, query, user_id, limit, _NO_ID if before is None else before)
         )
 
@@ -123,43 +122,43 @@ class SqliteSessionEdits:
         clause = f" AND user_id IN {PERSON.format('?4')}" if user_id is not None else ""
         sql = f"SELECT * FROM messages WHERE session_id = ?1 AND id > ?2{clause} ORDER BY id LIMIT ?3"  # noqa: S608 (of our own)
         values = (session_id, after, limit) if user_id is None else (session_id, after, limit, user_id)
-        return [message_of(row) for row in await self._database.rows(sql, values)]
+        return [message_of(row) for row in await self._engine.rows(sql, values)]
 
     async def passage(self, session_id: str, *, before: int | None, limit: int) -> Sequence[SessionMessage]:
         """The newest messages with an id below `before`, oldest first; its cost does not grow with the session."""
         sql = "SELECT * FROM messages WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
         values = (session_id, _NO_ID if before is None else before, limit)
-        return [message_of(row) for row in reversed(await self._database.rows(sql, values))]
+        return [message_of(row) for row in reversed(await self._engine.rows(sql, values))]
 
     async def of_turns(self, turn_ids: Collection[str]) -> Sequence[SessionMessage]:
         """All messages of these turns, oldest first; copies in other sessions are left out."""
         sql = f"SELECT * FROM messages WHERE turn_id IN ({marks_for(turn_ids)}) ORDER BY id"  # noqa: S608 (placeholders only)
-        return [message_of(row) for row in await self._database.rows(sql, tuple(turn_ids))]
+        return [message_of(row) for row in await self._engine.rows(sql, tuple(turn_ids))]
 
     async def channels(self, turn_ids: Collection[str]) -> dict[str, str]:
         """On which channel the message of each turn came; a turn whose message is gone or a copy is left out."""
         sql = f"SELECT turn_id, channel FROM inbox WHERE turn_id IN ({marks_for(turn_ids)})"  # noqa: S608 (placeholders only)
-        return {row["turn_id"]: row["channel"] for row in await self._database.rows(sql, tuple(turn_ids))}
+        return {row["turn_id"]: row["channel"] for row in await self._engine.rows(sql, tuple(turn_ids))}
 
     async def person_ids(self, user_id: str) -> frozenset[str]:
         """All ids under which a person has written."""
-        return frozenset(await self._database.read(lambda connection: ids_of_person(connection, user_id)))
+        return frozenset(await self._engine.read(lambda connection: ids_of_person(connection, user_id)))
 
     # ---- changes ----------------------------------------------------------------------------------------------------
 
     async def open(self, session: Session) -> None:
         """Keep a session that has no message yet, for its key's next message; where its key has one, that stays."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if not connection.execute("SELECT 1 FROM session_keys WHERE key = ?", (session.key,)).fetchone():
                 insert(connection, "sessions", columns_of(session), "ON CONFLICT (id) DO NOTHING")
                 make_active(connection, session.key, session.id)
 
-        await self._database.write(work)
+        await self._engine.write(work)
 
     async def activate(self, session: Session) -> None:
         """Let the next message of the session's key belong to it."""
-        await self._database.write(partial(make_active, key=session.key, session_id=session.id))
+        await self._engine.write(partial(make_active, key=session.key, session_id=session.id))
 
     async def fork(
         self,
@@ -179,7 +178,7 @@ class SqliteSessionEdits:
         """
         new_id = f"s_{secrets.token_hex(8)}"
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             known = "SELECT summary_until FROM sessions JOIN messages ON session_id = sessions.id WHERE messages.id = ?"
             row = connection.execute(f"{known} AND sessions.id = ?", (until, session_id)).fetchone()
             if row is None:
@@ -192,7 +191,7 @@ class SqliteSessionEdits:
             make_active(connection, key, new_id)
             return copied
 
-        copied = await self._database.write(work)
+        copied = await self._engine.write(work)
         self._index.added(copied)
         return new_id if copied else None
 
@@ -203,12 +202,12 @@ class SqliteSessionEdits:
             "is_pinned = ifnull(?2, is_pinned) WHERE id = ?3"
         )
         values = (None if title is None else storable(title), is_pinned, session_id)
-        return await self._database.write(statement(sql, values)) == 1
+        return await self._engine.write(statement(sql, values)) == 1
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session with all that was said in it, in the search index too; False where there is none."""
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: Connection) -> bool:
             turns = connection.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,))
             for row in turns.fetchall():
                 delete_steps(connection, row["turn_id"])
@@ -216,7 +215,7 @@ class SqliteSessionEdits:
             connection.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
             return connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,)).rowcount == 1
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
 
 def place_of(listed: ListedSession) -> tuple[int, int]:
@@ -242,14 +241,14 @@ def _clauses(wanted: SessionFilter) -> tuple[list[str], list[object]]:
     return clauses, values
 
 
-def _copy_messages(connection: sqlite3.Connection, old: str, new: str, until: int, user_id: str | None) -> int:
+def _copy_messages(connection: Connection, old: str, new: str, until: int, user_id: str | None) -> int:
     if user_id is None:
         return connection.execute(_COPY_MESSAGES.format(whose=""), (new, old, until)).rowcount
     sql = _COPY_MESSAGES.format(whose=f" AND user_id IN {PERSON.format('?4')}")
     return connection.execute(sql, (new, old, until, user_id)).rowcount
 
 
-def _carry_summary(connection: sqlite3.Connection, old: str, new: str, summary_until: int, until: int) -> None:
+def _carry_summary(connection: Connection, old: str, new: str, summary_until: int, until: int) -> None:
     """Copies have other ids: the summary covers as many of them; it is dropped where it says more than was copied."""
     if summary_until > until:
         connection.execute("UPDATE sessions SET summary = '' WHERE id = ?", (new,))
@@ -262,5 +261,5 @@ def _carry_summary(connection: sqlite3.Connection, old: str, new: str, summary_u
         connection.execute("UPDATE sessions SET summary_until = ? WHERE id = ?", (last, new))
 
 
-def _listed(row: sqlite3.Row) -> ListedSession:
+def _listed(row: Row) -> ListedSession:
     return value_of(ListedSession, row, session=session_of(row), messages=row["message_count"])

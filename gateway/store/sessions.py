@@ -6,12 +6,11 @@ which copies it (`_COPY_SESSION`).
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from gateway.domain.sessions import Session, SessionHit, SessionMessage
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.payloads import conversation_of, storable, to_ms
 from gateway.store.persons import PERSON
 from gateway.store.rows import columns_of, insert, value_of
@@ -41,11 +40,11 @@ _MAKE_ACTIVE = """
 _SAVE_SUMMARY = "UPDATE sessions SET summary = ?1, summary_until = ?2 WHERE id = ?3 AND summary_until <= ?2"
 
 
-class SqliteSessions:
+class SqlSessions:
     """Reads sessions and their messages; only a turn's commit writes messages."""
 
-    def __init__(self, database: Database, index: SearchIndex) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, index: SearchIndex) -> None:
+        self._engine = engine
         self._index = index
 
     async def active_session(self, key: str) -> Session | None:
@@ -59,23 +58,23 @@ class SqliteSessions:
     ) -> Sequence[Session]:
         sql = _LIST.format("?1 IS NULL" if user_id is None else f"user_id IN {PERSON.format('?1')}")
         edge = (None, None) if before is None else (to_ms(before.updated_at), before.id)
-        rows = await self._database.rows(sql, (user_id, *edge, limit))
+        rows = await self._engine.rows(sql, (user_id, *edge, limit))
         return [session_of(row) for row in rows]
 
     async def people(self) -> Mapping[str, frozenset[str]]:
         """The users who ever talked with each personality, by its id. Reads every message."""
-        rows = await self._database.rows("SELECT DISTINCT personality_id, user_id FROM messages WHERE role = 'user'")
+        rows = await self._engine.rows("SELECT DISTINCT personality_id, user_id FROM messages WHERE role = 'user'")
         return {
             personality_id: frozenset(row["user_id"] for row in rows if row["personality_id"] == personality_id)
             for personality_id in {row["personality_id"] for row in rows}
         }
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
-        rows = await self._database.rows(_NEWEST, (session_id, -1 if limit is None else limit))
+        rows = await self._engine.rows(_NEWEST, (session_id, -1 if limit is None else limit))
         return [message_of(row) for row in reversed(rows)]
 
     async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
-        def work(connection: sqlite3.Connection) -> list[SessionMessage]:
+        def work(connection: Connection) -> list[SessionMessage]:
             newest_first: list[SessionMessage] = []
             left_chars = max_chars
             rows = connection.execute(_WINDOW, (session_id, after))
@@ -90,46 +89,46 @@ class SqliteSessions:
                 newest_first += messages
             return newest_first
 
-        return (await self._database.read(work))[::-1]
+        return (await self._engine.read(work))[::-1]
 
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
-        rows = await self._database.rows(_OLDER, (session_id, after, before))
+        rows = await self._engine.rows(_OLDER, (session_id, after, before))
         return [message_of(row) for row in rows]
 
     async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
         row = (storable(summary), until, session_id)
-        await self._database.write(statement(_SAVE_SUMMARY, row), is_durable=False)
+        await self._engine.write(statement(_SAVE_SUMMARY, row), is_durable=False)
 
     async def search_messages(self, query: str, *, user_id: str | None, limit: int = 20) -> Sequence[SessionHit]:
         await self._index.catch_up()
-        return await self._database.read(lambda connection: search_messages(connection, query, user_id, limit))
+        return await self._engine.read(lambda connection: search_messages(connection, query, user_id, limit))
 
     async def _one(self, sql: str, value: str) -> Session | None:
-        row = await self._database.row(sql, (value,))
+        row = await self._engine.row(sql, (value,))
         return None if row is None else session_of(row)
 
 
-def save_session(connection: sqlite3.Connection, session: Session) -> None:
+def save_session(connection: Connection, session: Session) -> None:
     """Keep a session as a turn leaves it, for its key's next message, inside a transaction."""
     insert(connection, "sessions", columns_of(session), _MERGE)
     make_active(connection, session.key, session.id)
 
 
-def save_message(connection: sqlite3.Connection, message: SessionMessage) -> None:
+def save_message(connection: Connection, message: SessionMessage) -> None:
     """Append a message to its session, inside a transaction."""
     insert(connection, "messages", columns_of(message, without=("id",)))
 
 
-def make_active(connection: sqlite3.Connection, key: str, session_id: str) -> None:
+def make_active(connection: Connection, key: str, session_id: str) -> None:
     """Let the next message of the key belong to the session, inside a transaction."""
     connection.execute(_MAKE_ACTIVE, (key, session_id))
 
 
-def session_of(row: sqlite3.Row) -> Session:
+def session_of(row: Row) -> Session:
     """A session of a row of its table."""
     return value_of(Session, row, conversation=conversation_of(row))
 
 
-def message_of(row: sqlite3.Row) -> SessionMessage:
+def message_of(row: Row) -> SessionMessage:
     """A message of a row of its table."""
     return value_of(SessionMessage, row)

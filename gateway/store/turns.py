@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from gateway.errors import ClaimLost
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import steady_ms, wall_ms
-from gateway.store.database import Database, statement
+from gateway.store.engine import Connection, Engine, statement
 from gateway.store.ingest import insert_job
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
@@ -37,25 +36,25 @@ _BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUE
 _END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ?"
 
 
-class SqliteTurns:
+class SqlTurns:
     """Commits turns, and keeps the steps of unfinished ones; `now_ms` measures how long a message is parked."""
 
     def __init__(
         self,
-        database: Database,
+        engine: Engine,
         *,
         now_ms: Callable[[], int] = steady_ms,
         on_messages: Callable[[int], None] = lambda _count: None,
     ) -> None:
         """Nothing is read yet; `on_messages` is told how many messages of a session were committed."""
-        self._database = database
+        self._engine = engine
         self._on_messages = on_messages
         self._now_ms = now_ms
 
     async def commit_turn(self, commit: TurnCommit) -> None:
         now_ms = self._now_ms()
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             _end_claim(connection, commit, now_ms)
             if commit.session is not None:
                 save_session(connection, _as_it_is_now(connection, commit.session, commit.inbox_seq))
@@ -76,45 +75,45 @@ class SqliteTurns:
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
 
-        await self._database.write(work)
+        await self._engine.write(work)
         self._on_messages(len(commit.messages))
 
     async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
         row = {"turn_id": turn_id, "steps": storable(steps), "saved_at": wall_ms()}
-        await self._database.write(partial(put, table="turn_steps", columns=row, key="turn_id"), is_durable=is_durable)
+        await self._engine.write(partial(put, table="turn_steps", columns=row, key="turn_id"), is_durable=is_durable)
 
     async def load_steps(self, turn_id: str) -> str | None:
-        row = await self._database.row("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,))
+        row = await self._engine.row("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,))
         return None if row is None else str(row["steps"])
 
     async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
-        await self._database.write(statement(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms())))
+        await self._engine.write(statement(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms())))
 
     async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        await self._database.write(statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id)))
+        await self._engine.write(statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id)))
 
     async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
         sql = "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?"
-        row = await self._database.row(sql, (turn_id, call_id))
+        row = await self._engine.row(sql, (turn_id, call_id))
         return (False, None) if row is None else (True, row["result"])
 
     async def unsettled_memory(
         self, *, after: str | None = None, limit: int | None = None
     ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        return await self._database.read(partial(select_unsettled, after=after, limit=limit))
+        return await self._engine.read(partial(select_unsettled, after=after, limit=limit))
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
         work = partial(settle_pending, turn_id=turn_id, outcomes=outcomes)
-        await self._database.write(work, is_durable=False)
+        await self._engine.write(work, is_durable=False)
 
 
-def delete_steps(connection: sqlite3.Connection, turn_id: str) -> None:
+def delete_steps(connection: Connection, turn_id: str) -> None:
     """Forget how far a turn came, inside the transaction that ends it."""
     connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (turn_id,))
     connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (turn_id,))
 
 
-def _end_claim(connection: sqlite3.Connection, commit: TurnCommit, now_ms: int) -> None:
+def _end_claim(connection: Connection, commit: TurnCommit, now_ms: int) -> None:
     error = None if commit.error is None else storable(commit.error)
     if commit.end == "parked":
         due_at = now_ms + round(commit.again_after_s * 1000)
@@ -126,7 +125,7 @@ def _end_claim(connection: sqlite3.Connection, commit: TurnCommit, now_ms: int) 
         raise ClaimLost(f"turn {commit.turn_id} is no longer claimed by {commit.owner}; nothing of it was committed")
 
 
-def _as_it_is_now(connection: sqlite3.Connection, session: Session, inbox_seq: int) -> Session:
+def _as_it_is_now(connection: Connection, session: Session, inbox_seq: int) -> Session:
     """A session that was deleted while its turn ran starts empty: no earlier message comes back."""
     if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session.id,)).fetchone() is not None:
         return session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.agent.budgets import (
@@ -22,7 +21,7 @@ from gateway.agent.budgets import (
 )
 from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database
+from gateway.store.engine import Connection, Engine
 from gateway.store.persons import PERSON
 from gateway.store.rows import columns_of, insert, value_of
 
@@ -71,16 +70,16 @@ _OF_SPENDERS = f"""
 _SINCE = "SELECT * FROM usage_days WHERE day >= ?1{} ORDER BY day DESC, user_id, personality_id, model"
 
 
-class SqliteUsage:
+class SqlUsage:
     """Counts calls by day, and reserves what they may cost. Its commits survive a killed process, without an fsync."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     async def reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
         spender = planned.spender
 
-        def work(connection: sqlite3.Connection) -> Granted | Denied:
+        def work(connection: Connection) -> Granted | Denied:
             granted = grant(
                 planned,
                 limits,
@@ -99,20 +98,20 @@ class SqliteUsage:
             number = connection.execute("SELECT last_insert_rowid()").fetchone()[0]
             return Granted(reservation=number, output_tokens=granted)
 
-        return await self._database.write(work, is_durable=False)
+        return await self._engine.write(work, is_durable=False)
 
     async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
         """It shares the commit of what is written next, which is mostly the turn's own."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if reservation is not None:
                 connection.execute("DELETE FROM reservations WHERE id = ?", (reservation,))
             _save(connection, spender, day, calls)
 
-        await self._database.write(work, is_durable=False, is_urgent=False)
+        await self._engine.write(work, is_durable=False, is_urgent=False)
 
     async def forgive(self, owner: str) -> int:
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             rows = connection.execute("DELETE FROM reservations WHERE owner <> ? RETURNING *", (owner,)).fetchall()
             for row in rows:
                 call = ModelUsage(
@@ -121,10 +120,10 @@ class SqliteUsage:
                 _save(connection, value_of(Spender, row), row["day"], [call])
             return len(rows)
 
-        return await self._database.write(work)
+        return await self._engine.write(work)
 
     async def spending(self, day: str) -> Sequence[DaySpending]:
-        def work(connection: sqlite3.Connection) -> list[DaySpending]:
+        def work(connection: Connection) -> list[DaySpending]:
             survivors = dict(iter(connection.execute(_SURVIVORS)))
             return [
                 DaySpending(
@@ -136,14 +135,14 @@ class SqliteUsage:
                 for user_id, personality_id, turns, tokens, usd in connection.execute(sql, (day,))
             ]
 
-        return await self._database.read(work)
+        return await self._engine.read(work)
 
     async def by_day(self, *, since: str) -> Mapping[str, UsageSum]:
-        rows = await self._database.rows(_OF_DAYS, (since,))
+        rows = await self._engine.rows(_OF_DAYS, (since,))
         return {row["day"]: value_of(UsageSum, row) for row in rows}
 
     async def summed(self, *, since: str) -> UsageSums:
-        def work(connection: sqlite3.Connection) -> UsageSums:
+        def work(connection: Connection) -> UsageSums:
             spenders = [(row, value_of(UsageSum, row)) for row in connection.execute(_OF_SPENDERS, (since,))]
             return UsageSums(
                 by_user=added_up((row["user_id"], used) for row, used in spenders),
@@ -151,15 +150,15 @@ class SqliteUsage:
                 by_model=added_up((row["model"], used) for row, used in spenders),
             )
 
-        return await self._database.read(work)
+        return await self._engine.read(work)
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         whose, values = ("", (since,)) if user_id is None else (_WHOSE["user"], (since, user_id))
-        rows = await self._database.rows(_SINCE.format(whose), values)
+        rows = await self._engine.rows(_SINCE.format(whose), values)
         return [value_of(DayUsage, row) for row in rows]
 
 
-def _save(connection: sqlite3.Connection, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:
+def _save(connection: Connection, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:
     for call in calls:
         is_counted = connection.execute("SELECT 1 FROM usage WHERE turn_id = ? LIMIT 1", (spender.turn_id,)).fetchone()
         turns = int(bool(spender.turn_id) and is_counted is None)
@@ -171,7 +170,7 @@ def _save(connection: sqlite3.Connection, spender: Spender, day: str, calls: Ite
 
 
 def _totals(
-    connection: sqlite3.Connection, sql: str, planned: PlannedCall, limits: Mapping[Scope, Limit]
+    connection: Connection, sql: str, planned: PlannedCall, limits: Mapping[Scope, Limit]
 ) -> Mapping[Scope, Totals]:
     whose = {"user": planned.spender.user_id, "personality": planned.spender.personality_id, "gateway": None}
     totals = {}
@@ -182,5 +181,5 @@ def _totals(
     return totals
 
 
-def _is_known_turn(connection: sqlite3.Connection, turn_id: str) -> bool:
+def _is_known_turn(connection: Connection, turn_id: str) -> bool:
     return bool(connection.execute(_IS_KNOWN_TURN, (turn_id,)).fetchone()[0])

@@ -7,7 +7,6 @@ it was; so a process that is killed anywhere in between loses no yes and writes 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import cast
@@ -18,6 +17,7 @@ from gateway.errors import StoreError
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal, ProposalStore
 from gateway.memory.sync import RETRY_S
+from gateway.store.engine import Connection
 from gateway.traces import changes
 from gateway.traces.rows import StoredTrace, find, known_number
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, merge_tags, trace_id_of, where_of
@@ -84,14 +84,14 @@ class ApprovedFacts:
             await asyncio.sleep(RETRY_S)
 
 
-def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[StoredTrace]:
+def _found(connection: Connection, viewer: Viewer, fact: FactChange) -> list[StoredTrace]:
     return [stored for each in fact.trace_ids if (stored := find(connection, viewer, each)) is not None]
 
 
 # ---- in a transaction -----------------------------------------------------------------------------------------------
 
 
-def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal, trace_store: TraceStore) -> bool:
+def _write(connection: Connection, *, viewer: Viewer, proposal: Proposal, trace_store: TraceStore) -> bool:
     """Whether anything is changed: a fact that is gone, or written already, is left alone."""
     fact = proposal.fact
     if fact is None or connection.execute(_NOTE, (proposal.approved_scope.turn_id,)).rowcount == 0:
@@ -132,7 +132,7 @@ def _trace(viewer: Viewer, proposal: Proposal, fact: FactChange, stability_ms: f
     )
 
 
-def _difference(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal) -> list[str]:
+def _difference(connection: Connection, *, viewer: Viewer, proposal: Proposal) -> list[str]:
     fact = proposal.fact
     if fact is None:
         return []

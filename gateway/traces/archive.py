@@ -5,7 +5,6 @@ The archived text is given back on request: whole or not at all, and every readi
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from functools import partial
 import structlog
 
 from gateway.errors import ModelError, ModelRefused
+from gateway.store.engine import Connection
 from gateway.store.payloads import from_ms, storable, to_ms
 from gateway.traces.rows import SELECT, StoredTrace, find, stored_trace
 from gateway.traces.trace import DAY_MS, Trace, Viewer, hash_of
@@ -94,12 +94,12 @@ async def shorten_old(trace_store: TraceStore, shorten: Shorten) -> int:
     return shortened
 
 
-def _note_refusal(connection: sqlite3.Connection, *, each: StoredTrace) -> None:
+def _note_refusal(connection: Connection, *, each: StoredTrace) -> None:
     """Not to be asked again: else the same ones would take the place of all others every night."""
     connection.execute(_NOTE_REFUSAL, (hash_of(each.trace.content), each.number))
 
 
-def _replace(connection: sqlite3.Connection, *, each: StoredTrace, gist: str, now: datetime) -> bool:
+def _replace(connection: Connection, *, each: StoredTrace, gist: str, now: datetime) -> bool:
     """Archive and shorten in one; not where the trace has changed since."""
     text, before = storable(gist), hash_of(each.trace.content)
     if connection.execute(_REWRITE, (text, hash_of(text), each.number, before)).rowcount == 0:
@@ -112,7 +112,7 @@ async def rehydrate(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> R
     """The full text of a trace of the viewer's, if it was shortened and the archive is whole; the reading is noted."""
     viewer = await trace_store.whole(viewer)
 
-    def work(connection: sqlite3.Connection) -> Rehydrated:
+    def work(connection: Connection) -> Rehydrated:
         if find(connection, viewer, trace_id) is None:
             return Rehydrated()
         row = connection.execute(_ARCHIVED, (trace_id,)).fetchone()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from datetime import datetime, timedelta
 from gateway.memory.tokenizer import words_of
 from gateway.sdk.models.memory import FactOrigin
 from gateway.sdk.models.traces import Edge, StrengthCurve, StrengthPoint
+from gateway.store.engine import Connection
 from gateway.store.payloads import from_ms
 from gateway.traces.changes import left
 from gateway.traces.filters import TraceFilter, filtered_owners, tag_clause
@@ -87,7 +87,7 @@ class TraceBrowser:
         """One trace, also a hidden one; None where the viewer has none with that id."""
         viewer = await self._trace_store.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> Trace | None:
+        def work(connection: Connection) -> Trace | None:
             found = find(connection, viewer, trace_id) or find(connection, viewer, trace_id, is_deleted=True)
             return None if found is None else found.trace
 
@@ -103,7 +103,7 @@ class TraceBrowser:
         return await self._trace_store.database.read(lambda connection: _around(connection, viewer, trace_id, limit))
 
 
-def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> list[StoredTrace]:
+def _traces(connection: Connection, viewer: Viewer, wanted: Listing) -> list[StoredTrace]:
     among = wanted.among
     owners = filtered_owners(connection, viewer, among, wanted.scope)
     is_all = viewer.extent == "everything" and not (wanted.scope or among.user_ids or among.personality_id)
@@ -117,7 +117,7 @@ def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> 
     return [stored_trace(row) for row in connection.execute(sql, (*values, *tag_values, wanted.limit))]
 
 
-def _around(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, limit: int) -> Surroundings | None:
+def _around(connection: Connection, viewer: Viewer, trace_id: str, limit: int) -> Surroundings | None:
     if find(connection, viewer, trace_id) is None and find(connection, viewer, trace_id, is_deleted=True) is None:
         return None
     edges = [Edge(**dict(row)) for row in connection.execute(_EDGES, (trace_id, _LOOKED_AT * limit))]
@@ -136,13 +136,13 @@ def _around(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, limit
     )
 
 
-def _seen(connection: sqlite3.Connection, ids: Sequence[str], owners: set[int]) -> dict[str, Trace]:
+def _seen(connection: Connection, ids: Sequence[str], owners: set[int]) -> dict[str, Trace]:
     sql = f"{SELECT} WHERE traces.id IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL"  # noqa: S608 (a constant)
     rows = connection.execute(sql, (json.dumps(ids),)).fetchall()
     return {row["id"]: stored_trace(row).trace for row in rows if row["owner"] in owners}
 
 
-def _label(connection: sqlite3.Connection, end: str, owners: set[int]) -> str | None:
+def _label(connection: Connection, end: str, owners: set[int]) -> str | None:
     """What a node is called; None where the end is a trace, or the viewer does not see it."""
     node = node_of(end)
     row = connection.execute(_LABEL, node).fetchone() if node is not None and node[0] in owners else None
@@ -218,7 +218,7 @@ def _origin(trace: Trace) -> FactOrigin:
     )
 
 
-def matched_words(connection: sqlite3.Connection, trace: Trace, query: str) -> Sequence[str]:
+def matched_words(connection: Connection, trace: Trace, query: str) -> Sequence[str]:
     """The words of a query that a trace holds in some form, or that name its speaker or its day."""
     words = dict.fromkeys(words_of(query).split())
     return [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gateway.errors import TraceError
+from gateway.store.engine import Connection
 from gateway.store.payloads import storable, to_ms
 from gateway.traces import strength
 from gateway.traces.rows import StoredTrace, as_json, insert, known_number, owner_number
@@ -62,7 +62,7 @@ class Merged:
     sources_deleted: int
 
 
-def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
+def add(connection: Connection, trace: Trace, now: datetime) -> Added:
     """Insert; where the same content is there, unite the tags. Similar traces weaken each other.
 
     In its conversation it stands behind what was taken from that before, where it does not say where it stands.
@@ -85,7 +85,7 @@ def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
     return Added(id=trace.id, is_new=True)
 
 
-def placed(connection: sqlite3.Connection, trace: Trace) -> Trace:
+def placed(connection: Connection, trace: Trace) -> Trace:
     """A trace that comes late, with its position in the conversation: that of the trace that followed."""
     owner = known_number(connection, trace.owner)
     if owner is None or trace.conversation is None:
@@ -94,13 +94,13 @@ def placed(connection: sqlite3.Connection, trace: Trace) -> Trace:
     return replace(trace, position=0 if last is None else last + 1)
 
 
-def same_as(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | None:
+def same_as(connection: Connection, owner: int, trace: Trace) -> str | None:
     """The id of the owner's trace with the same content and type; None where there is none."""
     same = connection.execute(_SAME, (owner, hash_of(storable(trace.content)), trace.type)).fetchone()
     return None if same is None else str(same["id"])
 
 
-def add_tags_to_same(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | None:
+def add_tags_to_same(connection: Connection, owner: int, trace: Trace) -> str | None:
     """The id of the trace with the same content, type and owner, which has all tags then; None where there is none."""
     same = connection.execute(_SAME, (owner, hash_of(storable(trace.content)), trace.type)).fetchone()
     if same is None:
@@ -111,7 +111,7 @@ def add_tags_to_same(connection: sqlite3.Connection, owner: int, trace: Trace) -
 
 
 def update(
-    connection: sqlite3.Connection, number: int, *, content: str | None = None, tags: Sequence[str] | None = None
+    connection: Connection, number: int, *, content: str | None = None, tags: Sequence[str] | None = None
 ) -> None:
     """Change what is given; for a new content a new embedding will be made."""
     if content is not None:
@@ -121,18 +121,18 @@ def update(
         connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
 
 
-def hide(connection: sqlite3.Connection, number: int, now: datetime, *, merged_into: str | None = None) -> None:
+def hide(connection: Connection, number: int, now: datetime, *, merged_into: str | None = None) -> None:
     """Delete softly: it is in no search and no export any more, and can be brought back."""
     connection.execute(_HIDE, (to_ms(now), merged_into, number))
 
 
-def restore(connection: sqlite3.Connection, number: int) -> None:
+def restore(connection: Connection, number: int) -> None:
     """Bring a hidden trace back."""
     connection.execute("UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (number,))
 
 
 def merge(
-    connection: sqlite3.Connection, sources: Sequence[StoredTrace], now: datetime, *, content: str | None = None
+    connection: Connection, sources: Sequence[StoredTrace], now: datetime, *, content: str | None = None
 ) -> Merged:
     """Put one new trace in the place of several.
 
@@ -181,7 +181,7 @@ def _union(traces: Sequence[Trace], now: datetime, content: str | None) -> Trace
     )
 
 
-def use(connection: sqlite3.Connection, stored: StoredTrace, query_id: str, now: datetime) -> bool:
+def use(connection: Connection, stored: StoredTrace, query_id: str, now: datetime) -> bool:
     """Strengthen a trace that an answer used; the same query counts once. Whether it counted."""
     if connection.execute(_USE, (query_id, stored.trace.id, to_ms(now))).rowcount == 0:
         return False
@@ -193,7 +193,7 @@ def use(connection: sqlite3.Connection, stored: StoredTrace, query_id: str, now:
     return True
 
 
-def doubt(connection: sqlite3.Connection, stored: StoredTrace, now: datetime) -> bool:
+def doubt(connection: Connection, stored: StoredTrace, now: datetime) -> bool:
     """Weaken a trace that the person contradicted, once a day at most. Whether it was weakened."""
     trace = stored.trace
     doubted_at_ms = trace.metadata.get(_DOUBTED_AT, 0)
@@ -212,7 +212,7 @@ def left(trace: Trace, now: datetime) -> float:
 
 
 def _weigh(
-    connection: sqlite3.Connection,
+    connection: Connection,
     stored: StoredTrace,
     now: datetime,
     strength_now: float,

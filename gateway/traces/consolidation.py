@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ import structlog
 from gateway.errors import DataDirectoryLocked, EthosError, ModelError
 from gateway.files.locks import hold
 from gateway.runtime.observe import happened
+from gateway.store.engine import Connection
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import changes
 from gateway.traces.insights import Insight, clusters, keep_insight
@@ -235,7 +235,7 @@ class Consolidation:
         return derived
 
 
-def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
+def _close(connection: Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
     merge_index(connection, pages=_INDEX_PAGES)
     connection.execute(_LOG, {**asdict(report), "started_at": to_ms(started_at), "reason": reason})
 
@@ -254,7 +254,7 @@ class Sweep:
     values: Callable[[datetime], Mapping[str, object]]
 
     def look(
-        self, connection: sqlite3.Connection, owner: int, now: datetime, after: tuple[int, int]
+        self, connection: Connection, owner: int, now: datetime, after: tuple[int, int]
     ) -> tuple[Sequence[int], tuple[int, int] | None]:
         """Which of the next traces want it, by number, and after which the next ones come; None: they were the last."""
         place = {"owner": owner, "created_at": after[0], "number": after[1], "looked_at": _LOOKED_AT}
@@ -263,7 +263,7 @@ class Sweep:
         wanted = [int(row["number"]) for row in rows if row["is_wanted"]]
         return wanted, (rows[-1]["created_at"], rows[-1]["number"]) if len(rows) == _LOOKED_AT else None
 
-    def make(self, connection: sqlite3.Connection, numbers: Sequence[int], now: datetime) -> int:
+    def make(self, connection: Connection, numbers: Sequence[int], now: datetime) -> int:
         """Change these; how many still wanted it."""
         values = self.values(now)
         return sum(connection.execute(self.change, {**values, "number": number}).rowcount for number in numbers)
@@ -284,7 +284,7 @@ COMPACT = Sweep(
 """Makes knowledge of what happened a week ago and was used often."""
 
 
-def merge_near_identical(connection: sqlite3.Connection, owner: int, now: datetime) -> tuple[int, bool]:
+def merge_near_identical(connection: Connection, owner: int, now: datetime) -> tuple[int, bool]:
     """Merge some of the traces that were written since the last time with those that say the same.
 
     Each is compared with the few that share its rarest words, not with all others, so the time grows with what is new.
@@ -311,7 +311,7 @@ def merge_near_identical(connection: sqlite3.Connection, owner: int, now: dateti
     return merged, some != candidates or len(rows) == _COMPARED_AT_ONCE
 
 
-def _near_identical(connection: sqlite3.Connection, owner: int, one: StoredTrace) -> Iterator[StoredTrace]:
+def _near_identical(connection: Connection, owner: int, one: StoredTrace) -> Iterator[StoredTrace]:
     for row in connection.execute(_SAME, (owner, hash_of(one.trace.content), one.trace.type, one.number)):
         yield stored_trace(row)
     if one.trace.embedding is not None:
@@ -343,7 +343,7 @@ class _Groups:
                 yield [group[number] for number in sorted(group)]
 
 
-def link_used_together(connection: sqlite3.Connection, owner: int, now: datetime) -> int:
+def link_used_together(connection: Connection, owner: int, now: datetime) -> int:
     """Turn uses that were not counted yet into edges between the traces that one query brought together; how many."""
     queries: dict[str, list[str]] = defaultdict(list)
     for row in connection.execute(_NEW_USES, (owner,)).fetchall():

@@ -5,13 +5,13 @@ A line that stays is the same trace, wherever it moves to, so that it keeps its 
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
 from gateway.memory import rules
 from gateway.memory.paths import is_document
+from gateway.store.engine import Connection
 from gateway.store.payloads import storable
 from gateway.traces.rows import insert, known_number, merge_index, owner_number
 from gateway.traces.trace import Owner, Trace
@@ -38,7 +38,7 @@ def lines_of(data: bytes) -> list[str]:
 
 
 def index_lines(
-    connection: sqlite3.Connection,
+    connection: Connection,
     key: str,
     before: Sequence[str],
     after: Sequence[str],
@@ -72,13 +72,13 @@ def index_lines(
     merge_index(connection, pages=_MERGED_PAGES)
 
 
-def indexed_lines(connection: sqlite3.Connection, key: str) -> list[str]:
+def indexed_lines(connection: Connection, key: str) -> list[str]:
     """The lines that the document has traces of."""
     number = known_number(connection, Owner("document", key))
     return [row["content"] for row in connection.execute(_OF_PLACES, (number, key, 0, _LAST))]
 
 
-def forget_lines(connection: sqlite3.Connection, key: str) -> None:
+def forget_lines(connection: Connection, key: str) -> None:
     """Take out all traces of a document."""
     number = known_number(connection, Owner("document", key))
     if number is not None:

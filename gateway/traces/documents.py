@@ -5,7 +5,6 @@ A document, its history and the traces of its lines change in one transaction.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Awaitable, Collection, Sequence
 from datetime import datetime
 from functools import partial
@@ -18,9 +17,9 @@ from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacke
 from gateway.memory.stored.memory import Work
 from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
-from gateway.store.database import Work as DatabaseWork
-from gateway.store.database import snapshot
-from gateway.store.erasure import compact
+from gateway.store.engine import Connection, snapshot
+from gateway.store.engine import Work as DatabaseWork
+from gateway.store.sqlite.compacting import compact
 from gateway.traces.document_lines import forget_lines, index_lines, indexed_lines, lines_of
 from gateway.traces.trace_store import TraceStore
 
@@ -80,7 +79,7 @@ class TraceDocuments:
         return await self._read(lambda connection: [_load(connection, key) for key in keys])
 
     async def change(self, key: str, keys: Collection[Key], work: Work) -> Commit:
-        def change(connection: sqlite3.Connection) -> Commit:
+        def change(connection: Connection) -> Commit:
             before = _load(connection, key)
             commit = work(before, _settled(connection, key, keys))
             if commit.entries:
@@ -98,7 +97,7 @@ class TraceDocuments:
         )
 
     async def whole(self, key: str) -> WholeDocument:
-        def whole(connection: sqlite3.Connection) -> WholeDocument:
+        def whole(connection: Connection) -> WholeDocument:
             with snapshot(connection):
                 return _whole(connection, key)
 
@@ -108,7 +107,7 @@ class TraceDocuments:
         return await self._write(partial(_numbers, count=count))
 
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
-        def put(connection: sqlite3.Connection) -> bool:
+        def put(connection: Connection) -> bool:
             before = _load(connection, key)
             if before != instead_of:
                 return False
@@ -125,7 +124,7 @@ class TraceDocuments:
 
     async def compact(self) -> None:
         """Rewrite the file, so that no byte of it tells of what was taken out."""
-        await explained(self._database.alone(compact))
+        await explained(self._database.outside(compact))
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -149,7 +148,7 @@ class TraceDocuments:
         return [unpacked(row["id"], row["entry"]) for row in rows]
 
     def _put(
-        self, connection: sqlite3.Connection, key: str, before: StoredDocument, after: StoredDocument, archive: bytes
+        self, connection: Connection, key: str, before: StoredDocument, after: StoredDocument, archive: bytes
     ) -> None:
         modified_at = None if after.modified_at is None else after.modified_at.isoformat()
         connection.execute(_PUT, (key, after.data, after.sha256, after.position, archive, modified_at))
@@ -177,7 +176,7 @@ async def explained(asked: Awaitable[T]) -> T:
         raise MemoryUnavailable(str(error)) from error
 
 
-def _load(connection: sqlite3.Connection, key: str) -> StoredDocument:
+def _load(connection: Connection, key: str) -> StoredDocument:
     row = connection.execute(_LOAD, (key,)).fetchone()
     if row is None:
         return StoredDocument()
@@ -190,12 +189,12 @@ def _load(connection: sqlite3.Connection, key: str) -> StoredDocument:
     )
 
 
-def _settled(connection: sqlite3.Connection, key: str, keys: Collection[Key]) -> dict[Key, MemoryOutcome]:
+def _settled(connection: Connection, key: str, keys: Collection[Key]) -> dict[Key, MemoryOutcome]:
     found = ((each, connection.execute(_SETTLED, (key, *each)).fetchone()) for each in keys)
     return {each: row["outcome"] for each, row in found if row is not None}
 
 
-def _whole(connection: sqlite3.Connection, key: str) -> WholeDocument:
+def _whole(connection: Connection, key: str) -> WholeDocument:
     archive = connection.execute(_ARCHIVE, (key,)).fetchone()
     return WholeDocument(
         document=_load(connection, key),
@@ -204,7 +203,7 @@ def _whole(connection: sqlite3.Connection, key: str) -> WholeDocument:
     )
 
 
-def _numbers(connection: sqlite3.Connection, count: int) -> int:
+def _numbers(connection: Connection, count: int) -> int:
     row = connection.execute(_LAST_NUMBER).fetchone()
     connection.execute(_FIRST_NUMBERS if row is None else _MORE_NUMBERS, (count,))
     return 1 if row is None else int(row[0]) + 1

@@ -5,10 +5,11 @@ A person owns the traces of the user, of each personality with that user, and of
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection
 
-from gateway.store.erasure import compact
+from gateway.store.engine import Connection
+from gateway.store.sqlite.compacting import compact
+from gateway.store.sqlite.engine import SqliteConnection
 from gateway.traces.insights import DERIVED_FROM
 from gateway.traces.rows import SELECT, find_to_change, from_row, places
 from gateway.traces.trace import Trace, Viewer
@@ -66,14 +67,14 @@ async def erase_person(trace_store: TraceStore, *, user_ids: Collection[str], se
         StoreUnavailable: there is no room, or the disk is broken; nothing was changed.
     """
 
-    def work(connection: sqlite3.Connection) -> int:
+    def work(connection: SqliteConnection) -> int:
         connection.execute("BEGIN IMMEDIATE")
         count = _erase_traces(connection, user_ids, session_ids)
         connection.execute("COMMIT")
         compact(connection)
         return count
 
-    return await trace_store.database.alone(work)
+    return await trace_store.database.outside(work)
 
 
 async def forget(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> bool:
@@ -84,7 +85,7 @@ async def forget(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> bool
     """
     viewer = await trace_store.whole(viewer)
 
-    def work(connection: sqlite3.Connection) -> bool:
+    def work(connection: SqliteConnection) -> bool:
         stored = find_to_change(connection, viewer, trace_id)
         stored = stored or find_to_change(connection, viewer, trace_id, is_deleted=True)
         if stored is None:
@@ -102,10 +103,10 @@ async def forget(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> bool
         compact(connection)
         return True
 
-    return await trace_store.database.alone(work)
+    return await trace_store.database.outside(work)
 
 
-def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> int:
+def _erase_traces(connection: Connection, user_ids: Collection[str], session_ids: Collection[str]) -> int:
     """Take out what belongs to these users and sessions, inside the caller's transaction; how many traces went."""
     _gather(connection, user_ids, session_ids)
     try:
@@ -122,7 +123,7 @@ def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], ses
         _drop(connection)
 
 
-def owner_ids(connection: sqlite3.Connection) -> frozenset[str]:
+def owner_ids(connection: Connection) -> frozenset[str]:
     """The user ids of everybody who has traces or documents here."""
     rows = connection.execute("SELECT id FROM owners WHERE kind IN ('user', 'persona')")
     authors = connection.execute("SELECT DISTINCT author FROM traces WHERE author IS NOT NULL")
@@ -136,7 +137,7 @@ def owner_ids(connection: sqlite3.Connection) -> frozenset[str]:
     )
 
 
-def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trace]:
+def traces_of(connection: Connection, ids: Collection[str]) -> list[Trace]:
     """All traces that belong to these users and sessions or are the users' words, hidden ones too, oldest first.
 
     What was merged of several people's words is left out; the person's own are there one by one.
@@ -155,12 +156,12 @@ def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trac
     return [from_row(row) for row in connection.execute(sql, (*owners, *ids, *ids))]
 
 
-def _gather(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> None:
+def _gather(connection: Connection, user_ids: Collection[str], session_ids: Collection[str]) -> None:
     for table, ids in (("gone_ids", user_ids), ("gone_threads", session_ids)):
         connection.execute(f"CREATE TEMP TABLE {table} (id TEXT PRIMARY KEY)")
         connection.executemany(f"INSERT INTO temp.{table} VALUES (?)", [(each,) for each in ids])  # noqa: S608 (names of ours)
 
 
-def _drop(connection: sqlite3.Connection) -> None:
+def _drop(connection: Connection) -> None:
     for name in ("gone_ids", "gone_threads", "gone_owners", "gone_traces"):
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from gateway.store.engine import Connection
 from gateway.traces.rows import BETWEEN, visible
 from gateway.traces.trace import ORGANIZATION, Owner, ScopeKind, TraceType, Viewer
 
@@ -80,7 +80,7 @@ class IndexFilters:
 
 
 def filtered_owners(
-    connection: sqlite3.Connection, viewer: Viewer, among: TraceFilter, scope: ScopeKind | None = None
+    connection: Connection, viewer: Viewer, among: TraceFilter, scope: ScopeKind | None = None
 ) -> Sequence[int]:
     """The numbers of the owners whose traces the viewer sees and wants."""
     numbers = visible(connection, viewer)
@@ -90,7 +90,7 @@ def filtered_owners(
     return [row["number"] for row in rows if scope in (None, row["kind"]) and among.fits(Owner(row["kind"], row["id"]))]
 
 
-def with_tags(connection: sqlite3.Connection, numbers: Collection[int], tags: Sequence[str]) -> Collection[int]:
+def with_tags(connection: Connection, numbers: Collection[int], tags: Sequence[str]) -> Collection[int]:
     """Those of the traces that have all the tags."""
     if not tags:
         return numbers

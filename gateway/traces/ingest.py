@@ -6,7 +6,6 @@ They are chosen by importance, near-duplicates are left out, and never more are 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from gateway.agent.model import ChatMessage, Model, ModelRequest, Spender, reply
 from gateway.agent.offline.remembered import content_words
 from gateway.domain.visible import without_hidden
 from gateway.memory.ingest import IngestJob, Said
+from gateway.store.engine import Connection
 from gateway.traces.changes import add, doubt
 from gateway.traces.personality_traits import Category, IngestRules
 from gateway.traces.rows import SELECT, known_number, merge_index, stored_trace
@@ -248,7 +248,7 @@ def _with_vector(trace: Trace, vectors: Vectors | None) -> Trace:
 
 
 def _store(
-    connection: sqlite3.Connection,
+    connection: Connection,
     *,
     traces: Sequence[Trace],
     offered: Sequence[Trace],
@@ -274,7 +274,7 @@ def _store(
 
 
 def _doubt_contradicted(
-    connection: sqlite3.Connection, correction: Trace, offered: Sequence[Trace], trace_store: TraceStore
+    connection: Connection, correction: Trace, offered: Sequence[Trace], trace_store: TraceStore
 ) -> None:
     """Weaken the traces that the correction contradicts; only of the same owner, so no talk weakens shared traces."""
     words = content_words(correction.content)
@@ -285,12 +285,12 @@ def _doubt_contradicted(
                 doubt(connection, stored_trace(row), trace_store.now())
 
 
-def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:
+def _was_stored(connection: Connection, trace: Trace) -> bool:
     """Whether this very trace was stored by an earlier try, though it may be deleted by now."""
     return connection.execute("SELECT 1 FROM traces WHERE id = ?", (trace.id,)).fetchone() is not None
 
 
-def says_nearly_the_same(connection: sqlite3.Connection, trace: Trace, rules: IngestRules) -> bool:
+def says_nearly_the_same(connection: Connection, trace: Trace, rules: IngestRules) -> bool:
     """By the cosine where both have embeddings; without them, the same words."""
     least = rules.duplicate_from if trace.embedding is not None else 1.0
     owner = known_number(connection, trace.owner)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from gateway.store.engine import Connection
 from gateway.store.payloads import to_ms
 from gateway.traces.changes import add_tags_to_same
 from gateway.traces.rows import SELECT, StoredTrace, insert, places, stored_trace
@@ -51,7 +51,7 @@ class Cluster:
     traces: tuple[Trace, ...]
 
 
-def clusters(connection: sqlite3.Connection, owner: int) -> Sequence[Cluster]:
+def clusters(connection: Connection, owner: int) -> Sequence[Cluster]:
     """Groups of five or more of the owner's newest traces, by likeness or by having been used together.
 
     What an insight was made of before is in none.
@@ -67,7 +67,7 @@ def clusters(connection: sqlite3.Connection, owner: int) -> Sequence[Cluster]:
     return sorted(large, key=lambda cluster: len(cluster.traces), reverse=True)[:MOST_INSIGHTS]
 
 
-def _related(connection: sqlite3.Connection, owner: int, by_id: dict[str, StoredTrace]) -> Iterator[tuple[str, str]]:
+def _related(connection: Connection, owner: int, by_id: dict[str, StoredTrace]) -> Iterator[tuple[str, str]]:
     for one in by_id.values():
         for similar in similar_to(connection, owner, one.trace, above=_RELATED):
             if similar.stored.trace.id in by_id:
@@ -103,7 +103,7 @@ def as_data(traces: Sequence[Trace]) -> str:
     return "\n".join(json.dumps({"fact": trace.content}, ensure_ascii=False) for trace in traces[:_MEMBERS_SHOWN])
 
 
-def keep_insight(connection: sqlite3.Connection, cluster: Cluster, sentence: str, now: datetime) -> bool:
+def keep_insight(connection: Connection, cluster: Cluster, sentence: str, now: datetime) -> bool:
     """Store the insight with edges to its members; False where a member was deleted, or the insight exists."""
     ids = [trace.id for trace in cluster.traces]
     (there,) = connection.execute(_STILL_THERE.format(places=places(ids)), ids).fetchone()

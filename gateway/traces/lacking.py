@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
+
+from gateway.store.engine import Connection, Row
 
 _LACKS = """
     deleted_at IS NULL AND {whose} AND trim(content) <> ''
@@ -19,15 +20,13 @@ _NEXT = f"""
 _COUNT = f"SELECT count(*) FROM traces WHERE {_LACKS}"  # noqa: S608 (constants)
 
 
-def count_lacking(connection: sqlite3.Connection, model: str) -> int:
+def count_lacking(connection: Connection, model: str) -> int:
     """How many traces have none of that model, those apart that it will never take."""
     values = {"model": model}
     return sum(int(connection.execute(_COUNT.format(whose=whose), values).fetchone()[0]) for whose in _WHOSE)
 
 
-def next_lacking(
-    connection: sqlite3.Connection, model: str, *, limit: int, longest_chars: int
-) -> Sequence[sqlite3.Row]:
+def next_lacking(connection: Connection, model: str, *, limit: int, longest_chars: int) -> Sequence[Row]:
     """Some of them: `number`, the beginning of the content as `text`, and `content_hash`."""
     values = {"model": model, "chars": longest_chars, "limit": limit}
     for whose in _WHOSE:

@@ -7,11 +7,11 @@ everywhere the newest matches are ranked, not all.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.memory.query import RANKED_AT_MOST
+from gateway.store.engine import Connection, Row
 from gateway.traces.filters import MOST_NAMED, IndexFilters
 
 _FEW = 500  # of so many it costs less to look up the owner of each than to ask the index for the owners' ones
@@ -41,12 +41,12 @@ _BEST = f"""
 class Ranked:
     """The best matches, each the columns of `PLACED` and `score`, and how many were ranked at least."""
 
-    best: Sequence[sqlite3.Row]
+    best: Sequence[Row]
     among: int
 
 
 def best_of(
-    connection: sqlite3.Connection,
+    connection: Connection,
     owners: Sequence[int],
     needed: str,
     *,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.domain.roles import needs
 from gateway.errors import TraceError
+from gateway.store.engine import Connection, Row
 from gateway.store.payloads import from_ms, storable, to_ms
 from gateway.traces.trace import Owner, Trace, Viewer, hash_of
 
@@ -18,7 +18,8 @@ COLUMNS = (
     "retrieval_count, source, author, speaker, conversation, position, embedding, embedding_model, deleted_at, "
     "merged_into"
 )
-_INSERT = f"INSERT INTO traces (owner, {COLUMNS}) VALUES ({', '.join('?' * 22)})"  # noqa: S608 (constants)
+_INSERT = f"INSERT INTO traces (owner, {COLUMNS}) VALUES ({', '.join('?' * 22)}) RETURNING number"  # noqa: S608 (constants)
+_CHANGES = "SELECT total_changes()"
 SELECT = (
     "SELECT traces.*, owners.kind AS owner_kind, owners.id AS owner_id FROM traces JOIN owners ON owners.number = owner"
 )
@@ -45,14 +46,12 @@ class StoredTrace:
     trace: Trace
 
 
-def stored_trace(row: sqlite3.Row) -> StoredTrace:
+def stored_trace(row: Row) -> StoredTrace:
     """The trace of a row of `SELECT`, with its number."""
     return StoredTrace(row["number"], from_row(row))
 
 
-def find(
-    connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
-) -> StoredTrace | None:
+def find(connection: Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False) -> StoredTrace | None:
     """The viewer's trace with that id; None for a trace of others."""
     owners = visible(connection, viewer)
     state = "NOT NULL" if is_deleted else "NULL"
@@ -62,7 +61,7 @@ def find(
 
 
 def find_to_change(
-    connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
+    connection: Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
 ) -> StoredTrace | None:
     """As `find`, for a caller that will change the trace.
 
@@ -75,7 +74,7 @@ def find_to_change(
     return found
 
 
-def owner_number(connection: sqlite3.Connection, owner: Owner) -> int:
+def owner_number(connection: Connection, owner: Owner) -> int:
     """The owner's number; it gets one where it has none."""
     number = known_number(connection, owner)
     if number is None:
@@ -84,27 +83,27 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int:
     return number or 0
 
 
-def known_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
+def known_number(connection: Connection, owner: Owner) -> int | None:
     """The owner's number; None where it has never had a trace."""
     row = connection.execute(_FIND_OWNER, (owner.kind, owner.id)).fetchone()
     return None if row is None else int(row[0])
 
 
-def visible(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
+def visible(connection: Connection, viewer: Viewer) -> list[int]:
     """The numbers of the owners whose traces the viewer may see."""
     if viewer.extent == "everything":
         return [int(row[0]) for row in connection.execute(_ALL_OWNERS)]
     return _numbers(connection, viewer, viewer.owners)
 
 
-def changeable(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
+def changeable(connection: Connection, viewer: Viewer) -> list[int]:
     """Those of them whose traces the viewer may change."""
     if viewer.extent == "everything" and viewer.may_share:
         return visible(connection, viewer)
     return _numbers(connection, viewer, filter(viewer.may_change, viewer.owners))
 
 
-def _numbers(connection: sqlite3.Connection, viewer: Viewer, owners: Iterable[Owner]) -> list[int]:
+def _numbers(connection: Connection, viewer: Viewer, owners: Iterable[Owner]) -> list[int]:
     """Of these, and of all that is the person's where the viewer sees so far."""
     threads = (Owner("thread", session) for session in viewer.sessions)
     wanted = [*owners, *threads] if viewer.extent == "person" else owners
@@ -134,7 +133,7 @@ def places(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-def merge_index(connection: sqlite3.Connection, *, pages: int) -> bool:
+def merge_index(connection: Connection, *, pages: int) -> bool:
     """Merge segments of the full-text index, because a search reads each of them; False: there was nothing to merge.
 
     https://www.sqlite.org/fts5.html#the_merge_command
@@ -142,15 +141,16 @@ def merge_index(connection: sqlite3.Connection, *, pages: int) -> bool:
     Args:
         pages: of 4 KB, as many as are written at most; some 16 take half a millisecond.
     """
-    before = connection.total_changes
+    (before,) = connection.execute(_CHANGES).fetchone()
     connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (pages,))
-    return connection.total_changes - before > 1
+    (after,) = connection.execute(_CHANGES).fetchone()
+    return bool(after - before > 1)
 
 
-def insert(connection: sqlite3.Connection, trace: Trace) -> int:
+def insert(connection: Connection, trace: Trace) -> int:
     """Add the row; its number."""
-    cursor = connection.execute(_INSERT, (owner_number(connection, trace.owner), *_values(trace)))
-    return int(cursor.lastrowid or 0)
+    row = connection.execute(_INSERT, (owner_number(connection, trace.owner), *_values(trace))).fetchone()
+    return int(row[0])
 
 
 def _values(trace: Trace) -> tuple[Any, ...]:
@@ -185,7 +185,7 @@ def as_json(value: object) -> str:
     return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def from_row(row: sqlite3.Row) -> Trace:
+def from_row(row: Row) -> Trace:
     """The trace of a row of `SELECT`."""
     return Trace(
         id=row["id"],

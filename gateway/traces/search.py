@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from gateway.memory.days import Days, days_asked_for
 from gateway.memory.matching import QUESTION_MARKS, REACH, Match, lift, prefer_days, prefer_speakers
 from gateway.memory.query import Query, documents_with, is_plain, quoted, read_query, telling_terms
+from gateway.store.engine import Connection, Row
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import strength
 from gateway.traces.filters import IndexFilters, TraceFilter, filtered_owners, with_tags
@@ -134,7 +134,7 @@ class Closeness:
 
 
 def search(
-    connection: sqlite3.Connection, viewer: Viewer, wanted: TraceQuery, now: datetime, vector: QueryVector | None = None
+    connection: Connection, viewer: Viewer, wanted: TraceQuery, now: datetime, vector: QueryVector | None = None
 ) -> Sequence[ScoredTrace]:
     """The best matches that the viewer may see, best first; nothing for a query without words.
 
@@ -174,9 +174,7 @@ def _each_once(found: Sequence[ScoredTrace]) -> list[ScoredTrace]:
     return list(first.values())
 
 
-def _matches(
-    connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: TraceQuery
-) -> dict[int, Match]:
+def _matches(connection: Connection, query: Query, owners: Sequence[int], wanted: TraceQuery) -> dict[int, Match]:
     matches: dict[int, Match] = {}
     ranked = 0
     filters = IndexFilters(type=wanted.type, tags=wanted.among.tags)
@@ -199,7 +197,7 @@ def _matches(
 
 
 def _fuse(
-    connection: sqlite3.Connection,
+    connection: Connection,
     matches: dict[int, Match],
     owners: Sequence[int],
     close: Mapping[int, Closeness],
@@ -224,7 +222,7 @@ def _with_share(best_first: list[Match], share: float) -> list[Match]:
     return [match for match in best_first if match.score >= share * best_first[0].score] if share else best_first
 
 
-def _by_strength(connection: sqlite3.Connection, best: Sequence[Match], now: datetime) -> list[Match]:
+def _by_strength(connection: Connection, best: Sequence[Match], now: datetime) -> list[Match]:
     rows = connection.execute(_STRENGTHS, (json.dumps([match.number for match in best]),))
     left = {number: strength.current(kept, stability, from_ms(at), now) for number, kept, stability, at in rows}
     there = [match for match in best if match.number in left]  # others were deleted since they were found
@@ -233,7 +231,7 @@ def _by_strength(connection: sqlite3.Connection, best: Sequence[Match], now: dat
     return sorted(there, key=attrgetter("score"), reverse=True)
 
 
-def _found(connection: sqlite3.Connection, best: Sequence[Match], now: datetime) -> list[ScoredTrace]:
+def _found(connection: Connection, best: Sequence[Match], now: datetime) -> list[ScoredTrace]:
     rows = connection.execute(_WHOLE, (json.dumps([match.number for match in best]),))
     traces = {row["number"]: from_row(row) for row in rows}
     return [
@@ -250,20 +248,20 @@ def _found(connection: sqlite3.Connection, best: Sequence[Match], now: datetime)
     ]
 
 
-def matches_of(connection: sqlite3.Connection, numbers: Iterable[int], owners: Sequence[int]) -> dict[int, Match]:
+def matches_of(connection: Connection, numbers: Iterable[int], owners: Sequence[int]) -> dict[int, Match]:
     """The owners' traces of these numbers."""
     rows = connection.execute(_PLACES, (json.dumps([*numbers]), json.dumps([*owners])))
     return {row[0]: match_of(row) for row in rows}
 
 
-def match_of(row: sqlite3.Row, words: float = 0.0) -> Match:
+def match_of(row: Row, words: float = 0.0) -> Match:
     """The trace of a row that begins with `PLACED`, with what it has of the words."""
     place = None if row[2] is None or row[3] is None else (row[1], row[2])
     return Match(row[0], place, row[3] or 0, row[4], words)
 
 
 def add_matches_of_days(
-    connection: sqlite3.Connection,
+    connection: Connection,
     matches: dict[int, Match],
     owners: Sequence[int],
     days: Days,
@@ -278,7 +276,7 @@ def add_matches_of_days(
     return [row[0] for row in rows]
 
 
-def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match], type_: TraceType | None) -> None:
+def lift_surroundings(connection: Connection, matches: dict[int, Match], type_: TraceType | None) -> None:
     """Add the neighbours of the best matches, and weigh the matches of each conversation by each other."""
     placed = sorted((each for each in matches.values() if each.place is not None), key=attrgetter("own"), reverse=True)
     best = json.dumps([each.number for each in placed[:_WITH_NEIGHBOURS]])
@@ -293,7 +291,7 @@ def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match],
 
 
 def recall(
-    connection: sqlite3.Connection, viewer: Viewer, question: str, now: datetime, vector: QueryVector | None = None
+    connection: Connection, viewer: Viewer, question: str, now: datetime, vector: QueryVector | None = None
 ) -> Sequence[ScoredTrace]:
     """What has to do with the question, best first, at most 100; with its vector as in `search`."""
     found = search(connection, viewer, TraceQuery(query=question, limit=MOST, least_share=SHARE_OF_BEST), now, vector)
@@ -306,7 +304,7 @@ def recall(
     return ()
 
 
-def _held(connection: sqlite3.Connection, question: str, ids: Sequence[str]) -> float:
+def _held(connection: Connection, question: str, ids: Sequence[str]) -> float:
     """How much of the question's words, by weight, stands in that of the traces that has most of it."""
     (traces,) = connection.execute(_LAST).fetchone()
     weight = 0.0

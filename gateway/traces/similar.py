@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.memory.tokenizer import words_of
+from gateway.store.engine import Connection, Row
 from gateway.traces.ranking import best_of
 from gateway.traces.rows import SELECT, StoredTrace, places, stored_trace
 from gateway.traces.search_words import said_in
@@ -29,7 +29,7 @@ class Similar:
     similarity: float
 
 
-def similar_to(connection: sqlite3.Connection, owner: int, trace: Trace, *, above: float) -> list[Similar]:
+def similar_to(connection: Connection, owner: int, trace: Trace, *, above: float) -> list[Similar]:
     """The owner's traces that are alike, the most similar first; the trace itself is not among them."""
     words = words_of(trace.content).split()
     found = []
@@ -40,7 +40,7 @@ def similar_to(connection: sqlite3.Connection, owner: int, trace: Trace, *, abov
     return sorted(found, key=lambda each: each.similarity, reverse=True)
 
 
-def _similarity(trace: Trace, words: Collection[str], row: sqlite3.Row) -> float:
+def _similarity(trace: Trace, words: Collection[str], row: Row) -> float:
     """From 0 to 1: the cosine of the embeddings, or the share of words that both have of those that either has."""
     if trace.embedding and row["embedding"] and trace.embedding_model == row["embedding_model"]:
         return max(0.0, cosine(trace.embedding, row["embedding"]))
@@ -68,7 +68,7 @@ def _floats(embedding: bytes) -> Sequence[float]:
     return struct.unpack(f"<{len(embedding) // 2}e", embedding[: len(embedding) // 2 * 2])
 
 
-def _near(connection: sqlite3.Connection, owner: int, words: Sequence[str], above: float) -> Sequence[sqlite3.Row]:
+def _near(connection: Connection, owner: int, words: Sequence[str], above: float) -> Sequence[Row]:
     """The rows of those that share the words which are in the fewest traces."""
     words = list(dict.fromkeys(words))
     holders = _rarest(connection, words, _enough(len(words), above))
@@ -92,7 +92,7 @@ def _enough(words: int, above: float) -> int:
     return min(_TELLING_WORDS, words - math.floor(above * words))
 
 
-def _rarest(connection: sqlite3.Connection, words: Sequence[str], count: int) -> Mapping[str, Sequence[int]]:
+def _rarest(connection: Connection, words: Sequence[str], count: int) -> Mapping[str, Sequence[int]]:
     """So many of the words, quoted, with the traces that hold them: those in the fewest traces, more or less.
 
     Long words are rare as a rule, so they are looked up first, and the others only until enough are found. Of a word

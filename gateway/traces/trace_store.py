@@ -6,7 +6,6 @@ trace of others is treated as unknown.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gateway.errors import TraceError
-from gateway.store.database import Database, snapshot
-from gateway.store.schema import migrate, migrations
+from gateway.store.engine import Connection, snapshot
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.schema import migrate, migrations
 from gateway.traces import changes
 from gateway.traces.changes import Added, Merged
 from gateway.traces.rows import NOT_SHARED, StoredTrace, find, find_to_change, places, visible
@@ -50,11 +50,11 @@ def open_trace_store(
         person_ids: all ids of a person; None: each user id is one person.
 
     Raises:
-        SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.schema.migrate`.
+        SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.sqlite.schema.migrate`.
     """
     migrate(path, prepare=register_functions, steps=migrations("gateway.traces"))
     return TraceStore(
-        Database(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids
+        SqliteEngine(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids
     )
 
 
@@ -67,7 +67,7 @@ class TraceStore:
 
     def __init__(
         self,
-        database: Database,
+        database: SqliteEngine,
         *,
         now: Callable[[], datetime],
         stability_ms: float = STABILITY_MS,
@@ -155,14 +155,14 @@ class TraceStore:
         self,
         viewer: Viewer,
         trace_id: str,
-        change: Callable[[sqlite3.Connection, int], None],
+        change: Callable[[Connection, int], None],
         *,
         is_deleted: bool = False,
     ) -> bool:
         """Make a change to one trace, by its number; False where the viewer has no such trace."""
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: Connection) -> bool:
             stored = find_to_change(connection, viewer, trace_id, is_deleted=is_deleted)
             if stored is not None:
                 change(connection, stored.number)
@@ -183,11 +183,11 @@ class TraceStore:
         return await self._find(viewer, partial(recall, question=question, now=self.now(), vector=vector))
 
     async def _find(
-        self, viewer: Viewer, find_for: Callable[[sqlite3.Connection, Viewer], Sequence[ScoredTrace]]
+        self, viewer: Viewer, find_for: Callable[[Connection, Viewer], Sequence[ScoredTrace]]
     ) -> Sequence[ScoredTrace]:
         whole = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> Sequence[ScoredTrace]:
+        def work(connection: Connection) -> Sequence[ScoredTrace]:
             with snapshot(connection):
                 return find_for(connection, whole)
 
@@ -206,7 +206,7 @@ class TraceStore:
             check_content(content)
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> Merged:
+        def work(connection: Connection) -> Merged:
             sources = [stored for each in wanted if (stored := find_to_change(connection, viewer, each)) is not None]
             _check_sources(sources)
             return changes.merge(connection, sources, self.now(), content=content)
@@ -226,7 +226,7 @@ class TraceStore:
             raise TraceError(_TOO_FEW)
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> OwnerKind | None:
+        def work(connection: Connection) -> OwnerKind | None:
             found = [stored for each in wanted if (stored := find_to_change(connection, viewer, each)) is not None]
             if is_merge:
                 _check_sources(found)
@@ -242,7 +242,7 @@ class TraceStore:
         """
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             now, counted = self.now(), 0
             for trace_id in dict.fromkeys(used):
                 stored = find(connection, viewer, trace_id)
@@ -256,7 +256,7 @@ class TraceStore:
         """How many traces the viewer has."""
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             owners = visible(connection, viewer)
             among = places(owners)  # question marks
             sql = f"SELECT count(*) FROM traces WHERE owner IN ({among}) AND deleted_at IS NULL"  # noqa: S608 (as said)

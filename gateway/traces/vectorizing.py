@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from gateway.agent.model import Spender
 from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.errors import BudgetExhausted, ConfigError, ModelRefused, ModelUnavailable, StoreError
 from gateway.runtime.backoff import delay_s
+from gateway.store.engine import Connection
 from gateway.traces.lacking import count_lacking, next_lacking
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.vectors import as_blob
@@ -175,7 +175,7 @@ class Vectorizing:
         blobs = [as_blob(vector) for vector in embedded.vectors]
         rows = [(blob, model, each.number, each.content_hash) for blob, each in zip(blobs, texts, strict=True)]
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if len(blobs[0]) != self._length_bytes:  # the first ones; or another model answers to the same name now
                 connection.execute(_OTHER_LENGTH, (model, len(blobs[0])))
             connection.executemany(_KEEP, rows)

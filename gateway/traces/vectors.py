@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,6 +20,7 @@ from gateway.agent.model import Spender
 from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.errors import ConfigError, ModelError, StoreError
 from gateway.memory.query import is_plain
+from gateway.store.engine import Connection
 from gateway.traces.rows import places
 from gateway.traces.search import Closeness
 from gateway.traces.search_words import signature_of
@@ -73,7 +73,7 @@ class QueryVector:
     least: float
 
     def compare(
-        self, connection: sqlite3.Connection, owners: Sequence[int], type_: TraceType | None, words: Collection[int]
+        self, connection: Connection, owners: Sequence[int], type_: TraceType | None, words: Collection[int]
     ) -> Mapping[int, Closeness]:
         """How close to the question the closest traces of the owners are, and those in `words`, by their numbers.
 
@@ -104,14 +104,13 @@ class QueryVector:
         }
 
     def _estimated(
-        self, connection: sqlite3.Connection, owners: Sequence[int], type_: TraceType | None
+        self, connection: Connection, owners: Sequence[int], type_: TraceType | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """All numbers, and about what their cosines are: the share of equal signs is the angle (Charikar, 2002)."""
         question = np.frombuffer(signature_of(self.blob), np.uint8)
         types = () if type_ is None else (type_,)
         sql = _SIGNATURES.format(owners=places(owners), filters=_OF_TYPE if types else "")
         cursor = connection.execute(sql, (*owners, self.model, question.size, *types))
-        cursor.row_factory = None  # plain tuples: a hundred thousand of them
         numbers, differing = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         while rows := cursor.fetchmany(_AT_ONCE):
             signatures = np.frombuffer(b"".join(row[1] for row in rows), np.uint8).reshape(len(rows), question.size)
@@ -121,7 +120,7 @@ class QueryVector:
         return np.concatenate(numbers), np.cos(angles)
 
     def _compared(
-        self, connection: sqlite3.Connection, owners: Sequence[int], numbers: Sequence[int]
+        self, connection: Connection, owners: Sequence[int], numbers: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Those that have a vector of the question's length, and their cosines."""
         question = np.frombuffer(self.blob, "<f2").astype(np.float32)

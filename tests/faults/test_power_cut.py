@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreUnavailable
-from gateway.store import database as database_module
-from gateway.store.database import EXIT_IO_ERROR, Database, check_mark
-from gateway.store.write_ahead_log import frames, log_of
+from gateway.store.sqlite import engine as database_module
+from gateway.store.sqlite.engine import EXIT_IO_ERROR, SqliteEngine, check_mark
+from gateway.store.sqlite.write_ahead_log import frames, log_of
 from tests.faults.process import ROOT
 from tests.faults.traced import Call, calls, strace_missing
 
@@ -31,13 +31,13 @@ _WRITES = """
 import asyncio, os, sys
 from pathlib import Path
 from gateway.errors import StoreUnavailable
-from gateway.store.database import EXIT_IO_ERROR, Database, check_mark
+from gateway.store.sqlite.engine import EXIT_IO_ERROR, SqliteEngine, check_mark
 
 def put(text):
     return lambda c: c.execute("INSERT INTO t VALUES (?)", (text,)).close()
 
 async def main():
-    d = Database(Path(sys.argv[1]))
+    d = SqliteEngine(Path(sys.argv[1]))
     await d.write(lambda c: c.execute("CREATE TABLE IF NOT EXISTS t (x)").close())
     for number in range(60):
         try:
@@ -150,7 +150,7 @@ async def test_a_log_that_lost_what_was_committed_ends_the_process_and_is_checke
         raise Ended
 
     path = tmp_path / "d.db"
-    database = Database(path, end=end)  # type: ignore[arg-type]
+    database = SqliteEngine(path, end=end)  # type: ignore[arg-type]
     await database.write(lambda c: c.execute("CREATE TABLE t (x)").close())
     for number in range(5):
         await database.write(lambda c, number=number: c.execute("INSERT INTO t VALUES (?)", (number,)).close())
@@ -171,7 +171,7 @@ async def test_a_log_that_lost_what_was_committed_ends_the_process_and_is_checke
     for file in tmp_path.glob("d.db*"):
         if not file.name.endswith("-shm"):
             (after / file.name).write_bytes(file.read_bytes())
-    again = Database(after / "d.db")
+    again = SqliteEngine(after / "d.db")
     assert [row[0] for row in await again.read(lambda c: c.execute("SELECT x FROM t").fetchall())] == [0, 1, 2]
     assert not check_mark(after / "d.db").exists()
     await again.close()
@@ -180,7 +180,7 @@ async def test_a_log_that_lost_what_was_committed_ends_the_process_and_is_checke
 
 async def test_a_log_in_doubt_is_made_certain_before_the_database_is_closed(tmp_path: Path) -> None:
     """SQLite carries the log over when it closes the file, without a look at what of it is on the disk."""
-    database = Database(tmp_path / "d.db")
+    database = SqliteEngine(tmp_path / "d.db")
     await database.write(lambda c: c.execute("CREATE TABLE t (x)").close())
     before = await database.read(lambda c: c.execute("PRAGMA schema_version").fetchone()[0])
     with pytest.raises(StoreUnavailable):
@@ -202,20 +202,20 @@ async def test_a_damaged_database_that_is_marked_for_a_check_is_refused(tmp_path
     path.write_bytes(content)
     check_mark(path).touch()
     with pytest.raises(StoreUnavailable, match="Put a backup in its place"):
-        Database(path)
+        SqliteEngine(path)
     assert check_mark(path).exists()
 
 
 _DELETES = """
 import asyncio, os, sys
 from pathlib import Path
-from gateway.store import database as database_module
-from gateway.store.database import EXIT_IO_ERROR, Database, check_mark
+from gateway.store.sqlite import engine as database_module
+from gateway.store.sqlite.engine import EXIT_IO_ERROR, SqliteEngine, check_mark
 
 async def main():
     path = Path(sys.argv[1])
     database_module.LOOK_S = 0.05
-    d = Database(path)
+    d = SqliteEngine(path)
     await d.write(lambda c: c.execute("CREATE TABLE t (x)").close())
     for number in range(20):
         await d.write(lambda c: c.execute("INSERT INTO t VALUES (1)").close())
@@ -247,14 +247,14 @@ def test_a_log_that_is_deleted_under_the_running_gateway_costs_nothing_that_was_
 
 async def test_the_log_does_not_stay_as_large_as_it_once_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "CHECKPOINT_BYTES", 200_000)
-    database = Database(tmp_path / "d.db")
+    database = SqliteEngine(tmp_path / "d.db")
     await database.write(lambda c: c.execute("CREATE TABLE t (x)").close())
     await database.write(lambda c: c.execute("INSERT INTO t VALUES (zeroblob(2000000))").close())
     assert log_of(database.path).stat().st_size > 1_000_000
     for _ in range(3):
         await database.write(lambda c: c.execute("INSERT INTO t VALUES (1)").close())
     async with asyncio.timeout(60):
-        await database.alone(lambda _connection: None)  # the checkpoint is behind it
+        await database.outside(lambda _connection: None)  # the checkpoint is behind it
     assert log_of(database.path).stat().st_size <= 200_000
     await database.close()
 
@@ -263,7 +263,7 @@ async def test_large_jobs_do_not_let_the_log_grow_from_one_checkpoint_to_the_nex
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_module, "CHECKPOINT_BYTES", 200_000)
-    database = Database(tmp_path / "d.db")
+    database = SqliteEngine(tmp_path / "d.db")
     await database.write(lambda c: c.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x)").close())
     for _ in range(100):
         await database.write(lambda c: c.execute("INSERT OR REPLACE INTO t VALUES (1, randomblob(40000))").close())

@@ -20,8 +20,8 @@ from gateway.people.access import Access, AccessMode, AccessRule, GroupMode
 from gateway.people.access_records import AccessRecords, ClaimOwner, LetIn, Rank, SetRank
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
-from gateway.store.database import Database
-from gateway.store.people import SqlitePeople
+from gateway.store.people import SqlPeople
+from gateway.store.sqlite.engine import SqliteEngine
 from tests.fake_channel import Config, FakeChannel
 from tests.stores import opened_database
 
@@ -68,8 +68,8 @@ class OtherChannel(FakeChannel):
 class House:
     """The entrance over a database; accounts are of the kind `k`."""
 
-    def __init__(self, home: Path, database: Database, rule: AccessRule | None = None) -> None:
-        self.store = SqlitePeople(database)
+    def __init__(self, home: Path, database: SqliteEngine, rule: AccessRule | None = None) -> None:
+        self.store = SqlPeople(database)
         self.people = AccessRecords(self.store)
         self.identities = IdentityMap(home / "users" / "identity-map.json")
         self.path = home / "users" / "identity-map.json"
@@ -96,13 +96,13 @@ Make = Callable[..., House]
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
+async def database(tmp_path: Path) -> AsyncIterator[SqliteEngine]:
     async with opened_database(tmp_path / "ethos.sqlite") as database:
         yield database
 
 
 @pytest.fixture
-def make(tmp_path: Path, database: Database) -> Make:
+def make(tmp_path: Path, database: SqliteEngine) -> Make:
     """Makes the house of a test."""
     return partial(House, tmp_path, database)
 
@@ -377,11 +377,11 @@ async def test_looking_at_a_stranger_leaves_no_trace_in_the_identity_map(make: M
 # ---- freshness ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_another_process_changes_counts_from_the_next_message_on(make: Make, database: Database) -> None:
+async def test_what_another_process_changes_counts_from_the_next_message_on(make: Make, database: SqliteEngine) -> None:
     house = make(AccessRule(mode="owner"))
     assert (await house.access.entry(said())).verdict == "refuse"
-    other = Database(database.path)
-    await SqlitePeople(other).change(ClaimOwner(account="k:7", at=NOW + timedelta(minutes=1)))
+    other = SqliteEngine(database.path)
+    await SqlPeople(other).change(ClaimOwner(account="k:7", at=NOW + timedelta(minutes=1)))
     await other.close()
     assert (await house.access.entry(said())).verdict == "refuse", "nothing was committed here since"
     await house.store.keep_chat("k:0", said().conversation)

@@ -24,7 +24,7 @@ from gateway.pipeline import parking
 from gateway.runtime import logs
 from gateway.runtime.logs import REPEAT_S, Repeats, configure_logs, secrets_in
 from gateway.runtime.observe import opaque
-from gateway.store.database import Database
+from gateway.store.sqlite.engine import SqliteEngine
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call
 
@@ -256,7 +256,7 @@ async def test_a_log_on_the_full_disk_stops_nothing_but_itself(tmp_path: Path) -
         error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
         raise error
 
-    database = Database(tmp_path / "d.db")
+    database = SqliteEngine(tmp_path / "d.db")
     try:
         with Path("/dev/full").open("w") as full:
             configure_logs("info", "json", stream=full)

@@ -27,8 +27,8 @@ from gateway.agent.model import (
     StreamRestarted,
 )
 from gateway.errors import BudgetExhausted, ConfigError, ModelUnavailable, StoreUnavailable
-from gateway.store.database import Database
-from gateway.store.usage import SqliteUsage
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.usage import SqlUsage
 from tests.scripted_model import Hang, ScriptedModel
 from tests.stores import empty_database
 
@@ -56,10 +56,10 @@ class House:
 
     def __init__(
         self,
-        database: Database,
+        database: SqliteEngine,
         model: Model,
         budgets: Budgets | None = None,
-        store: Callable[[Database], SqliteUsage] = SqliteUsage,
+        store: Callable[[SqliteEngine], SqlUsage] = SqlUsage,
     ) -> None:
         self.now = NOON
         self.database = database
@@ -95,9 +95,9 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     """Makes houses, each with a database of its own."""
     async with AsyncExitStack() as stack:
 
-        def made(model: Model, budgets: Budgets | None = None, store: Any = SqliteUsage) -> House:
+        def made(model: Model, budgets: Budgets | None = None, store: Any = SqlUsage) -> House:
             number = len(list(tmp_path.glob("*.sqlite")))
-            database = Database(empty_database(tmp_path / f"{number}.sqlite"))
+            database = SqliteEngine(empty_database(tmp_path / f"{number}.sqlite"))
             stack.push_async_callback(database.close)
             return House(database, model, budgets, store)
 
@@ -186,7 +186,7 @@ async def test_a_call_that_failed_before_a_word_costs_nothing(make: Make) -> Non
 
 
 async def test_a_call_waits_for_one_that_holds_what_it_needs_and_is_made_when_that_gives_it_back(make: Make) -> None:
-    class Telling(SqliteUsage):
+    class Telling(SqlUsage):
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             answer = await super().reserve(*args, **keywords)
             if isinstance(answer, Denied):
@@ -207,7 +207,7 @@ async def test_a_call_waits_for_one_that_holds_what_it_needs_and_is_made_when_th
 
 
 async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_the_next_call(make: Make) -> None:
-    class Full(SqliteUsage):
+    class Full(SqlUsage):
         is_full = True
 
         async def settle(self, *args: object) -> None:
@@ -309,7 +309,7 @@ def test_what_is_granted_always_fits(
 
 
 async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(make: Make) -> None:
-    class Slow(SqliteUsage):
+    class Slow(SqlUsage):
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             answer = await super().reserve(*args, **keywords)
             reserved.set()
@@ -331,7 +331,7 @@ async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(
 async def test_of_two_calls_that_ask_at_the_same_moment_the_second_waits_for_the_first(make: Make) -> None:
     """Nobody is told that the day's budget is used up because somebody else was asking for it just then."""
 
-    class Together(SqliteUsage):
+    class Together(SqlUsage):
         """As a commit that two callers share: both are answered at its end."""
 
         answered = 0
@@ -356,7 +356,7 @@ async def test_of_two_calls_that_ask_at_the_same_moment_the_second_waits_for_the
 async def test_calls_that_all_find_no_room_do_not_wait_for_one_another(make: Make) -> None:
     """What somebody else holds, of whom we know nothing, is given back we do not know when."""
 
-    class Held(SqliteUsage):
+    class Held(SqlUsage):
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             del args, keywords
             await asyncio.sleep(0)
@@ -369,7 +369,7 @@ async def test_calls_that_all_find_no_room_do_not_wait_for_one_another(make: Mak
 
 
 async def test_a_call_that_is_denied_while_the_budget_is_raised_is_made(make: Make) -> None:
-    class Late(SqliteUsage):
+    class Late(SqlUsage):
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             answer = await super().reserve(*args, **keywords)
             if isinstance(answer, Denied):
@@ -382,7 +382,7 @@ async def test_a_call_that_is_denied_while_the_budget_is_raised_is_made(make: Ma
 
 
 async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn_is_cancelled(make: Make) -> None:
-    class Slow(SqliteUsage):
+    class Slow(SqlUsage):
         """The second time it works, slowly, and what was begun cannot be taken back, as in a writer thread."""
 
         tries = 0

@@ -580,7 +580,7 @@ def test_every_method_of_a_service_that_is_asked_ends_in_the_one_that_decides(na
 def test_a_function_that_goes_below_the_services_is_found(tmp_path: Path) -> None:
     file = tmp_path / "surface.py"
     file.write_text(
-        "from gateway.store.sqlite import open_store\n"
+        "from gateway.store.stores import open_store\n"
         "async def asks(caller, services): return await helper(caller, services)\n"
         "async def helper(caller, services): return await services.memory.undo(caller, 1)\n"
         "async def goes_round(home):\n    async with open_store(home) as store: return await store.journal.undo(1)\n"

@@ -36,6 +36,6 @@ def next_program(directory: Path, step: str) -> Mapping[str, str]:
     """A copy of this program with one more step of the schema; the environment in which Python runs it."""
     source = Path(gateway.__file__).parent
     shutil.copytree(source, directory / "gateway")
-    steps = directory / "gateway" / "store" / "migrations"
+    steps = directory / "gateway" / "store" / "sqlite" / "migrations"
     (steps / f"{len(list(steps.glob('*.sql'))) + 1:04}.sql").write_text(step, encoding="utf-8")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(source.parent)])}

@@ -7,7 +7,6 @@ is done again as a whole at the next start, until the database itself says that 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,14 +24,15 @@ from gateway.ops.privacy.people import directories_of_users, ids_of, named
 from gateway.ops.privacy.tombstones import Tombstone, Tombstones
 from gateway.people.identity import IdentityMap
 from gateway.store import erasure
+from gateway.store.engine import Connection
 from gateway.store.erasure import Person
-from gateway.store.sqlite import SqliteStore
+from gateway.store.stores import Stores
 from gateway.traces.documents import TraceDocuments
 from gateway.traces.erasure import erase_person, owner_ids
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+Work = Callable[[Connection], T]
 Run = Callable[[Work[Any]], Awaitable[Any]]
 
 _log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ class Eraser:
     """
 
     home: Path
-    store: SqliteStore
+    store: Stores
     identities: IdentityMap
     memory: PersonalMemory
     kinds: Mapping[str, str]
@@ -67,18 +67,18 @@ class Eraser:
         Raises:
             FileError: it could not be written; nothing will be erased.
         """
-        ids = await self.store.database.read(lambda connection: ids_of(connection, user_id))
+        ids = await self.store.engine.read(lambda connection: ids_of(connection, user_id))
         keys = [account.key for each in ids for account in await self.identities.accounts_of(each)]
         tombstone = Tombstone.of({*ids, *keys})
         await Tombstones(self.home).add([tombstone])
-        await self.store.database.write(partial(erasure.end_requests, keys=keys))
-        await self.store.database.write(partial(erasure.end_keys, user_ids=ids))
+        await self.store.engine.write(partial(erasure.end_requests, keys=keys))
+        await self.store.engine.write(partial(erasure.end_keys, user_ids=ids))
         return tombstone
 
     async def due(self) -> Sequence[Tombstone]:
         """The erasures that this directory's database has not gone through."""
         tombstones = await asyncio.to_thread(Tombstones(self.home).read)
-        applied = await self.store.database.read(erasure.applied_erasures) if tombstones else frozenset()
+        applied = await self.store.engine.read(erasure.applied_erasures) if tombstones else frozenset()
         return [each for each in tombstones if each.id not in applied]
 
     async def whom(self, tombstone: Tombstone) -> Person:
@@ -90,7 +90,7 @@ class Eraser:
             user_ids=[*await asyncio.to_thread(directories_of_users, self.home), *await self._owners_of_traces()],
             kinds=self.kinds,
         )
-        return await self.store.database.read(find)
+        return await self.store.engine.read(find)
 
     async def erase(self, tombstone: Tombstone) -> None:
         """Do all of it.
@@ -99,33 +99,33 @@ class Eraser:
             EthosError, OSError: something could not be done now; what is left is done when this is called again.
         """
         person = await self.whom(tombstone)
-        database = self.store.database
-        run: Run = database.alone
+        database = self.store.engine
+        run = database.write_long
         sessions = await database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
         # While the database still says what is whose.
-        await self._erase_memory(person, run)
+        await self._erase_memory(person)
         self.on_step("traces")
         await self._erase_traces(person)
         self.on_step("chats")
-        places = await run(_in_transaction(partial(erasure.places_of, person=person)))
+        places = await run(partial(erasure.places_of, person=person))
         await asyncio.to_thread(remove_traces_of_chats, self.home, person.keys, places)
         self.on_step("copies")
         for copy in await asyncio.to_thread(remove_copies, self.home):
             _log.warning("copy_deleted", copy=copy, erasure=tombstone.id)
         self.on_step("database")
-        await run(_in_transaction(partial(erasure.erase, person=person, sessions=sessions)))
+        await run(partial(erasure.erase, person=person, sessions=sessions))
         self.on_step("compact")
-        await run(erasure.compact)
+        await database.compact()
         self.on_step("identities")
         await self._erase_identities(person)
         self.on_step("noted")
-        await self.store.database.write(partial(erasure.note_applied, erasure_id=tombstone.id))
+        await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id))
         _log.info("person_erased", erasure=tombstone.id)
 
-    async def _erase_memory(self, person: Person, run: Run) -> None:
+    async def _erase_memory(self, person: Person) -> None:
         """The memory that is asked now comes last, because it may forget what is whose, too."""
         self.on_step("files")
-        lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
+        lines = await self.store.engine.write_long(partial(erasure.lines_added_by, person=person))
         await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
         if self.memory.kind != TRACES_KIND:
             async with self._opened_traces() as trace_store:
@@ -137,7 +137,7 @@ class Eraser:
         await self.memory.erase(person.user_ids, lines)
 
     async def _erase_traces(self, person: Person) -> None:
-        threads = await self.store.database.read(partial(erasure.own_sessions, user_ids=person.user_ids))
+        threads = await self.store.engine.read(partial(erasure.own_sessions, user_ids=person.user_ids))
         async with self._opened_traces() as trace_store:
             if trace_store is not None:
                 await erase_person(trace_store, user_ids=person.user_ids, session_ids=threads)
@@ -158,18 +158,3 @@ class Eraser:
     async def _erase_identities(self, person: Person) -> None:
         if await asyncio.to_thread((self.home / "users").is_dir):
             await self.identities.erase(person.user_ids)
-
-
-def _in_transaction(work: Work[T]) -> Work[T]:
-    def run(connection: sqlite3.Connection) -> T:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        return result
-
-    return run

@@ -28,7 +28,7 @@ from gateway.people.identity.file import Account
 from gateway.store import personal
 from gateway.store.clock import wall_ms
 from gateway.store.erasure import own_sessions, sessions_of
-from gateway.store.sqlite import SqliteStore
+from gateway.store.stores import Stores
 from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
@@ -60,7 +60,7 @@ class Exporter:
     """Writes exports from one data directory; `kinds` are those of the channels, by name."""
 
     home: Path
-    store: SqliteStore
+    store: Stores
     identities: IdentityMap
     memory: PersonalMemory
     kinds: Mapping[str, str]
@@ -86,7 +86,7 @@ class Exporter:
             unfinished.unlink(missing_ok=True)
 
     async def _fill(self, archive: zipfile.ZipFile, user_id: str) -> None:
-        read = self.store.database.read
+        read = self.store.engine.read
         ids = sorted(await read(partial(ids_of, user_id=user_id)))
         known = [account for each in ids for account in await self.identities.accounts_of(each)]
         keys = {account.key for account in known}
@@ -142,7 +142,7 @@ class Exporter:
             return
         async with await asyncio.to_thread(open_trace_store, path) as trace_store:
             traces = await trace_store.database.read(partial(traces_of, ids={*ids, *sessions}))
-        waiting = await self.store.database.read(partial(personal.waiting_facts, user_ids=ids))
+        waiting = await self.store.engine.read(partial(personal.waiting_facts, user_ids=ids))
         await _add(archive, "traces-waiting.json", waiting)
         plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]
         await _add(archive, "traces.json", plain)

@@ -18,7 +18,7 @@ from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.tombstones import Tombstones
 from gateway.people.identity import IdentityMap
-from gateway.store.sqlite import SqliteStore, open_store
+from gateway.store.stores import Stores, open_store
 
 
 def kinds_of_channels(home: Path) -> Mapping[str, str]:
@@ -46,7 +46,7 @@ def kind_of_memory(home: Path) -> str:
     return kind if isinstance(kind, str) else DEFAULT_KIND
 
 
-def eraser_of(home: Path, store: SqliteStore) -> Eraser:
+def eraser_of(home: Path, store: Stores) -> Eraser:
     """The eraser of a directory whose memory is its files; only while no other process uses the directory."""
     return Eraser(
         home=home,
@@ -58,7 +58,7 @@ def eraser_of(home: Path, store: SqliteStore) -> Eraser:
 
 
 @asynccontextmanager
-async def opened(home: Path) -> AsyncIterator[SqliteStore]:
+async def opened(home: Path) -> AsyncIterator[Stores]:
     """The database, made where there is none."""
     store = await asyncio.to_thread(open_store, home / DATABASE_NAME)
     try:

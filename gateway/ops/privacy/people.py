@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gateway.ops.privacy.tombstones import Tombstone
 from gateway.people.identity.file import Account
+from gateway.store.engine import Connection
 from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person
 from gateway.store.payloads import to_ms
 from gateway.store.persons import ids_of_person, living_id
@@ -17,12 +17,12 @@ _SENDERS = """
 """
 
 
-def ids_of(connection: sqlite3.Connection, user_id: str) -> frozenset[str]:
+def ids_of(connection: Connection, user_id: str) -> frozenset[str]:
     """All ids of the person whose one this is, be it the one that lives or one that was absorbed."""
     return frozenset(ids_of_person(connection, living_id(connection, user_id)))
 
 
-def is_known(connection: sqlite3.Connection, key: str, *, kinds: Mapping[str, str]) -> bool:
+def is_known(connection: Connection, key: str, *, kinds: Mapping[str, str]) -> bool:
     """Whether anything is kept of an account, `kind:id`, though it may be no user's: a stranger asked to be let in."""
     until_ms = 1 << 62
     return key in _values(connection, KEY_COLUMNS) or bool(
@@ -30,12 +30,12 @@ def is_known(connection: sqlite3.Connection, key: str, *, kinds: Mapping[str, st
     )
 
 
-def known_user_ids(connection: sqlite3.Connection) -> frozenset[str]:
+def known_user_ids(connection: Connection) -> frozenset[str]:
     """Everybody of whom the database tells; reads whole tables."""
     return _values(connection, USER_COLUMNS)
 
 
-def _values(connection: sqlite3.Connection, columns: Iterable[tuple[str, str]]) -> frozenset[str]:
+def _values(connection: Connection, columns: Iterable[tuple[str, str]]) -> frozenset[str]:
     found: set[str] = set()
     for table, column in columns:
         sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608 (names of ours)
@@ -44,7 +44,7 @@ def _values(connection: sqlite3.Connection, columns: Iterable[tuple[str, str]]) 
 
 
 def named(
-    connection: sqlite3.Connection,
+    connection: Connection,
     tombstone: Tombstone,
     *,
     accounts: Collection[Account],
@@ -71,7 +71,7 @@ def named(
 
 
 def accounts_of(
-    connection: sqlite3.Connection, keys: Collection[str], *, kinds: Mapping[str, str], until_ms: int
+    connection: Connection, keys: Collection[str], *, kinds: Mapping[str, str], until_ms: int
 ) -> frozenset[tuple[str, str]]:
     """The accounts of a person on the channels that they wrote on."""
     return _on_channels(connection.execute(_SENDERS, (until_ms,)).fetchall(), keys, kinds)

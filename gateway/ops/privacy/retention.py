@@ -19,7 +19,7 @@ from gateway.store import retention
 from gateway.store.clock import wall_ms
 from gateway.store.queue_rows import Queue
 from gateway.store.retention import Aging
-from gateway.store.sqlite import SqliteStore
+from gateway.store.stores import Stores
 
 _DAY_MS = 86_400_000
 _SESSIONS_AT_ONCE = 100
@@ -33,11 +33,11 @@ class Retention:
     """Goes through one data directory."""
 
     def __init__(
-        self, home: Path, store: SqliteStore, config: RetentionConfig, *, now_ms: Callable[[], int] = wall_ms
+        self, home: Path, store: Stores, config: RetentionConfig, *, now_ms: Callable[[], int] = wall_ms
     ) -> None:
         """Nothing is read yet; `now_ms` is the clock that ages are measured with, in milliseconds since 1970."""
         self._home = home
-        self._database = store.database
+        self._database = store.engine
         self._config = config
         self._now_ms = now_ms
 

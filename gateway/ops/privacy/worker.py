@@ -37,7 +37,7 @@ from gateway.pipeline.presence import Presence
 from gateway.runtime.observe import happened
 from gateway.sdk.models.system import Forgotten
 from gateway.store.erasure import applied_erasures, sessions_of
-from gateway.store.sqlite import SqliteStore
+from gateway.store.stores import Stores
 from gateway.traces.memory import TraceMemory
 from gateway.traces.trace_store import TraceStore
 
@@ -73,7 +73,7 @@ class PrivacyWorker:
         self,
         *,
         home: Path,
-        store: SqliteStore,
+        store: Stores,
         trace_store: TraceStore | None,
         identities: IdentityMap,
         people: AccessRecords,
@@ -162,7 +162,7 @@ class PrivacyWorker:
 
     async def accounts_of(self, user_id: str) -> Sequence[str]:
         """The accounts of a person, under all ids that the person has had."""
-        ids = await self._store.database.read(partial(ids_of, user_id=user_id))
+        ids = await self._store.engine.read(partial(ids_of, user_id=user_id))
         return [one.key for each in sorted(ids) for one in await self._identities.accounts_of(each)]
 
     @property
@@ -194,7 +194,7 @@ class PrivacyWorker:
 
     async def is_known(self, account: str) -> bool:
         """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
-        return await self._store.database.read(partial(is_known, key=account, kinds=self._channels.kinds))
+        return await self._store.engine.read(partial(is_known, key=account, kinds=self._channels.kinds))
 
     async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
         """Whether an erasure is done; waits so long at the most until `run` has done it, or does it where none runs.
@@ -208,7 +208,7 @@ class PrivacyWorker:
             async with asyncio.timeout(wait_s):
                 while True:
                     ended = self._erased
-                    if erasure_id in await self._store.database.read(applied_erasures):
+                    if erasure_id in await self._store.engine.read(applied_erasures):
                         return True
                     await ended.wait()
         except TimeoutError:
@@ -283,7 +283,7 @@ class PrivacyWorker:
         person = await eraser.whom(tombstone)
         keys = {f"{eraser.kinds[channel]}:{account}" for channel, account in person.accounts if channel in eraser.kinds}
         keys |= {account.key for each in person.user_ids for account in await self._identities.accounts_of(each)}
-        sessions = await self._store.database.read(partial(sessions_of, user_ids=person.user_ids))
+        sessions = await self._store.engine.read(partial(sessions_of, user_ids=person.user_ids))
         kept = [await self._store.sessions.session(each) for each in sessions]
         places = {each.conversation for each in kept if each is not None}
         async with AsyncExitStack() as stack:
@@ -318,7 +318,7 @@ class PrivacyWorker:
 
     async def _has_ended(self, reply_id: str) -> bool:
         sql = "SELECT 1 FROM outbox WHERE id = ? AND ended_at IS NOT NULL"
-        return await self._store.database.row(sql, (reply_id,)) is not None
+        return await self._store.engine.row(sql, (reply_id,)) is not None
 
     async def forget_old(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
         """Forget what is older than the configuration allows, or only count it; raises as `Retention.run`."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from gateway.store.engine import Connection
 from gateway.traces.rows import BETWEEN, visible
 from gateway.traces.trace import Owner, Viewer
 
@@ -14,7 +14,7 @@ from gateway.traces.trace import Owner, Viewer
 class Bounds(Protocol):
     """On whose behalf traces leave and arrive."""
 
-    def numbers(self, connection: sqlite3.Connection) -> Sequence[int]:
+    def numbers(self, connection: Connection) -> Sequence[int]:
         """The owners whose traces may be seen, by number."""
         ...
 
@@ -33,7 +33,7 @@ class Everything:
 
     fallback: Viewer | None = None
 
-    def numbers(self, connection: sqlite3.Connection) -> Sequence[int]:
+    def numbers(self, connection: Connection) -> Sequence[int]:
         """Every owner."""
         viewer = Viewer(user_id=None, personality_id="", session_id=None, extent="everything")
         return visible(connection, viewer)
@@ -58,7 +58,7 @@ class OfPerson:
     viewer: Viewer
     sessions: Collection[str] = field(default=frozenset())
 
-    def numbers(self, connection: sqlite3.Connection) -> Sequence[int]:
+    def numbers(self, connection: Connection) -> Sequence[int]:
         """The person's, and the organization's."""
         return sorted(visible(connection, replace(self.viewer, extent="person", sessions=tuple(self.sessions))))
 

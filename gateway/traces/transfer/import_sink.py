@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
+from gateway.store.engine import Connection
 from gateway.store.payloads import storable, to_ms
 from gateway.traces.changes import add_tags_to_same, same_as
 from gateway.traces.rows import as_json, insert, known_number, merge_index, node_end, owner_number
@@ -137,7 +138,7 @@ class ImportSink:
         while await self._trace_store.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
             pass
 
-    def _take(self, connection: sqlite3.Connection, items: Sequence[ImportItem]) -> None:
+    def _take(self, connection: Connection, items: Sequence[ImportItem]) -> None:
         for item in items:
             match item:
                 case CarriedTrace():
@@ -151,7 +152,7 @@ class ImportSink:
                 case SkippedItem():
                     self.result.skipped += 1
 
-    def _take_trace(self, connection: sqlite3.Connection, imported: CarriedTrace) -> None:
+    def _take_trace(self, connection: Connection, imported: CarriedTrace) -> None:
         owner = self._bounds.owner(imported.trace.owner)
         if owner is None:
             self._note_ownerless(imported.place)
@@ -179,7 +180,7 @@ class ImportSink:
         self._scratch.add_names(kept_id, imported.names)
         self._scratch.add_links(kept_id, imported.links)
 
-    def _same(self, connection: sqlite3.Connection, imported: CarriedTrace, owner: Owner) -> str | None:
+    def _same(self, connection: Connection, imported: CarriedTrace, owner: Owner) -> str | None:
         """The id of the trace that says the same, which has all tags then."""
         number = known_number(connection, owner)
         trace = imported.trace
@@ -188,7 +189,7 @@ class ImportSink:
             return seen or (None if number is None else same_as(connection, number, trace))
         return None if number is None else add_tags_to_same(connection, number, trace)
 
-    def _take_record(self, connection: sqlite3.Connection, imported: CarriedRecord) -> None:
+    def _take_record(self, connection: Connection, imported: CarriedRecord) -> None:
         owner = self._bounds.owner(imported.owner)
         if owner is None:
             self._note_ownerless(imported.place)
@@ -199,7 +200,7 @@ class ImportSink:
             number = owner_number(connection, owner)
             connection.execute(_RECORD, (imported.kind, imported.id, number, as_json(dict(imported.body))))
 
-    def _take_edge(self, connection: sqlite3.Connection, imported: CarriedEdge) -> None:
+    def _take_edge(self, connection: Connection, imported: CarriedEdge) -> None:
         owner = self._bounds.owner(imported.owner)
         ends = [self._end(connection, end, owner) for end in (imported.source, imported.target)]
         missing = [end for end, found in zip((imported.source, imported.target), ends, strict=True) if found is None]
@@ -211,7 +212,7 @@ class ImportSink:
             metadata = as_json(dict(imported.metadata))
             connection.execute(_EDGE, (*ends, imported.kind, imported.weight, metadata, imported.created_at_ms))
 
-    def _end(self, connection: sqlite3.Connection, end: str, owner: Owner | None) -> str | None:
+    def _end(self, connection: Connection, end: str, owner: Owner | None) -> str | None:
         """What an edge ends at, by its id in the trace store: a trace or a node that the importer may see."""
         trace_id = self._scratch.renamed(end) or end
         if self._is_dry_run and (self._scratch.has_end(trace_id) or self._scratch.has_end(end, owner)):
@@ -224,7 +225,7 @@ class ImportSink:
             return node_end(number, end)
         return None
 
-    def _may_see(self, connection: sqlite3.Connection, number: int) -> bool:
+    def _may_see(self, connection: Connection, number: int) -> bool:
         """Whether a trace of this owner is within the bounds; owners come to be during an import."""
         if number not in self._numbers:
             self._numbers = set(self._bounds.numbers(connection))

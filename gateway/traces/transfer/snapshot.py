@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gateway.store.database import connect
+from gateway.store.engine import Connection
+from gateway.store.sqlite.engine import connect
 from gateway.traces.rows import NODE, SELECT, from_row, node_of
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import Owner
@@ -41,7 +41,7 @@ _OPENING = "SELECT substr(content, 1, 200) FROM traces WHERE id = ?"
 class Snapshot:
     """One moment of a trace store, within bounds."""
 
-    def __init__(self, connection: sqlite3.Connection, bounds: Bounds) -> None:
+    def __init__(self, connection: Connection, bounds: Bounds) -> None:
         """Call `snapshot_of` instead."""
         self._connection = connection
         self._numbers = bounds.numbers(connection)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import TraceError
-from gateway.store.database import connect
-from gateway.store.schema import migrate, migrations
+from gateway.store.engine import Connection
+from gateway.store.sqlite.engine import SqliteConnection, connect
+from gateway.store.sqlite.schema import migrate, migrations
 from gateway.traces.rows import as_json, insert, node_end, owner_number
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import SCOPES, hash_of
@@ -110,7 +111,7 @@ def write_sqlite(snapshot: Snapshot, target: Path, *, progress: Progress) -> int
         return _finish(copy, progress)
 
 
-def _write_edge(copy: sqlite3.Connection, edge: CarriedEdge) -> None:
+def _write_edge(copy: Connection, edge: CarriedEdge) -> None:
     """An end that is no trace is a node of the edge's owner."""
     ends = [edge.source, edge.target]
     if edge.owner != UNNAMED:
@@ -120,7 +121,7 @@ def _write_edge(copy: sqlite3.Connection, edge: CarriedEdge) -> None:
     copy.execute(_EDGE, (*ends, edge.kind, edge.weight, as_json(dict(edge.metadata)), edge.created_at_ms))
 
 
-def _finish(copy: sqlite3.Connection, progress: Progress) -> int:
+def _finish(copy: Connection, progress: Progress) -> int:
     """One file, without companions, that holds nothing of what was taken out."""
     copy.execute(_OPTIMIZE)
     copy.execute("VACUUM")
@@ -143,7 +144,9 @@ def read_sqlite(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> I
     try:
         address = f"{path.resolve().as_uri()}?mode=ro"
         # Each lot is read in whichever thread is free, one after the other.
-        with contextlib.closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(address, uri=True, check_same_thread=False, factory=SqliteConnection)
+        ) as connection:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_ROW_BYTES)
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -156,7 +159,7 @@ def read_sqlite(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> I
         yield UnreadableRest("", f"the database cannot be read any further ({error}); what came before is in")
 
 
-def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: Progress) -> Iterator[ImportItem]:
+def _read(connection: Connection, path: Path, *, now_ms: int, progress: Progress) -> Iterator[ImportItem]:
     tables = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if {"traces", "owners", "archive", "edges", "records"} <= tables:
         newest = migrations("gateway.traces")[-1].version
@@ -176,9 +179,7 @@ def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: 
         raise TraceError(f"{path} is a database, but no trace store: it has no traces.")
 
 
-def _traces(
-    connection: sqlite3.Connection, sql: str, table: str, *, now_ms: int, progress: Progress
-) -> Iterator[ImportItem]:
+def _traces(connection: Connection, sql: str, table: str, *, now_ms: int, progress: Progress) -> Iterator[ImportItem]:
     total = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 (a constant)
     for index, row in enumerate(connection.execute(sql), 1):
         values = dict(row)
@@ -188,7 +189,7 @@ def _traces(
     progress(total, total)
 
 
-def _own_rest(connection: sqlite3.Connection) -> Iterator[ImportItem]:
+def _own_rest(connection: Connection) -> Iterator[ImportItem]:
     snapshot = Snapshot(connection, Everything())
     for kind in SECTIONS:
         for record in snapshot.records(kind):
@@ -200,13 +201,13 @@ def _own_rest(connection: sqlite3.Connection) -> Iterator[ImportItem]:
     yield from snapshot.edges()
 
 
-def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKind) -> Iterator[ImportItem]:
+def _agentos_records(connection: Connection, table: str, kind: RecordKind) -> Iterator[ImportItem]:
     for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 (one of ours)
         values: dict[str, Any] = plain(dict(row))
         yield read_record(kind, values, f"{table} {values.get('id') or ''}".rstrip())
 
 
-def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[ImportItem]:
+def _agentos_edges(connection: Connection, *, now_ms: int) -> Iterator[ImportItem]:
     for row in connection.execute("SELECT * FROM knowledge_edges"):
         values: dict[str, Any] = plain(dict(row))
         yield read_edge(values, f"knowledge_edges {values.get('id')}", now_ms=now_ms)

@@ -33,7 +33,7 @@ _KEPT_HEADERS = ("content-type", "etag", "location")
 
 
 class RequestStore(Protocol):
-    """Where answers are kept; see `SqliteIdempotency`."""
+    """Where answers are kept; see `SqlIdempotency`."""
 
     async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         """Claim the key for this request, or learn what became of it."""

@@ -16,8 +16,8 @@ from gateway.config import LimitsConfig
 from gateway.domain.channels import Channels
 from gateway.messages import InboundMessage
 from gateway.pipeline.inbox import Inbox
-from gateway.store.database import Database
-from gateway.store.inbox import SqliteInbox
+from gateway.store.inbox import SqlInbox
+from gateway.store.sqlite.engine import SqliteEngine
 from gateway.testing.adapters import soon
 from gateway.web.server import WebServer
 from tests.adapters.slack.fake_slack import BOT_USER, DIRECT, GENERAL
@@ -27,7 +27,7 @@ from tests.stores import opened_database
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
+async def database(tmp_path: Path) -> AsyncIterator[SqliteEngine]:
     async with opened_database(tmp_path / "ethos.sqlite") as database:
         yield database
 
@@ -65,7 +65,7 @@ async def test_slack_reaches_the_adapter_through_the_web_server_without_the_oper
 
 
 async def test_the_inbox_takes_each_message_once_however_often_and_in_which_shape_it_comes(
-    person: SocketHarness, database: Database
+    person: SocketHarness, database: SqliteEngine
 ) -> None:
     accepted: list[InboundMessage] = []
 
@@ -78,7 +78,7 @@ async def test_the_inbox_takes_each_message_once_however_often_and_in_which_shap
             return True
 
     inbox = Inbox(
-        SqliteInbox(database),
+        SqlInbox(database),
         dispatcher=Dispatcher(),  # type: ignore[arg-type]
         outbox=None,  # type: ignore[arg-type]
         access=Access(),  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ async def keep(gateway: Gateway, numbers: range, messages: int = 0) -> None:
                 )
                 save_message(connection, message)
 
-    await gateway.store.database.write(work)
+    await gateway.store.engine.write(work)
 
 
 async def opened(desk: Desk, title: str) -> Page:

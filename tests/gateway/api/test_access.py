@@ -160,7 +160,7 @@ async def test_a_right_key_gives_no_new_tries_at_the_token(gateway: Gateway, cli
 
 async def test_a_key_is_not_in_the_database(gateway: Gateway) -> None:
     key = await key_of(gateway, "memory:read")
-    dumped = await gateway.store.database.read(lambda connection: "\n".join(map(str, connection.iterdump())))
+    dumped = await gateway.store.engine.read(lambda connection: "\n".join(map(str, connection.iterdump())))
     secret = key.rpartition("_")[2] if key.count("_") == 2 else key.split("_", 2)[2]
     assert secret not in dumped
     assert secret.encode() not in b"".join(

@@ -18,7 +18,7 @@ from gateway.app.gateway import Gateway
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
-from gateway.store.database import Database
+from gateway.store.sqlite.engine import SqliteEngine
 from gateway.web.api.direct_chat import DirectChat
 
 from .conftest import OPERATOR, WAIT_S
@@ -177,11 +177,11 @@ async def test_a_repeated_send_says_it_once_even_where_the_first_answer_was_lost
     def forget(connection: Any) -> None:  # as after a crash between the commit and the answer
         connection.execute("DELETE FROM idempotent_requests")
 
-    await gateway.store.database.write(forget)
+    await gateway.store.engine.write(forget)
     again = await operator_api.post("/chat/messages", json=body, headers=headers)
     assert again.json() == first.json()
     assert len((await operator_api.get("/sessions")).json()["items"]) == 1
-    rows = await gateway.store.database.read(
+    rows = await gateway.store.engine.read(
         lambda connection: connection.execute("SELECT count(*) FROM inbox WHERE channel = 'local'").fetchone()[0]
     )
     assert rows == 1
@@ -200,7 +200,7 @@ async def test_a_fork_goes_on_and_another_channels_session_does_not(
     def move(connection: Any) -> None:
         connection.execute("UPDATE sessions SET channel = 'mail' WHERE id = ?", (session,))
 
-    await gateway.store.database.write(move)
+    await gateway.store.engine.write(move)
     for call in (
         operator_api.post("/chat/messages", json={"text": "x", "session": session}),
         operator_api.post("/chat/stop", json={"session": session}),
@@ -325,14 +325,14 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
     sending = asyncio.current_task()  # the turn before and its stream may end meanwhile
 
     def count(name: str) -> None:
-        plain = getattr(Database, name)
+        plain = getattr(SqliteEngine, name)
 
         def counting(*args: Any, **more: Any) -> Any:
             if asyncio.current_task() is sending:
                 counted[name] += 1
             return plain(*args, **more)
 
-        monkeypatch.setattr(Database, name, counting)
+        monkeypatch.setattr(SqliteEngine, name, counting)
 
     async def keep(_message: InboundMessage) -> int:
         counted["keep"] += 1

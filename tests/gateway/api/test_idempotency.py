@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway.app.gateway import Gateway
 from gateway.services.caller import Caller
 from gateway.store.clock import wall_ms
-from gateway.store.idempotency import KEPT_MS, SqliteIdempotency, StoredAnswer
+from gateway.store.idempotency import KEPT_MS, SqlIdempotency, StoredAnswer
 from gateway.web.api.idempotency import IdempotentWrites
 from gateway.web.auth import CALLER
 
@@ -28,7 +28,7 @@ async def forgets_all(gateway: Gateway) -> None:
     """Wait until no request is kept: the client has its answer before it is decided whether to keep it."""
     sql = "SELECT count(*) FROM idempotent_requests"
     async with asyncio.timeout(WAIT_S):
-        while await gateway.store.database.read(lambda connection: connection.execute(sql).fetchone()[0]):
+        while await gateway.store.engine.read(lambda connection: connection.execute(sql).fetchone()[0]):
             await asyncio.sleep(0.01)
 
 
@@ -92,8 +92,8 @@ async def test_a_key_that_cannot_be_one_is_refused(operator_api: httpx.AsyncClie
 
 
 async def test_what_a_dead_process_began_is_done_again(gateway: Gateway) -> None:
-    dead = SqliteIdempotency(gateway.store.database, owner="dead")
-    here = SqliteIdempotency(gateway.store.database, owner="here")
+    dead = SqlIdempotency(gateway.store.engine, owner="dead")
+    here = SqlIdempotency(gateway.store.engine, owner="here")
     assert await dead.begin("", "k", b"hash") == "new"
     assert await dead.begin("", "k", b"hash") == "running"
     assert await here.begin("", "k", b"hash") == "new"
@@ -107,7 +107,7 @@ async def test_what_a_dead_process_began_is_done_again(gateway: Gateway) -> None
 
 
 async def test_what_failed_may_be_tried_again_and_what_is_old_is_forgotten(gateway: Gateway) -> None:
-    store = SqliteIdempotency(gateway.store.database, owner="here")
+    store = SqlIdempotency(gateway.store.engine, owner="here")
     assert await store.begin("", "failed", b"hash") == "new"
     await store.end("", "failed", None)
     assert await store.begin("", "failed", b"hash") == "new"
@@ -117,7 +117,7 @@ async def test_what_failed_may_be_tried_again_and_what_is_old_is_forgotten(gatew
     def age(connection: object) -> None:
         connection.execute("UPDATE idempotent_requests SET created_at = ?", (old,))  # type: ignore[attr-defined]
 
-    await gateway.store.database.write(age)
+    await gateway.store.engine.write(age)
     assert await store.begin("", "failed", b"another hash") == "new"
 
 
@@ -164,7 +164,7 @@ async def test_a_write_that_broke_off_is_not_done_by_halves_and_may_be_sent_agai
         scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
         await writes(scope | {CALLER: Caller(name="tests")}, receive, send)
 
-    writes = IdempotentWrites(app, SqliteIdempotency(gateway.store.database, owner="here"))
+    writes = IdempotentWrites(app, SqlIdempotency(gateway.store.engine, owner="here"))
     await call(PARTS[0], GONE)
     await call(*PARTS, GONE)
     await call(*PARTS, GONE)

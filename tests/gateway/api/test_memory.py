@@ -183,7 +183,7 @@ async def test_a_change_that_was_refused_for_its_name_hides_no_other(
 ) -> None:
     scope = MemoryScope(personality_id="a/b", user_id="u_1", session_id=None, turn_id="t_refused")
     updates = [MemoryUpdate.add("memory", "Lost.")]
-    await gateway.store.database.write(lambda open_: insert_pending(open_, scope, updates, datetime.now(UTC)))
+    await gateway.store.engine.write(lambda open_: insert_pending(open_, scope, updates, datetime.now(UTC)))
     await gateway.store.turns.settle_memory("t_refused", ["no_match"])
     assert (await written(operator_api, "One.\n", NOTHING)).status_code == 200
     items = (await operator_api.get("/memory/changes")).json()["items"]
@@ -203,7 +203,7 @@ async def proposed(gateway: Gateway, user_id: str, text: str) -> int:
     proposal = Proposal(
         id=number, scope=scope, store="user", updates=(MemoryUpdate.add("user", text),), sources=("a web page",)
     )
-    await gateway.store.database.write(lambda connection: insert(connection, proposal))
+    await gateway.store.engine.write(lambda connection: insert(connection, proposal))
     return number
 
 

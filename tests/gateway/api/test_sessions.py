@@ -64,7 +64,7 @@ async def said(
         for message in messages:
             save_message(connection, message)
 
-    await gateway.store.database.write(work)
+    await gateway.store.engine.write(work)
     if summary_until:
         await gateway.store.sessions.save_summary(session.id, summary="What was.", until=summary_until)
     return session.id
@@ -215,7 +215,7 @@ async def test_a_deleted_session_is_found_nowhere(gateway: Gateway, operator_api
     assert await ids(operator_api) == ["s_2"]
     assert await ids(operator_api, q="canary") == []
     assert await gateway.store.sessions.active_session("3.web:2.c1:0.") is None
-    dumped = await gateway.store.database.read(lambda connection: "\n".join(map(str, connection.iterdump())))
+    dumped = await gateway.store.engine.read(lambda connection: "\n".join(map(str, connection.iterdump())))
     assert "Canary" not in dumped
 
 

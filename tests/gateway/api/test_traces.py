@@ -281,7 +281,7 @@ async def test_a_person_s_key_sees_and_changes_what_is_theirs_alone(house_with_t
 async def test_a_person_sees_all_their_personalities_and_sessions_by_their_key(house_with_traces: Traced) -> None:
     desk = house_with_traces
     await desk.add("with the cook", scope="persona", personality="cook")
-    await desk.gateway.store.database.write(
+    await desk.gateway.store.engine.write(
         lambda connection: connection.execute(
             "INSERT INTO sessions"
             " (id, key, user_id, personality_id, channel, conversation, title, created_at, updated_at)"

@@ -29,10 +29,10 @@ from gateway.ops.backup import taking
 from gateway.ops.backup.archive import read_archive
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import copy_at_one_moment, take_backup
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal
-from gateway.store.schema import migrate
+from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.search import register_functions
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.schema import migrate
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks
@@ -337,8 +337,8 @@ async def everything_once(root: Path, turns: list[str]) -> int:
     """Start on a restored directory, and count the turns that it knew: each is in both files once, no other is."""
     with closing(sqlite3.connect(root / "ethos.sqlite")) as connection:
         known = {turn for (turn,) in connection.execute("SELECT DISTINCT turn_id FROM memory_journal")}
-    database = Database(root / "ethos.sqlite", prepare=register_functions)
-    journal = SqliteMemoryJournal(database)
+    database = SqliteEngine(root / "ethos.sqlite", prepare=register_functions)
+    journal = SqlMemoryJournal(database)
     provider = MarkdownFileMemoryProvider(root, journal, max_file_bytes=writer_process.MAX_FILE_BYTES)
     await provider.replay()
     assert await journal.unsettled() == []
@@ -410,8 +410,8 @@ async def test_what_was_applied_is_evident_in_the_copy_even_where_a_person_has_e
     taken = await take_backup(root, tmp_path)
     other = tmp_path / "other"
     restore(taken.path, other)
-    database = Database(other / "ethos.sqlite", prepare=register_functions)
-    provider = MarkdownFileMemoryProvider(other, SqliteMemoryJournal(database))
+    database = SqliteEngine(other / "ethos.sqlite", prepare=register_functions)
+    provider = MarkdownFileMemoryProvider(other, SqlMemoryJournal(database))
     await provider.replay()
     await provider.close()
     await database.close()

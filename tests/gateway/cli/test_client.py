@@ -33,7 +33,7 @@ from gateway.sdk.errors import APIConnectionError, APITimeoutError, error_from
 from gateway.sdk.in_process import InProcessTransport
 from gateway.sdk.transport import PIECE_BYTES, HttpRequest
 from gateway.services.caller import Malformed, NotFound, Refused
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.web.api.problems import on_error
 
 WAIT_S = 60
@@ -221,7 +221,7 @@ async def test_a_secret_that_only_the_gateway_has_is_not_missed(home: Path) -> N
 async def test_a_database_of_a_newer_program_is_left_alone(home: Path) -> None:
     await note("Tea.\n")
     store = open_store(home / DATABASE_NAME)
-    await store.database.write(lambda connection: connection.execute("PRAGMA user_version = 9999"))
+    await store.engine.write(lambda connection: connection.execute("PRAGMA user_version = 9999"))
     await store.close()
     with pytest.raises(SchemaTooNew):
         await noted()

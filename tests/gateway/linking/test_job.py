@@ -16,9 +16,9 @@ from gateway.people.linking.job import LinkJob
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import AppliesMemory, Link, LinkRequest
 from gateway.people.linking.texts import KEPT_APART, question
-from gateway.store.database import Database
-from gateway.store.links import SqliteLinks
+from gateway.store.links import SqlLinks
 from gateway.store.payloads import outbound
+from gateway.store.sqlite.engine import SqliteEngine
 from tests.conformance.links import ADA, DESK, link
 from tests.gateway.linking.twins import NoSender, NothingLate, TwinAccounts, TwinNotes
 from tests.stores import opened_database
@@ -45,8 +45,8 @@ class Bench:
     """A job with one link that was decided, and its stores."""
 
     job: LinkJob
-    links: SqliteLinks
-    database: Database
+    links: SqlLinks
+    database: SqliteEngine
 
     async def carried_out(self) -> Link:
         assert await self.job.recover() == 1
@@ -64,7 +64,7 @@ class Bench:
 @asynccontextmanager
 async def bench(tmp_path: Path, memory: object, applied: AppliesMemory) -> AsyncIterator[Bench]:
     async with opened_database(tmp_path / "ethos.sqlite") as database:
-        links = SqliteLinks(database)
+        links = SqlLinks(database)
         accounts = TwinAccounts({"fake:a": "u_a", "fake:b": "u_b"})
         await links.decide(link("u_a", "u_b"), request_id=None)
         people = LinkedIdentities(accounts, links)  # type: ignore[arg-type]

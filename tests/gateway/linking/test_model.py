@@ -26,9 +26,9 @@ from gateway.messages import Capabilities, ConversationRef, OutboundMessage
 from gateway.people.linking import chat
 from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
 from gateway.people.linking.links import CODE_VALID_S, LinkRequest, Party
-from gateway.store.database import connect
-from gateway.store.links import SqliteLinks
+from gateway.store.links import SqlLinks
 from gateway.store.payloads import outbound
+from gateway.store.sqlite.engine import connect
 from tests.gateway.linking.twins import Configured, NoSender, NothingLate, OpenDoor, TwinAccounts, TwinNotes
 from tests.stores import empty_database
 
@@ -141,7 +141,7 @@ class World:
     def __init__(self, database: AtOnce, people: Sequence[Person], *, ticks: int, crashes: int) -> None:
         self.now_ms = 1_700_000_000_000
         self.database = database
-        self.links = SqliteLinks(database, now_ms=lambda: self.now_ms)  # type: ignore[arg-type]
+        self.links = SqlLinks(database, now_ms=lambda: self.now_ms)  # type: ignore[arg-type]
         self.accounts = TwinAccounts(USERS)
         self.notes = TwinNotes(NOTES)
         self.people = {person.name: person for person in people}

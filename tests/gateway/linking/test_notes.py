@@ -14,7 +14,7 @@ from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.union import has_any, only_in, paragraphs, without
 from gateway.protocols import SupportsUnion
-from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.memory_journal import SqlMemoryJournal
 from tests.gateway.linking.twins import TwinNotes
 from tests.stores import opened_database
 
@@ -63,7 +63,7 @@ class AsTwin:
 @pytest.fixture
 async def disk(tmp_path: Path) -> AsyncIterator[OnDisk]:
     async with opened_database(tmp_path / "ethos.sqlite") as database:
-        made = OnDisk(tmp_path, SqliteMemoryJournal(database))
+        made = OnDisk(tmp_path, SqlMemoryJournal(database))
         yield made
         await made.notes.close()
 

@@ -5,20 +5,20 @@ import pytest
 
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.memory_journal import SqlMemoryJournal
+from gateway.store.sqlite.engine import SqliteEngine
 from tests.stores import opened_database
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
+async def database(tmp_path: Path) -> AsyncIterator[SqliteEngine]:
     async with opened_database(tmp_path / "journal.db") as database:
         yield database
 
 
 @pytest.fixture
-def journal(database: Database) -> MemoryJournal:
-    return SqliteMemoryJournal(database)
+def journal(database: SqliteEngine) -> MemoryJournal:
+    return SqlMemoryJournal(database)
 
 
 @pytest.fixture

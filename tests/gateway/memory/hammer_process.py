@@ -16,8 +16,8 @@ from pathlib import Path
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal, insert_pending
+from gateway.store.memory_journal import SqlMemoryJournal, insert_pending
+from gateway.store.sqlite.engine import SqliteEngine
 
 Turn = tuple[MemoryScope, list[MemoryUpdate]]
 
@@ -62,8 +62,8 @@ async def main() -> None:
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    database = Database(Path(path))
-    provider = MarkdownFileMemoryProvider(Path(root), SqliteMemoryJournal(database), lock_timeout_s=60, on_step=kill_at)
+    database = SqliteEngine(Path(path))
+    provider = MarkdownFileMemoryProvider(Path(root), SqlMemoryJournal(database), lock_timeout_s=60, on_step=kill_at)
 
     async def write(task: str) -> None:
         for at, updates in turns_of(task, int(turns)):

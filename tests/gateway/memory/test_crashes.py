@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.memory_journal import SqlMemoryJournal
+from gateway.store.sqlite.engine import SqliteEngine
 from tests import forks
 from tests.gateway.memory import writer_process
 from tests.stores import empty_database
@@ -36,15 +36,15 @@ def start(tmp_path):
 
 async def replay(root, path, turns=TURNS):
     """What the next start does."""
-    database = Database(path)
+    database = SqliteEngine(path)
     provider = MarkdownFileMemoryProvider(
-        root, SqliteMemoryJournal(database), max_file_bytes=writer_process.MAX_FILE_BYTES
+        root, SqlMemoryJournal(database), max_file_bytes=writer_process.MAX_FILE_BYTES
     )
     await provider.replay()
     for turn in turns:  # and the turns that were not committed come again
         await provider.sync(writer_process.turn_scope(turn), writer_process.turn_updates(turn))
     log = await provider.log(writer_process.turn_scope("x"), limit=1000)
-    left = await SqliteMemoryJournal(database).unsettled()
+    left = await SqlMemoryJournal(database).unsettled()
     await provider.close()
     await database.close()
     assert left == []
@@ -136,8 +136,8 @@ async def test_evidence_is_kept_for_as_long_as_somebody_may_ask_for_it(tmp_path)
     copy_database(path, saved)
     await asyncio.to_thread(run, root, path, "never", 1, TURNS[:1])
     copy_database(saved, path)  # the power cut took what the journal knew of t0, and the file has it
-    database = Database(path)
-    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+    database = SqliteEngine(path)
+    provider = MarkdownFileMemoryProvider(root, SqlMemoryJournal(database))
     # Other turns write, and tidy up, before t0 is replayed.
     await provider.sync(writer_process.turn_scope("t1"), writer_process.turn_updates("t1"))
     assert await provider.replay() == 1
@@ -147,9 +147,9 @@ async def test_evidence_is_kept_for_as_long_as_somebody_may_ask_for_it(tmp_path)
 
 
 async def replay_without(root, path):
-    database = Database(path)
+    database = SqliteEngine(path)
     provider = MarkdownFileMemoryProvider(
-        root, SqliteMemoryJournal(database), max_file_bytes=writer_process.MAX_FILE_BYTES
+        root, SqlMemoryJournal(database), max_file_bytes=writer_process.MAX_FILE_BYTES
     )
     await provider.replay()
     await provider.close()

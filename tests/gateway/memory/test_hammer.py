@@ -18,8 +18,8 @@ import pytest
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryUpdate
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.memory_journal import SqlMemoryJournal
+from gateway.store.sqlite.engine import SqliteEngine
 from tests.gateway.memory import hammer_process
 from tests.gateway.memory.hammer_process import scope, turns_of
 from tests.stores import empty_database
@@ -169,8 +169,8 @@ async def hammer(directory: Path, *, processes: int, tasks: int, turns: int, kil
 
 
 async def check(root: Path, path: Path, expected: Expected) -> None:
-    database = Database(path)
-    journal = SqliteMemoryJournal(database)
+    database = SqliteEngine(path)
+    journal = SqlMemoryJournal(database)
     provider = MarkdownFileMemoryProvider(root, journal)
     await provider.sync(scope("end"), [MemoryUpdate.add("memory", "<end>"), MemoryUpdate.add("user", "<end>")])
     wrong: dict[str, list[str]] = {}

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.errors import FileError, MemoryConflict
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.store.memory_journal import SqliteMemoryJournal
-from gateway.store.proposals import SqliteProposals
+from gateway.store.memory_journal import SqlMemoryJournal
+from gateway.store.proposals import SqlProposals
 from gateway.testing.memory import add, remove, replace, scope
 
 MEMORY = "personalities/assistant/MEMORY.md"
@@ -331,8 +331,8 @@ async def test_a_second_save_before_the_rename_takes_nothing_out(markdown, root)
 
 
 async def test_where_both_changed_a_line_the_persons_stands_and_the_agents_is_a_proposal(root, database):
-    path, proposals = root / MEMORY, SqliteProposals(database)
-    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+    path, proposals = root / MEMORY, SqlProposals(database)
+    provider = MarkdownFileMemoryProvider(root, SqlMemoryJournal(database))
     stale = await opened_before(provider, path, "ours 1")
     await provider.sync(scope("t2"), [replace("memory", "# Notes\n\n- likes coffee\n- lives in Paris\n\nours 1")])
     save_later(path, stale.replace("tea", "green tea"))

@@ -13,8 +13,8 @@ from gateway.errors import MemoryConflict, NoSuchEntry
 from gateway.memory.history import difference
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryUpdate
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.memory_journal import SqlMemoryJournal
+from gateway.store.sqlite.engine import SqliteEngine
 from gateway.testing.memory import add, remove, replace, scope
 from tests.stores import empty_database, opened_database
 
@@ -117,7 +117,7 @@ def test_undo_restores_the_bytes_step_by_step_to_the_beginning(tmp_path_factory,
 
     async def go():
         async with opened_database(root / "journal.db") as database:
-            provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+            provider = MarkdownFileMemoryProvider(root, SqlMemoryJournal(database))
             path = root / MEMORY
             versions = [b""]
             for number, change in enumerate(changes):
@@ -167,8 +167,8 @@ async def test_an_update_costs_the_database_no_more_after_a_long_history(tmp_pat
     def counted(connection: sqlite3.Connection) -> None:
         connection.set_progress_handler(count, 1)
 
-    database = Database(empty_database(tmp_path / "journal.db"), prepare=counted)
-    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+    database = SqliteEngine(empty_database(tmp_path / "journal.db"), prepare=counted)
+    provider = MarkdownFileMemoryProvider(root, SqlMemoryJournal(database))
 
     async def cost_of_one(turn: str) -> int:
         before = instructions

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.database import Database
-from gateway.store.memory_journal import SqliteMemoryJournal, insert_pending
+from gateway.store.memory_journal import SqlMemoryJournal, insert_pending
+from gateway.store.sqlite.engine import SqliteEngine
 from tests import forks
 
 MAX_FILE_BYTES = 40
@@ -52,9 +52,9 @@ async def _write(root: Path, path: Path, step: str, left: int, turns: Sequence[s
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    database = Database(path)
+    database = SqliteEngine(path)
     provider = MarkdownFileMemoryProvider(
-        root, SqliteMemoryJournal(database), max_file_bytes=MAX_FILE_BYTES, on_step=kill_at
+        root, SqlMemoryJournal(database), max_file_bytes=MAX_FILE_BYTES, on_step=kill_at
     )
     for turn in turns:
         scope, updates = turn_scope(turn), turn_updates(turn)

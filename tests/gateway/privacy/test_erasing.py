@@ -23,7 +23,7 @@ from gateway.ops.privacy.home import clean_restored, eraser_of, opened
 from gateway.ops.privacy.tombstones import TOMBSTONES_NAME
 from gateway.people.identity import IdentityMap
 from gateway.store.erasure import ERASED, KEY_COLUMNS, USER_COLUMNS
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
@@ -157,7 +157,7 @@ async def traces_of_all(home: Path, user_ids: Sequence[str]) -> list[Trace]:
 
 
 async def _rows(gateway: Gateway, sql: str) -> list[sqlite3.Row]:
-    return await gateway.store.database.read(lambda connection: connection.execute(sql).fetchall())
+    return await gateway.store.engine.read(lambda connection: connection.execute(sql).fetchall())
 
 
 async def test_sums_stay_and_belong_to_nobody(house: House) -> None:
@@ -288,7 +288,7 @@ async def test_notes_of_adapters_about_the_person_go(house: House) -> None:
             ):  # fmt: skip
                 connection.execute("INSERT INTO adapter_notes VALUES ('fake', ?, ?)", (key, text))
 
-        await gateway.store.database.write(put)
+        await gateway.store.engine.write(put)
         await gateway.privacy.schedule_erasure(ada)
         await until_done(gateway)
         kept = [row["key"] for row in await _rows(gateway, "SELECT key FROM adapter_notes ORDER BY key")]

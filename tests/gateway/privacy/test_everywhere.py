@@ -155,7 +155,7 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
         answer = (f"once-{person}", b"hash", "1", 1, 200, "", f"{word}answered".encode())
         connection.execute("INSERT INTO idempotent_requests VALUES ('', ?, ?, ?, ?, ?, ?, ?)", answer)
 
-    await gateway.store.database.write(wait)
+    await gateway.store.engine.write(wait)
 
 
 async def everybody(gateway: Gateway, phone: FakeChannel, desk: FakeChannel) -> None:

@@ -45,12 +45,12 @@ async def execute(gateway: Gateway, sql: str) -> None:
     def work(connection: sqlite3.Connection) -> None:
         connection.execute(sql)
 
-    await gateway.store.database.write(work)
+    await gateway.store.engine.write(work)
 
 
 async def count(gateway: Gateway, table: str) -> int:
     sql = f"SELECT count(*) FROM {table}"  # noqa: S608 (names of ours)
-    return await gateway.store.database.read(lambda connection: int(connection.execute(sql).fetchone()[0]))
+    return await gateway.store.engine.read(lambda connection: int(connection.execute(sql).fetchone()[0]))
 
 
 async def test_texts_in_the_queues_go_and_their_rows_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ async def test_texts_in_the_queues_go_and_their_rows_stay(house: House, monkeypa
         assert await forget(gateway, only(messages_days=90), in_days=91) == {}
         for table in ("inbox", "outbox"):
             sql = f"SELECT payload FROM {table}"  # noqa: S608 (names of ours)
-            payloads = await gateway.store.database.read(lambda connection, sql=sql: connection.execute(sql).fetchall())
+            payloads = await gateway.store.engine.read(lambda connection, sql=sql: connection.execute(sql).fetchall())
             assert len(payloads) == 10
             assert not any("kanarie" in row["payload"] for row in payloads)
         await channel.deliver(first)
@@ -212,4 +212,4 @@ async def test_the_gateway_forgets_at_its_start(house: House) -> None:
 
 async def _has_text(gateway: Gateway) -> bool:
     sql = "SELECT 1 FROM inbox WHERE payload LIKE '%kanarie%' UNION SELECT 1 FROM outbox WHERE payload LIKE '%kanarie%'"
-    return await gateway.store.database.read(lambda connection: connection.execute(sql).fetchone() is not None)
+    return await gateway.store.engine.read(lambda connection: connection.execute(sql).fetchone() is not None)

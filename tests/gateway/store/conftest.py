@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.sqlite import SqliteStore, open_store
+from gateway.store.stores import Stores, open_store
 from tests.conformance.stores import House
 
 
@@ -17,7 +17,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteStore]:
+async def store(path: Path) -> AsyncIterator[Stores]:
     opened = open_store(path)
     yield opened
     await opened.close()

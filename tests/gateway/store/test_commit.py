@@ -18,9 +18,9 @@ from gateway.errors import StoreUnavailable
 from gateway.memory.ingest import IngestJob
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.database import Database
-from gateway.store.sqlite import SqliteStore, open_store
-from gateway.store.turns import SqliteTurns
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.stores import Stores, open_store
+from gateway.store.turns import SqlTurns
 from tests.conformance.stores import answer, claimed, said, session_of, turn, written
 
 DEADLINE_S = 60
@@ -43,7 +43,7 @@ def full_commit(inbox_seq: int, turn_id: str = "t_a", text: str = "hello") -> Tu
     )
 
 
-async def everything(store: SqliteStore) -> dict[str, list[tuple[Any, ...]]]:
+async def everything(store: Stores) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of all tables."""
 
     def work(connection: sqlite3.Connection) -> dict[str, list[tuple[Any, ...]]]:
@@ -54,13 +54,13 @@ async def everything(store: SqliteStore) -> dict[str, list[tuple[Any, ...]]]:
             rows[name] = [tuple(row) for row in found]
         return rows
 
-    return await store.database.read(work)
+    return await store.engine.read(work)
 
 
 class FailingDatabase:
     """The database, whose `fail_at`th statement of a work fails, after it was run or before."""
 
-    def __init__(self, database: Database, fail_at: int, *, is_after: bool) -> None:
+    def __init__(self, database: SqliteEngine, fail_at: int, *, is_after: bool) -> None:
         self._database = database
         self._fail_at = fail_at
         self._is_after = is_after
@@ -95,9 +95,7 @@ class _Failing:
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-async def test_a_failure_at_any_statement_of_a_turns_commit_leaves_nothing_of_it(
-    store: SqliteStore, is_after: bool
-) -> None:
+async def test_a_failure_at_any_statement_of_a_turns_commit_leaves_nothing_of_it(store: Stores, is_after: bool) -> None:
     """Row 4."""
     await turn(store, session=session_of("k"), messages=(written(session_of("k"), "t_before", "old"),))
     await store.turns.save_steps("t_a", "steps", is_durable=True)
@@ -107,8 +105,8 @@ async def test_a_failure_at_any_statement_of_a_turns_commit_leaves_nothing_of_it
     fail_at = 0
     while True:
         fail_at += 1
-        failing = FailingDatabase(store.database, fail_at, is_after=is_after)
-        turns = SqliteTurns(failing)
+        failing = FailingDatabase(store.engine, fail_at, is_after=is_after)
+        turns = SqlTurns(failing)
         try:
             await turns.commit_turn(commit)
         except sqlite3.OperationalError:
@@ -121,12 +119,12 @@ async def test_a_failure_at_any_statement_of_a_turns_commit_leaves_nothing_of_it
 
 
 async def test_a_disk_that_is_full_at_any_page_of_the_commit_leaves_nothing_and_works_again_when_there_is_room(
-    store: SqliteStore,
+    store: Stores,
 ) -> None:
     await store.inbox.add(said("a"), "t_a")
     commit = full_commit((await claimed(store)).seq, text="word " * 4000)
     before = await everything(store)
-    pages = await store.database.read(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+    pages = await store.engine.read(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
     refusals: list[str] = []
     for room in range(1000):
         await limit_pages(store, pages + room)
@@ -144,9 +142,9 @@ async def test_a_disk_that_is_full_at_any_page_of_the_commit_leaves_nothing_and_
 
 
 async def test_nothing_is_accepted_on_a_full_disk_and_the_same_message_is_when_there_is_room(
-    store: SqliteStore,
+    store: Stores,
 ) -> None:
-    pages = await store.database.read(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+    pages = await store.engine.read(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
     await limit_pages(store, pages)
     big = said("a", text="x" * 100_000)
     with pytest.raises(StoreUnavailable):
@@ -157,7 +155,7 @@ async def test_nothing_is_accepted_on_a_full_disk_and_the_same_message_is_when_t
     assert (await claimed(store)).turn_id == "t_b"
 
 
-async def test_search_goes_on_with_what_is_indexed_while_the_disk_is_full(store: SqliteStore) -> None:
+async def test_search_goes_on_with_what_is_indexed_while_the_disk_is_full(store: Stores) -> None:
     session = session_of("k")
     await turn(store, session=session, messages=(written(session, "t_1", "first word"),))
     assert len(await store.sessions.search_messages("word", user_id=None)) == 1
@@ -169,8 +167,8 @@ async def test_search_goes_on_with_what_is_indexed_while_the_disk_is_full(store:
     assert len(await store.sessions.search_messages("word", user_id=None, limit=100)) == 61
 
 
-async def limit_pages(store: SqliteStore, pages: int) -> None:
-    await store.database.write(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchall(), is_durable=False)
+async def limit_pages(store: Stores, pages: int) -> None:
+    await store.engine.write(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchall(), is_durable=False)
 
 
 # ---- kill -9 --------------------------------------------------------------------------------------------------------
@@ -178,9 +176,9 @@ async def limit_pages(store: SqliteStore, pages: int) -> None:
 _COMMITS_AND_HANGS = """
 import asyncio, sys
 from pathlib import Path
-from gateway.store.database import Database
-from gateway.store.sqlite import open_store
-from gateway.store.turns import SqliteTurns
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.stores import open_store
+from gateway.store.turns import SqlTurns
 from tests.conformance.stores import claimed, said
 from tests.gateway.store.test_commit import full_commit
 
@@ -198,7 +196,7 @@ async def main():
     store = open_store(Path(sys.argv[1]))
     await store.inbox.add(said("a"), "t_a")
     row = await claimed(store)
-    await SqliteTurns(Hanging(store.database)).commit_turn(full_commit(row.seq))
+    await SqlTurns(Hanging(store.engine)).commit_turn(full_commit(row.seq))
 asyncio.run(main())
 """
 
@@ -206,7 +204,7 @@ _ACCEPTS_AND_ANSWERS = """
 import asyncio, sys
 from pathlib import Path
 from gateway.messages import ConversationRef
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.conformance.stores import claimed, said
 from tests.gateway.store.test_commit import full_commit
 

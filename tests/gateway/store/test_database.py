@@ -16,16 +16,17 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreUnavailable
-from gateway.store import database as database_module
-from gateway.store import readers as readers_module
-from gateway.store.database import Database, snapshot
+from gateway.store.engine import snapshot
+from gateway.store.sqlite import engine as database_module
+from gateway.store.sqlite import readers as readers_module
+from gateway.store.sqlite.engine import SqliteEngine
 
 PAGE_BYTES = 4096
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = Database(tmp_path / "d.db")
+async def database(tmp_path: Path) -> AsyncIterator[SqliteEngine]:
+    opened = SqliteEngine(tmp_path / "d.db")
     await opened.write(lambda c: c.execute("CREATE TABLE t (x INTEGER UNIQUE)").close())
     yield opened
     await opened.close()
@@ -35,11 +36,11 @@ def insert(x: int):
     return lambda c: c.execute("INSERT INTO t VALUES (?)", (x,)).close()
 
 
-async def rows(database: Database) -> list[int]:
+async def rows(database: SqliteEngine) -> list[int]:
     return await database.read(lambda c: [row[0] for row in c.execute("SELECT x FROM t ORDER BY x")])
 
 
-async def in_one_group(database: Database, *works, durable: bool = True, once: object = None) -> list[object]:
+async def in_one_group(database: SqliteEngine, *works, durable: bool = True, once: object = None) -> list[object]:
     """Run the works in one transaction: they queue up behind a work that holds the writer. `once` is not repeatable."""
     holding, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -59,12 +60,12 @@ async def in_one_group(database: Database, *works, durable: bool = True, once: o
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_what_was_written_is_read_by_another_connection(database: Database) -> None:
+async def test_what_was_written_is_read_by_another_connection(database: SqliteEngine) -> None:
     assert await database.write(lambda c: c.execute("INSERT INTO t VALUES (7) RETURNING x").fetchall()[0][0]) == 7
     assert await rows(database) == [7]
 
 
-async def test_a_snapshot_is_of_one_moment_and_ends_whatever_happens(database: Database) -> None:
+async def test_a_snapshot_is_of_one_moment_and_ends_whatever_happens(database: SqliteEngine) -> None:
     await database.write(insert(1))
     other = database_module.connect(database.path)
     with contextlib.suppress(ZeroDivisionError), snapshot(other):
@@ -76,7 +77,7 @@ async def test_a_snapshot_is_of_one_moment_and_ends_whatever_happens(database: D
     other.close()
 
 
-async def test_those_who_wait_share_one_commit(database: Database) -> None:
+async def test_those_who_wait_share_one_commit(database: SqliteEngine) -> None:
     commits = []
     await database.write(lambda c: c.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None))
     await asyncio.sleep(0)
@@ -87,9 +88,9 @@ async def test_those_who_wait_share_one_commit(database: Database) -> None:
 
 
 async def test_one_that_is_not_urgent_shares_the_next_commit_and_comes_before_it(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.store.database.PATIENCE_S", 3600.0)
+    monkeypatch.setattr("gateway.store.sqlite.engine.PATIENCE_S", 3600.0)
     commits = []
     await database.write(lambda c: c.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None))
     commits.clear()
@@ -101,7 +102,7 @@ async def test_one_that_is_not_urgent_shares_the_next_commit_and_comes_before_it
     assert commits == ["COMMIT"]
 
 
-async def test_a_crowd_lets_others_pass_and_keeps_its_own_order(database: Database) -> None:
+async def test_a_crowd_lets_others_pass_and_keeps_its_own_order(database: SqliteEngine) -> None:
     holding, go_on = asyncio.Event(), threading.Event()
     loop, order = asyncio.get_running_loop(), []
 
@@ -122,7 +123,7 @@ async def test_a_crowd_lets_others_pass_and_keeps_its_own_order(database: Databa
 
 
 async def test_what_a_crowd_asked_for_before_closing_is_done(tmp_path: Path) -> None:
-    database = Database(tmp_path / "crowd.db")
+    database = SqliteEngine(tmp_path / "crowd.db")
     await database.write(lambda c: c.execute("CREATE TABLE t (x INTEGER UNIQUE)").close())
     crowd = [asyncio.create_task(database.write(insert(x), is_of_crowd=True)) for x in range(100)]
     await asyncio.sleep(0)
@@ -130,7 +131,7 @@ async def test_what_a_crowd_asked_for_before_closing_is_done(tmp_path: Path) -> 
     await asyncio.gather(*crowd)
 
 
-async def test_one_that_is_not_urgent_is_committed_when_nothing_else_comes(database: Database) -> None:
+async def test_one_that_is_not_urgent_is_committed_when_nothing_else_comes(database: SqliteEngine) -> None:
     async with asyncio.timeout(60):
         await database.write(insert(1), is_urgent=False)
     assert await rows(database) == [1]
@@ -139,21 +140,21 @@ async def test_one_that_is_not_urgent_is_committed_when_nothing_else_comes(datab
 async def test_one_that_is_not_urgent_is_committed_when_the_database_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.store.database.PATIENCE_S", 3600.0)
-    database = Database(tmp_path / "closed.db")
+    monkeypatch.setattr("gateway.store.sqlite.engine.PATIENCE_S", 3600.0)
+    database = SqliteEngine(tmp_path / "closed.db")
     await database.write(lambda c: c.execute("CREATE TABLE t (x INTEGER UNIQUE)").close())
     patient = asyncio.create_task(database.write(insert(1), is_urgent=False))
     await asyncio.sleep(0)
     await database.close()
     await patient
-    again = Database(tmp_path / "closed.db")
+    again = SqliteEngine(tmp_path / "closed.db")
     try:
         assert await rows(again) == [1]
     finally:
         await again.close()
 
 
-async def test_one_that_fails_takes_back_only_itself(database: Database) -> None:
+async def test_one_that_fails_takes_back_only_itself(database: SqliteEngine) -> None:
     def half_done(c: sqlite3.Connection) -> None:
         c.execute("INSERT INTO t VALUES (100)")
         raise ValueError("no")
@@ -165,7 +166,7 @@ async def test_one_that_fails_takes_back_only_itself(database: Database) -> None
     assert await rows(database) == [1, 2]
 
 
-async def test_of_a_group_in_which_one_fails_what_counts_runs_once(database: Database) -> None:
+async def test_of_a_group_in_which_one_fails_what_counts_runs_once(database: SqliteEngine) -> None:
     counted = []
 
     def failing(_: sqlite3.Connection) -> None:
@@ -182,7 +183,7 @@ async def test_of_a_group_in_which_one_fails_what_counts_runs_once(database: Dat
 
 
 async def test_another_process_that_commits_while_a_group_runs_again_is_seen(
-    database: Database, tmp_path: Path
+    database: SqliteEngine, tmp_path: Path
 ) -> None:
     other = sqlite3.connect(tmp_path / "d.db", isolation_level=None, check_same_thread=False)
     seen, rounds = database.foreign_commits, []
@@ -207,7 +208,7 @@ async def test_another_process_that_commits_while_a_group_runs_again_is_seen(
     assert database.foreign_commits == seen + 1
 
 
-async def test_one_who_no_longer_waits_does_not_disturb_the_others(database: Database) -> None:
+async def test_one_who_no_longer_waits_does_not_disturb_the_others(database: SqliteEngine) -> None:
     holding, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -228,7 +229,7 @@ async def test_one_who_no_longer_waits_does_not_disturb_the_others(database: Dat
     assert await rows(database) == [1, 2], "what was asked is done; only the answer is not waited for"
 
 
-async def test_a_full_disk_fails_the_whole_group_and_nothing_of_it_is_there(database: Database) -> None:
+async def test_a_full_disk_fails_the_whole_group_and_nothing_of_it_is_there(database: SqliteEngine) -> None:
     await database.write(insert(1))
     await database.write(lambda c: c.execute("CREATE TABLE big (b BLOB)").close())
     pages = await database.read(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
@@ -248,7 +249,7 @@ async def test_a_full_disk_fails_the_whole_group_and_nothing_of_it_is_there(data
     assert {1, 4} <= set(await rows(database))
 
 
-async def test_a_rollback_of_the_whole_group_fails_everybody_in_it(database: Database) -> None:
+async def test_a_rollback_of_the_whole_group_fails_everybody_in_it(database: SqliteEngine) -> None:
     def roll_back_all(c: sqlite3.Connection) -> None:
         c.execute("INSERT OR ROLLBACK INTO t VALUES (1)")  # as a full disk or an I/O error may do
 
@@ -260,7 +261,7 @@ async def test_a_rollback_of_the_whole_group_fails_everybody_in_it(database: Dat
 
 
 async def test_what_was_asked_before_closing_is_done_and_what_comes_after_is_refused(tmp_path: Path) -> None:
-    database = Database(tmp_path / "d.db")
+    database = SqliteEngine(tmp_path / "d.db")
     await database.write(lambda c: c.execute("CREATE TABLE t (x)").close())
     asked = [asyncio.create_task(database.write(insert(x))) for x in range(20)]
     await asyncio.sleep(0)
@@ -271,21 +272,21 @@ async def test_what_was_asked_before_closing_is_done_and_what_comes_after_is_ref
         await database.write(insert(99))
     with pytest.raises(StoreUnavailable):
         await database.read(lambda c: c.execute("SELECT 1").fetchone())
-    reopened = Database(tmp_path / "d.db")
+    reopened = SqliteEngine(tmp_path / "d.db")
     assert await rows(reopened) == list(range(20))
     await reopened.close()
 
 
 async def test_closing_ends_the_threads(tmp_path: Path) -> None:
     before = threading.active_count()
-    database = Database(tmp_path / "d.db")
+    database = SqliteEngine(tmp_path / "d.db")
     await database.read(lambda c: c.execute("SELECT 1").fetchone())
     assert threading.active_count() > before
     await database.close()
     assert {thread.name for thread in threading.enumerate()}.isdisjoint({"store-writer", "store-reader_0"})
 
 
-async def test_the_event_loop_runs_on_while_a_write_takes_its_time(database: Database) -> None:
+async def test_the_event_loop_runs_on_while_a_write_takes_its_time(database: SqliteEngine) -> None:
     go_on = threading.Event()
     loop = asyncio.get_running_loop()
     writing = asyncio.create_task(database.write(lambda _: go_on.wait(10)))
@@ -300,13 +301,13 @@ async def test_the_event_loop_runs_on_while_a_write_takes_its_time(database: Dat
 _WRITES = """
 import asyncio, os, sys
 from pathlib import Path
-from gateway.store.database import Database
+from gateway.store.sqlite.engine import SqliteEngine
 
 def add(connection):
     connection.execute("INSERT INTO t VALUES (1)").close()
 
 async def main():
-    d = Database(Path(sys.argv[1]))
+    d = SqliteEngine(Path(sys.argv[1]))
     await d.write(lambda c: c.execute("CREATE TABLE IF NOT EXISTS t (x)").close())
     PROGRAM
     os._exit(0)
@@ -336,7 +337,7 @@ def test_a_relaxed_write_costs_no_fsync_and_durable_ones_that_wait_share_one(tmp
 
 
 async def test_a_commit_that_does_not_come_back_is_a_problem_before_it_fails(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that hangs gives no error; who asks is told all the same, and no more once it is over."""
     monkeypatch.setattr(database_module, "HANGING_S", 0.0)
@@ -357,7 +358,7 @@ async def test_a_commit_that_does_not_come_back_is_a_problem_before_it_fails(
 
 
 async def test_what_another_connection_commits_is_noticed_with_the_next_commit_of_our_own(tmp_path: Path) -> None:
-    one, other = Database(tmp_path / "x.db"), Database(tmp_path / "x.db")
+    one, other = SqliteEngine(tmp_path / "x.db"), SqliteEngine(tmp_path / "x.db")
     await one.write(lambda connection: connection.execute("CREATE TABLE a (x)").rowcount)
     seen = one.foreign_commits
     for _ in range(3):
@@ -371,7 +372,9 @@ async def test_what_another_connection_commits_is_noticed_with_the_next_commit_o
     await other.close()
 
 
-async def test_a_quick_read_does_not_wait_for_slow_ones_and_threads_are_started_when_needed(database: Database) -> None:
+async def test_a_quick_read_does_not_wait_for_slow_ones_and_threads_are_started_when_needed(
+    database: SqliteEngine,
+) -> None:
     def readers() -> int:
         return sum(thread.name.startswith("store-reader") for thread in threading.enumerate())
 
@@ -388,14 +391,16 @@ async def test_a_quick_read_does_not_wait_for_slow_ones_and_threads_are_started_
     assert readers() == before + 3
 
 
-async def test_many_quick_reads_at_once_take_one_thread(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_quick_reads_at_once_take_one_thread(
+    database: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(readers_module, "HELP_AFTER_S", 60.0)
     before = {thread.name for thread in threading.enumerate()}
     assert await asyncio.gather(*(rows(database) for _ in range(50))) == [[]] * 50
     assert {thread.name for thread in threading.enumerate()} - before == {"store-reader-0"}
 
 
-async def test_a_read_that_fails_or_is_given_up_takes_nothing_from_the_others(database: Database) -> None:
+async def test_a_read_that_fails_or_is_given_up_takes_nothing_from_the_others(database: SqliteEngine) -> None:
     go_on = threading.Event()
     given_up = [asyncio.create_task(database.read(lambda _: go_on.wait(10))) for _ in range(3)]
     await asyncio.sleep(0)
@@ -411,7 +416,7 @@ async def test_a_read_that_fails_or_is_given_up_takes_nothing_from_the_others(da
 
 
 async def test_what_is_read_while_the_loop_is_busy_wakes_it_once(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, woken, read = asyncio.get_running_loop(), [0], threading.Semaphore(0)
     plain = loop.call_soon_threadsafe
@@ -432,10 +437,10 @@ async def test_what_is_read_while_the_loop_is_busy_wakes_it_once(
 def test_the_process_ends_when_its_files_are_gone_though_it_cannot_say_why(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys, pathlib\n"
-        "from gateway.store.database import Database\n"
+        "from gateway.store.engine import SqliteEngine\n"
         "async def main():\n"
         "    path = pathlib.Path(sys.argv[1])\n"
-        "    database = Database(path)\n"
+        "    database = SqliteEngine(path)\n"
         "    await database.write(lambda c: c.execute('CREATE TABLE t (x)').close())\n"
         "    path.unlink()\n"
         "    await database.write(lambda c: c.execute('INSERT INTO t VALUES (1)').close())\n"
@@ -447,7 +452,9 @@ def test_the_process_ends_when_its_files_are_gone_though_it_cannot_say_why(tmp_p
     assert ran.returncode == database_module.EXIT_IO_ERROR
 
 
-async def test_work_that_raises_stop_iteration_takes_nothing_from_those_that_come_with_it(database: Database) -> None:
+async def test_work_that_raises_stop_iteration_takes_nothing_from_those_that_come_with_it(
+    database: SqliteEngine,
+) -> None:
     """A future takes none; a coroutine would raise a RuntimeError in its place."""
 
     def exhausted(_connection: sqlite3.Connection) -> object:

@@ -7,13 +7,13 @@ import pytest
 from gateway.messages import ConversationRef, Receipt
 from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.queues import NotDue
-from gateway.store.sqlite import SqliteStore
+from gateway.store.stores import Stores
 from tests.conformance.stores import HERE, THERE, House, answer, claimed, claimed_reply, said, turn
 
 MAIL = ConversationRef(channel="mail", conversation="m")
 
 
-async def dead_letter(store: SqliteStore, name: str, where: ConversationRef = HERE) -> int:
+async def dead_letter(store: Stores, name: str, where: ConversationRef = HERE) -> int:
     await store.inbox.add(said(name, where), f"t_{name}")
     row = await claimed(store, where)
     dead = TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id, end="dead", error="too hard")
@@ -21,7 +21,7 @@ async def dead_letter(store: SqliteStore, name: str, where: ConversationRef = HE
     return row.seq
 
 
-async def test_rows_are_counted_by_channel_and_state(store: SqliteStore) -> None:
+async def test_rows_are_counted_by_channel_and_state(store: Stores) -> None:
     await dead_letter(store, "a")
     await turn(store, THERE, replies=(answer("r1"), answer("r2", MAIL), answer("r3", MAIL)))
     await store.inbox.add(said("b"), "t_b")
@@ -40,7 +40,7 @@ async def test_rows_are_counted_by_channel_and_state(store: SqliteStore) -> None
     ]
 
 
-async def test_rows_are_listed_newest_first_with_their_reason_in_pages(store: SqliteStore) -> None:
+async def test_rows_are_listed_newest_first_with_their_reason_in_pages(store: Stores) -> None:
     seqs = [await dead_letter(store, f"d{i}") for i in range(3)]
     await turn(store)
     dead = await store.deliveries.rows("inbox", chosen="dead", limit=2)
@@ -66,7 +66,7 @@ async def test_a_waiting_reply_says_why_and_for_how_long(sqlite_house: House) ->
     assert (waiting.due_in_s, waiting.error, waiting.is_uncertain, waiting.attempts) == (7.0, "503", True, 1)
 
 
-async def test_a_dead_message_that_is_retried_begins_anew(store: SqliteStore) -> None:
+async def test_a_dead_message_that_is_retried_begins_anew(store: Stores) -> None:
     seq = await dead_letter(store, "a")
     assert await store.deliveries.retry("inbox", seq) == HERE
     row = await claimed(store)
@@ -74,7 +74,7 @@ async def test_a_dead_message_that_is_retried_begins_anew(store: SqliteStore) ->
     assert await store.deliveries.retry("inbox", seq) is None, "it is not dead any more"
 
 
-async def test_a_dead_reply_that_is_retried_keeps_its_id(store: SqliteStore) -> None:
+async def test_a_dead_reply_that_is_retried_keeps_its_id(store: Stores) -> None:
     await turn(store, replies=(answer("r"),))
     row = await claimed_reply(store)
     await store.outbox.record_dead(row.seq, "blocked")
@@ -83,7 +83,7 @@ async def test_a_dead_reply_that_is_retried_keeps_its_id(store: SqliteStore) -> 
     assert (again.message.id, again.attempts) == ("r", 1)
 
 
-async def test_a_row_that_is_dropped_is_never_delivered_and_its_event_stays_known(store: SqliteStore) -> None:
+async def test_a_row_that_is_dropped_is_never_delivered_and_its_event_stays_known(store: Stores) -> None:
     seq = await dead_letter(store, "a")
     assert await store.deliveries.drop("inbox", seq) == HERE
     assert await store.inbox.add(said("a"), "t_again") is None
@@ -96,7 +96,7 @@ async def test_a_row_that_is_dropped_is_never_delivered_and_its_event_stays_know
     assert [entry.state for entry in dropped] == ["dropped"]
 
 
-async def test_what_is_being_sent_or_run_cannot_be_dropped(store: SqliteStore) -> None:
+async def test_what_is_being_sent_or_run_cannot_be_dropped(store: Stores) -> None:
     await turn(store, replies=(answer("r"),))
     reply = await claimed_reply(store)
     await store.inbox.add(said("b"), "t_b")
@@ -106,12 +106,12 @@ async def test_what_is_being_sent_or_run_cannot_be_dropped(store: SqliteStore) -
 
 
 @pytest.mark.parametrize("queue", ["inbox", "outbox"])
-async def test_rows_that_are_not_there_are_nobodys(store: SqliteStore, queue: str) -> None:
+async def test_rows_that_are_not_there_are_nobodys(store: Stores, queue: str) -> None:
     assert await store.deliveries.retry(queue, 99) is None
     assert await store.deliveries.drop(queue, 99) is None
 
 
-async def test_a_late_retry_of_a_finished_reply_changes_nothing(store: SqliteStore) -> None:
+async def test_a_late_retry_of_a_finished_reply_changes_nothing(store: Stores) -> None:
     await turn(store, replies=(answer("r"),))
     row = await claimed_reply(store)
     await store.outbox.record_sent(row.seq, Receipt(message_ids=("p",)))

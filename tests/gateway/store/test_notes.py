@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.protocols import AdapterNotes
-from gateway.store.notes import SqliteNotes
-from gateway.store.sqlite import open_store
+from gateway.store.notes import SqlNotes
+from gateway.store.stores import open_store
 from tests.conformance.notes import FakeNotes
 
 
@@ -19,7 +19,7 @@ async def notes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield FakeNotes()
         return
     store = open_store(tmp_path / "ethos.sqlite")
-    yield SqliteNotes(store.database, "one")
+    yield SqlNotes(store.engine, "one")
     await store.close()
 
 
@@ -52,9 +52,9 @@ async def test_a_key_with_an_id_that_no_database_takes_is_a_key_like_others(note
 
 async def test_channels_do_not_see_each_others_notes_and_a_restart_keeps_them(tmp_path: Path) -> None:
     store = open_store(tmp_path / "ethos.sqlite")
-    await SqliteNotes(store.database, "one").put("a", "mine")
+    await SqlNotes(store.engine, "one").put("a", "mine")
     await store.close()
     store = open_store(tmp_path / "ethos.sqlite")
-    assert await SqliteNotes(store.database, "one").get("a") == "mine"
-    assert await SqliteNotes(store.database, "two").get("a") is None
+    assert await SqlNotes(store.engine, "one").get("a") == "mine"
+    assert await SqlNotes(store.engine, "two").get("a") is None
     await store.close()

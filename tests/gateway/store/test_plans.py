@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.messages import ConversationRef
-from gateway.store.session_edits import SessionFilter, SqliteSessionEdits
-from gateway.store.sqlite import SqliteStore, open_store
+from gateway.store.session_edits import SessionFilter, SqlSessionEdits
+from gateway.store.stores import Stores, open_store
 
 
 def plan_of(path: Path, statements: list[str]) -> list[str]:
@@ -49,8 +49,8 @@ async def test_a_page_of_sessions_is_read_from_the_end_of_an_index(
     tmp_path: Path, statements: list[str], wanted: SessionFilter, index: str
 ) -> None:
     path = tmp_path / "ethos.sqlite"
-    store: SqliteStore = open_store(path)
-    edits: SqliteSessionEdits = store.session_edits
+    store: Stores = open_store(path)
+    edits: SqlSessionEdits = store.session_edits
     for before in (None, (1, 1)):
         statements.clear()
         await edits.listed(wanted, limit=50, before=before)

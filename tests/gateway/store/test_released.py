@@ -23,10 +23,10 @@ from gateway.errors import SchemaTooNew, StoreUnavailable
 from gateway.files.locks import hold
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import take_backup
-from gateway.store.notes import SqliteNotes
-from gateway.store.schema import Migration, migrate, migrations
+from gateway.store.notes import SqlNotes
 from gateway.store.search import register_functions
-from gateway.store.sqlite import open_store
+from gateway.store.sqlite.schema import Migration, migrate, migrations
+from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.released import HERE, VERSIONS, lay_out, next_program
 
@@ -119,7 +119,7 @@ async def test_row_17_a_released_database_is_brought_up_to_date_and_read_back(tm
         assert (dead.text, dead.error) == ("This one does not arrive.", "blocked by the user")
         [parked] = await store.deliveries.rows("inbox")
         assert (parked.text, parked.state) == ("Are you there?", "parked")
-        assert await SqliteNotes(store.database, "fake").get("read until") == "17"
+        assert await SqlNotes(store.engine, "fake").get("read until") == "17"
         history = await store.journal.entries("personalities/assistant/MEMORY.md", 10)
         assert [entry.request.content for entry in history] == ["The engine is ready."]
         assert await store.problems() == []

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import SchemaTooNew, StoreUnavailable
-from gateway.store.schema import APPLICATION_ID, Migration, migrate, migrations
 from gateway.store.search import register_functions
-from gateway.store.sqlite import open_store
+from gateway.store.sqlite.schema import APPLICATION_ID, Migration, migrate, migrations
+from gateway.store.stores import open_store
 from tests.conformance.stores import said
 
 NEWEST = migrations()[-1].version
@@ -95,7 +95,7 @@ def test_many_openers_at_once_migrate_once(path: Path) -> None:
 
 def test_many_processes_may_open_a_new_file_at_once(path: Path) -> None:
     code = (
-        "import asyncio, sys; from pathlib import Path; from gateway.store.sqlite import open_store\n"
+        "import asyncio, sys; from pathlib import Path; from gateway.store.stores import open_store\n"
         "async def main(): await open_store(Path(sys.argv[1])).close()\n"
         "asyncio.run(main())"
     )

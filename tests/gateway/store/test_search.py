@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
 from gateway.pipeline.commit import TurnCommit
-from gateway.store.database import Database
 from gateway.store.search import BATCH, expression
-from gateway.store.sessions import SqliteSessions
-from gateway.store.sqlite import SqliteStore
+from gateway.store.sessions import SqlSessions
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.stores import Stores
 from tests.conformance.stores import THERE, claimed, said, session_of, turn, written
 
 LETTERS = "abcABCéÉßñΣσςжЖйأب中文京かガｶั้กមខ한국हिन्दी𠮷019_ -.,'\"*🙂\u0301\u200b\u00a0\n"
@@ -102,18 +102,18 @@ def test_a_snippet_is_a_short_line_of_the_text(text: str, query: str) -> None:
 # ---- the index ------------------------------------------------------------------------------------------------------
 
 
-async def indexed(store: SqliteStore) -> int:
-    return await store.database.read(lambda c: c.execute("SELECT until FROM search_progress").fetchone()[0])
+async def indexed(store: Stores) -> int:
+    return await store.engine.read(lambda c: c.execute("SELECT until FROM search_progress").fetchone()[0])
 
 
-async def check_index(store: SqliteStore) -> None:
+async def check_index(store: Stores) -> None:
     """Let FTS5 compare the index with the messages."""
     await store.index.catch_up()
     check = "INSERT INTO search (search, rank) VALUES ('integrity-check', 1)"
-    await store.database.write(lambda c: c.execute(check).close())
+    await store.engine.write(lambda c: c.execute(check).close())
 
 
-async def test_messages_are_indexed_in_batches_after_their_turns(store: SqliteStore) -> None:
+async def test_messages_are_indexed_in_batches_after_their_turns(store: Stores) -> None:
     session = session_of("k")
     await turn(store, session=session, messages=(written(session, "t", "x"),))
     await store.index.close()
@@ -128,7 +128,7 @@ async def test_messages_are_indexed_in_batches_after_their_turns(store: SqliteSt
     await check_index(store)
 
 
-async def test_searches_and_turns_at_once_index_every_message_once(store: SqliteStore) -> None:
+async def test_searches_and_turns_at_once_index_every_message_once(store: Stores) -> None:
     session = session_of("k")
 
     async def write(number: int) -> None:
@@ -153,8 +153,8 @@ async def test_searches_and_turns_at_once_index_every_message_once(store: Sqlite
     await check_index(store)
 
 
-async def test_a_broken_index_stops_no_turn(store: SqliteStore) -> None:
-    await store.database.write(lambda c: c.execute("DROP TABLE search").close())
+async def test_a_broken_index_stops_no_turn(store: Stores) -> None:
+    await store.engine.write(lambda c: c.execute("DROP TABLE search").close())
     session = session_of("k")
     for i in range(3):
         messages = tuple(written(session, f"t{i}", "x") for _ in range(BATCH))
@@ -163,13 +163,13 @@ async def test_a_broken_index_stops_no_turn(store: SqliteStore) -> None:
     assert len(await store.sessions.messages(session.id)) == 3 * BATCH
 
 
-async def test_messages_that_are_deleted_or_given_to_another_person_leave_the_index(store: SqliteStore) -> None:
+async def test_messages_that_are_deleted_or_given_to_another_person_leave_the_index(store: Stores) -> None:
     session = session_of("k")
     await turn(store, session=session, messages=tuple(written(session, "t", f"word {i}") for i in range(4)))
     await store.index.catch_up()
     await turn(store, session=session, messages=(written(session, "t2", "word 4"), written(session, "t2", "word 5")))
     for sql in ("DELETE FROM messages WHERE id IN (2, 5)", "UPDATE messages SET user_id = 'u_ben' WHERE id IN (3, 6)"):
-        await store.database.write(lambda c, sql=sql: c.execute(sql).close())
+        await store.engine.write(lambda c, sql=sql: c.execute(sql).close())
     search = store.sessions.search_messages
     assert sorted(hit.message_id for hit in await search("word", user_id="u_ada")) == [1, 4]
     assert sorted(hit.message_id for hit in await search("word", user_id="u_ben")) == [3, 6]
@@ -182,7 +182,7 @@ async def test_messages_that_are_deleted_or_given_to_another_person_leave_the_in
 class CountingDatabase:
     """The database, which counts SQLite's steps (by 10) of each read and write."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteEngine) -> None:
         self._database = database
         self.steps = 0
 
@@ -203,16 +203,16 @@ class CountingDatabase:
     async def read(self, work: Callable[[Any], Any]) -> Any:
         return await self._database.read(self._counted(work))
 
-    rows, row = Database.rows, Database.row
+    rows, row = SqliteEngine.rows, SqliteEngine.row
 
     async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True, **options: bool) -> Any:
         return await self._database.write(self._counted(work), is_durable=is_durable, **options)
 
 
-async def test_the_cost_of_a_window_and_of_a_claim_does_not_grow_with_what_is_finished(store: SqliteStore) -> None:
+async def test_the_cost_of_a_window_and_of_a_claim_does_not_grow_with_what_is_finished(store: Stores) -> None:
     session = session_of("k")
-    counting = CountingDatabase(store.database)
-    sessions = SqliteSessions(counting, store.index)
+    counting = CountingDatabase(store.engine)
+    sessions = SqlSessions(counting, store.index)
     inbox = type(store.inbox)(counting)
 
     async def steps_of_a_turn(name: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 from gateway.agent.budgets import Limit
 from gateway.messages import Receipt
 from gateway.store.retention import empty_rows, full_rows
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.links import LinkSuite
 from tests.conformance.people_stores import PeopleSuite
@@ -52,7 +52,7 @@ class TestLog(LogSuite):
         store = sqlite_house.store
         for _ in range(4):
             await turn(store)
-        database = store.database  # type: ignore[attr-defined]
+        database = store.engine  # type: ignore[attr-defined]
         old = await database.read(lambda connection: full_rows(connection, "inbox", after=0, before_ms=2**60))
         assert len(old) == 4
         await database.write(lambda connection: empty_rows(connection, "inbox", old))
@@ -108,7 +108,7 @@ async def test_a_reply_whose_person_was_erased_while_it_was_sent_needs_no_notice
     try:
         await turn(store, replies=(answer("r1"),))
         row = await claimed_reply(store)
-        await store.database.write(lambda connection: connection.execute("DELETE FROM outbox").close())
+        await store.engine.write(lambda connection: connection.execute("DELETE FROM outbox").close())
         await store.outbox.record_dead(row.seq, "given up", answer("r1.given-up"))
         await store.outbox.record_sent(row.seq, Receipt(message_ids=("p1",)), answer("r1.late"))
         assert await store.outbox.unsent() == []

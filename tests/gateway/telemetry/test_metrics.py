@@ -17,7 +17,7 @@ from gateway.errors import ModelUnavailable, PermanentSendError, TransientSendEr
 from gateway.ops.telemetry.metrics import Metrics
 from gateway.pipeline import parking
 from gateway.sdk.models.system import QueueHealth
-from gateway.store.sqlite import SqliteFacts
+from gateway.store.stores import SqlFacts
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call
 
@@ -209,14 +209,14 @@ async def test_without_the_switch_there_is_no_page(house: House) -> None:
 
 async def test_many_who_ask_at_once_cost_one_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    look = SqliteFacts.backlog
+    look = SqlFacts.backlog
 
-    async def counted(facts: SqliteFacts) -> Sequence[QueueHealth]:
+    async def counted(facts: SqlFacts) -> Sequence[QueueHealth]:
         nonlocal looks
         looks += 1
         return await look(facts)
 
-    monkeypatch.setattr(SqliteFacts, "backlog", counted)
+    monkeypatch.setattr(SqlFacts, "backlog", counted)
     async with served(house) as (gateway, client, operator):
         before = looks
         seen = await asyncio.gather(*(gateway.health() for _ in range(50)))

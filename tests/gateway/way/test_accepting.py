@@ -56,7 +56,7 @@ async def test_a_message_with_ids_that_cannot_be_stored_is_taken_answered_and_kn
             for bad in BAD:
                 await channel.deliver(broken(channel, bad))
             await settled(gateway)
-            rows = await gateway.store.database.read(
+            rows = await gateway.store.engine.read(
                 lambda connection: connection.execute("SELECT conversation, sender FROM inbox").fetchall()
             )
             people = await gateway.identities.users()
@@ -80,7 +80,7 @@ async def test_a_webhook_is_told_what_is_wrong_with_an_id_and_its_text_is_taken(
             taken = await client.post("hooks/shop", content=body, headers=signed(body, "evt_9"))
             assert taken.status_code == 202
         await gateway.dispatcher._queue.idle()
-        rows = await gateway.store.database.read(
+        rows = await gateway.store.engine.read(
             lambda connection: connection.execute("SELECT payload FROM inbox").fetchall()
         )
         assert [json.loads(row["payload"])["text"] for row in rows] == ["he\ufffdllo"]

@@ -55,8 +55,8 @@ async def test_a_conversation_that_was_woken_in_vain_on_a_broken_disk_is_forgott
     monkeypatch.setattr(dispatcher_module, "AFTER_FAULT_S", 0.001)
     async with house.gateway(Switch()) as (gateway, channel):
         await channel.connected()
-        broken = Broken(gateway.store.database._writer, "COMMIT")
-        gateway.store.database._writer = broken  # type: ignore[assignment]
+        broken = Broken(gateway.store.engine._writer, "COMMIT")
+        gateway.store.engine._writer = broken  # type: ignore[assignment]
         for number in range(PEOPLE):
             gateway.dispatcher.wake(ConversationRef(channel="fake", conversation=f"c{number}"))
         await gateway.dispatcher._queue.idle()

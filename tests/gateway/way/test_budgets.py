@@ -159,13 +159,13 @@ async def test_a_call_that_is_stopped_holds_its_reservation_no_longer(house: Hou
     async with house.gateway(model, budgets={"user": {"tokens": 100_000}}) as (gateway, channel):
         await channel.say("hello")
         await asyncio.wait_for(hang.started.wait(), 60)
-        held = await gateway.store.database.read(
+        held = await gateway.store.engine.read(
             lambda connection: connection.execute("SELECT count(*) FROM reservations").fetchone()[0]
         )
         assert held == 1
         assert await channel.ask("/stop") == "Stopped."
         await settled(gateway)
-        held = await gateway.store.database.read(
+        held = await gateway.store.engine.read(
             lambda connection: connection.execute("SELECT count(*) FROM reservations").fetchone()[0]
         )
         assert held == 0
@@ -176,7 +176,7 @@ async def test_a_call_that_is_stopped_holds_its_reservation_no_longer(house: Hou
 async def test_a_process_that_is_killed_during_a_call_leaves_no_reservation(house: House) -> None:
     async with house.gateway(ScriptedModel("one"), budgets={"user": {"tokens": 100_000}}) as (gateway, channel):
         await channel.ask("hello")
-        await gateway.store.database.write(
+        await gateway.store.engine.write(
             lambda connection: (
                 connection.execute(
                     "INSERT INTO reservations (owner, day, user_id, personality_id, turn_id, model, input_tokens, "

@@ -37,11 +37,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def fill_disk(gateway: Gateway) -> None:
     """Let the database grow no more, as on a full disk."""
-    await gateway.store.database.write(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+    await gateway.store.engine.write(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
 
 
 async def make_room(gateway: Gateway) -> None:
-    await gateway.store.database.write(
+    await gateway.store.engine.write(
         lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone()
     )
 
@@ -149,13 +149,13 @@ async def test_a_file_that_is_written_anew_for_minutes_is_no_reason_to_be_restar
     """It is, when a person was erased; a process that is killed over it begins with it again."""
     async with house.gateway() as (gateway, _):
         may_end = threading.Event()
-        rewriting = asyncio.create_task(gateway.store.database.alone(lambda _: may_end.wait(120)))
+        rewriting = asyncio.create_task(gateway.store.engine.outside(lambda _: may_end.wait(120)))
         await asyncio.sleep(0)
         async with asyncio.timeout(60):
             await gateway.prove_alive()
         may_end.set()
         assert await rewriting
-        holding = asyncio.create_task(gateway.store.database.write(lambda _: None))
+        holding = asyncio.create_task(gateway.store.engine.write(lambda _: None))
         await asyncio.sleep(0)
         await gateway.prove_alive()
         assert holding.done(), "otherwise it waits for the writer"

@@ -26,7 +26,7 @@ from gateway.pipeline import preview as preview_module
 from gateway.pipeline import supervisor as supervisor_module
 from gateway.pipeline.outbox import REPEAT_NOTE
 from gateway.protocols import Accept
-from gateway.store.outbox import SqliteOutbox
+from gateway.store.outbox import SqlOutbox
 from tests.fake_channel import Config, FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House
 from tests.gateway.way.test_supervisor import supervised
@@ -51,7 +51,7 @@ def unstarted(house: House, **settings: Any) -> Gateway:
 async def test_a_send_that_cannot_be_recorded_now_is_recorded_later_and_the_next_reply_goes_out(
     house: House, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    record = getattr(SqliteOutbox, method)
+    record = getattr(SqlOutbox, method)
     failures = [StoreUnavailable("the disk is full")] * 3
 
     async def failing(self, *args, **keywords):
@@ -59,7 +59,7 @@ async def test_a_send_that_cannot_be_recorded_now_is_recorded_later_and_the_next
             raise failures.pop()
         await record(self, *args, **keywords)
 
-    monkeypatch.setattr(SqliteOutbox, method, failing)
+    monkeypatch.setattr(SqlOutbox, method, failing)
     async with house.gateway(ScriptedModel("one", "two")) as (_, channel):
         if method == "record_retry":
             channel.failures = [TransientSendError("busy")]

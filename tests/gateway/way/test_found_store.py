@@ -17,7 +17,7 @@ from gateway.errors import FileError, StoreUnavailable
 from gateway.files.home import LOCK_NAME
 from gateway.files.locks import hold
 from gateway.files.unix_socket import SOCKET_NAME
-from gateway.store.database import Database
+from gateway.store.sqlite.engine import SqliteEngine
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel
 
@@ -46,7 +46,7 @@ class Broken:
 
 
 async def test_a_rollback_that_fails_does_not_end_the_writer(tmp_path: Path) -> None:
-    database = Database(tmp_path / "x.sqlite")
+    database = SqliteEngine(tmp_path / "x.sqlite")
     await database.write(lambda connection: connection.execute("CREATE TABLE t (a INT) STRICT"))
     broken = Broken(database._writer, "ROLLBACK")
     database._writer = broken  # type: ignore[assignment]
@@ -68,8 +68,8 @@ async def test_health_says_that_nothing_can_be_written_and_when_it_can_again(hou
         await channel.ask("hi")
         await gateway.outbox.drain(10)
         assert (await gateway.health()).status == "ok"
-        broken = Broken(gateway.store.database._writer, "COMMIT")
-        gateway.store.database._writer = broken  # type: ignore[assignment]
+        broken = Broken(gateway.store.engine._writer, "COMMIT")
+        gateway.store.engine._writer = broken  # type: ignore[assignment]
         with pytest.raises(StoreUnavailable):
             await channel.deliver(channel.message("now"))
         health = await gateway.health()

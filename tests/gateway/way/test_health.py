@@ -173,8 +173,8 @@ async def test_a_disk_that_takes_nothing_is_failing_and_not_ready_and_is_told_on
         async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
             await channel.connected()
             await until(gateway, lambda health: health.is_ready)
-            broken = Broken(gateway.store.database._writer, "COMMIT")
-            gateway.store.database._writer = broken  # type: ignore[assignment]
+            broken = Broken(gateway.store.engine._writer, "COMMIT")
+            gateway.store.engine._writer = broken  # type: ignore[assignment]
             for _ in range(3):
                 with pytest.raises(StoreUnavailable):
                     await channel.say("hi")

@@ -33,7 +33,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import Attachment
 from gateway.people.identity import IdentityMap
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryUpdate
-from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.memory_journal import SqlMemoryJournal
 from tests.adapters.webhook.other_side import SECRET, ReplyReceiver, signed
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_private_files import open_to_others, umask
@@ -129,7 +129,7 @@ def watch(tmp_path: Path, _hook: None) -> Iterator[Watch]:
 @pytest.fixture
 async def journal(watch: Watch) -> AsyncIterator[MemoryJournal]:
     async with opened_database(Path(watch.home) / "ethos.sqlite") as database:
-        yield SqliteMemoryJournal(database)
+        yield SqlMemoryJournal(database)
 
 
 def snapshot(place: Path) -> dict[str, tuple[int, bytes]]:

@@ -194,7 +194,7 @@ async def test_a_gateway_where_nothing_is_said_asks_no_model_and_writes_nothing(
         await settled(gateway)
         reads: list[object] = []
         writes: list[object] = []
-        database = gateway.store.database
+        database = gateway.store.engine
         read, write = database.read, database.write
 
         async def counted_read(work):

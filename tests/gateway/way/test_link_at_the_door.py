@@ -7,7 +7,7 @@ import pytest
 from gateway.domain.codes import ALPHABET
 from gateway.messages import ConversationRef
 from gateway.people.linking import texts as words
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_linking import DESK, EVE, PHONE, code_of, told, users

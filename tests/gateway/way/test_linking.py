@@ -193,7 +193,7 @@ async def test_nothing_that_is_stored_gives_the_code_away_but_the_answer_itself(
         code = (await code_of(channel, PHONE)).replace("-", "")
         assert len(code) == 8
         assert set(code) <= set(ALPHABET)
-        rows = await gateway.store.database.read(
+        rows = await gateway.store.engine.read(
             lambda connection: [tuple(row) for row in connection.execute("SELECT * FROM link_requests")]
         )
         assert len(rows) == 1

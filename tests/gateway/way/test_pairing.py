@@ -15,7 +15,7 @@ from gateway.app.gateway import Gateway
 from gateway.domain.codes import HIDDEN
 from gateway.messages import Capabilities, InboundMessage, OutboundMessage
 from gateway.people import pairing
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, listed, settled
 from tests.scripted_model import ScriptedModel
@@ -369,7 +369,7 @@ async def test_no_table_holds_a_code(house: House) -> None:
             queries = [f"SELECT * FROM {table}" for table in tables]  # noqa: S608 (names of ours)
             return json.dumps([[tuple(row) for row in connection.execute(query)] for query in queries])
 
-        kept = await gateway.store.database.read(rows)
+        kept = await gateway.store.engine.read(rows)
         assert "fake:7" in kept
         for code in codes:
             assert code not in kept

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.agent.tools import Arguments
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.store.database import Database
+from gateway.store.sqlite.engine import SqliteEngine
 from tests.gateway.way.conftest import House, settled
 
 TURNS = 8
@@ -40,9 +40,9 @@ async def test_a_quiet_turn_asks_the_store_no_more_often_than_it_did(
         for _ in range(3):  # the first contact, and what is read once
             await fake.ask("hello there")
         await settled(gateway)
-        count(Database, "write")
-        count(Database, "read")
-        count(Database, "_commit")
+        count(SqliteEngine, "write")
+        count(SqliteEngine, "read")
+        count(SqliteEngine, "_commit")
         count(MarkdownFileMemoryProvider, "_read_both")
         count(Arguments, "model_json_schema")
         for _ in range(TURNS):

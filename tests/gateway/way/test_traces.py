@@ -312,10 +312,10 @@ async def test_an_answer_that_gave_way_to_another_is_not_read(house: House) -> N
         await settled(gateway)
         backlog = await gateway.store.ingest.backlog()
         assert backlog.waiting == 2
-        [first] = await gateway.store.database.read(
+        [first] = await gateway.store.engine.read(
             lambda connection: [row[0] for row in connection.execute("SELECT min(turn_id) FROM ingest_jobs")]
         )
-        turns = await gateway.store.database.read(
+        turns = await gateway.store.engine.read(
             lambda connection: [row[0] for row in connection.execute("SELECT turn_id FROM ingest_jobs ORDER BY number")]
         )
         assert first in turns

@@ -210,7 +210,7 @@ SETTINGS = {
 
 async def accepted(gateway: Gateway) -> int:
     """How many messages were ever taken."""
-    rows = await gateway.store.database.read(
+    rows = await gateway.store.engine.read(
         lambda connection: connection.execute("SELECT count(*) FROM inbox").fetchone()[0]
     )
     return int(rows)

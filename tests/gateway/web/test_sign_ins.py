@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.people.sign_ins import MAX_AGE, SignIns, SignInStore
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.web.dashboard.pages.sign_ins import browser_name
 from tests.fake_sign_ins import FakeSignIns
 

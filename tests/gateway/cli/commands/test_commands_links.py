@@ -14,7 +14,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.cli.errors import EXIT_ERROR
 from gateway.config.file import load_config
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.cli.commands.conftest import Ethos
 
@@ -45,7 +45,7 @@ def notes(home: Path, user_id: str) -> str:
 async def said_in(home: Path) -> list[str]:
     """What waits to be sent, or was sent, and answers nothing."""
     store = open_store(home / "ethos.sqlite")
-    rows = await store.database.read(
+    rows = await store.engine.read(
         lambda connection: [row[0] for row in connection.execute("SELECT payload FROM outbox ORDER BY seq")]
     )
     await store.close()

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.gateway.cli.commands.conftest import Ethos
 
 REX = "Dog: called Rex\n"

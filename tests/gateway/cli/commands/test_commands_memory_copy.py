@@ -13,7 +13,7 @@ import pytest
 from gateway.files.home import DATABASE_NAME
 from gateway.memory.journal import requests_of
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos
 from tests.servers import redis
 

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.cli.commands.conftest import Ethos
 

@@ -24,7 +24,7 @@ from gateway.memory import rules
 from gateway.memory.copying import CopiedDocument, Copying, copies, left_behind
 from gateway.memory.stored.whole import CopiesMemory, with_ids
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName, MemoryUpdate, OpensMemory
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from tests.servers import webdav
 
 MAX_BYTES = 4096

@@ -15,7 +15,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.proposals import Reviewer
 from gateway.memory.review import MemoryReview
 from gateway.memory.sync import MemorySync
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.traces.approved import ApprovedFacts
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 

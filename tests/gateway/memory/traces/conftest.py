@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.ingest import SqliteIngestJobs
+from gateway.store.ingest import SqlIngestJobs
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
@@ -30,7 +30,7 @@ async def trace_store(tmp_path: Path, clock: Clock) -> AsyncIterator[TraceStore]
 async def counts(tmp_path: Path) -> AsyncIterator[TurnCounts]:
     """How many turns each person had, in a database."""
     async with opened_database(tmp_path / "ethos.sqlite") as database:
-        yield SqliteIngestJobs(database)
+        yield SqlIngestJobs(database)
 
 
 @pytest.fixture

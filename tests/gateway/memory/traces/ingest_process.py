@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
 from gateway.memory.ingest import IngestWorker
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from gateway.traces.turn_facts import OfferedTraces, TurnFactExtractor

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks

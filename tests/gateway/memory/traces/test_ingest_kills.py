@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks
 from tests.conformance.ingest import answered

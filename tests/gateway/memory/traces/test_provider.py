@@ -14,7 +14,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.prompt_section import render_memory
 from gateway.memory.stored.memory import StoredMemory
 from gateway.protocols import MemoryContext, MemoryPlace, MemoryScope, MemoryUpdate, SearchableMemory
-from gateway.store.sqlite import open_store
+from gateway.store.stores import open_store
 from gateway.testing.memory import (
     RULES,
     EditableMemorySuite,
@@ -271,7 +271,7 @@ async def test_an_export_of_the_facts_leaves_documents_out(
         assert await export_traces(trace_store, target, form=form) == 1
         assert b"canaryofthedocument" not in target.read_bytes()
     copy = tmp_path / "copy.sqlite"
-    await trace_store.database.alone(lambda connection: connection.execute("VACUUM INTO ?", (str(copy),)))
+    await trace_store.database.outside(lambda connection: connection.execute("VACUUM INTO ?", (str(copy),)))
     result = await import_traces(trace_store, copy, bounds=Everything())
     assert (result.imported, result.skipped, result.errors) == (0, 1, [])
 

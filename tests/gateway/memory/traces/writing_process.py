@@ -40,7 +40,7 @@ async def _watch(trace_store: TraceStore, die_at: int) -> None:
         if seen == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    await trace_store.database.alone(lambda connection: connection.set_trace_callback(count))
+    await trace_store.database.outside(lambda connection: connection.set_trace_callback(count))
 
 
 async def main(path: Path, turn: str, count: int, die_at: int | None) -> None:

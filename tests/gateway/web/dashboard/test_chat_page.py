@@ -60,7 +60,7 @@ class Browser:
 
     async def said(self) -> int:
         """How many messages were ever taken."""
-        rows = await self.gateway.store.database.read(
+        rows = await self.gateway.store.engine.read(
             lambda connection: connection.execute("SELECT count(*) FROM inbox").fetchone()[0]
         )
         return int(rows)
@@ -307,7 +307,7 @@ async def test_earlier_messages_are_offered_where_there_are_some(
     def drop(connection: Any) -> None:
         connection.execute("UPDATE outbox SET state = 'dropped' WHERE seq = (SELECT max(seq) FROM outbox)")
 
-    await browser.gateway.store.database.write(drop)
+    await browser.gateway.store.engine.write(drop)
     page = await browser.page(f"/{session}")
     assert f'<p id="earlier"><a href="/dashboard/chat/{session}?last=10">' in page
 

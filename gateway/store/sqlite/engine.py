@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,15 @@ import structlog
 from gateway.errors import StoreUnavailable
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import happened
-from gateway.store.readers import Readers, resolve
-from gateway.store.write_ahead_log import LogCut, log_of, make_certain
+from gateway.store.clock import steady_ms
+from gateway.store.dialect import SQLITE, Dialect
+from gateway.store.engine import Connection, Values, Work
+from gateway.store.sqlite.compacting import compact
+from gateway.store.sqlite.readers import Readers, resolve
+from gateway.store.sqlite.write_ahead_log import LogCut, log_of, make_certain
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+SqliteWork = Callable[["SqliteConnection"], T]
 
 MAX_GROUP = 256
 # So many jobs of a crowd share a commit: other jobs wait for no more of them.
@@ -72,7 +76,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    work: Work[Any]
+    work: Callable[[Any], Any]
     is_durable: bool
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Any]
@@ -80,14 +84,31 @@ class _Job:
     is_repeatable: bool = True
 
 
-def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> sqlite3.Connection:
+class SqliteConnection(sqlite3.Connection):
+    """One that knows how this engine words things."""
+
+    dialect: Dialect = SQLITE
+
+
+def connect(
+    path: Path,
+    *,
+    prepare: Callable[[sqlite3.Connection], None] | None = None,
+    now_ms: Callable[[], int] = steady_ms,
+) -> SqliteConnection:
     """Open a connection with the gateway's settings; usable from one thread at a time.
+
+    Args:
+        prepare: registers SQL functions.
+        now_ms: what the SQL function of this name gives.
 
     Raises:
         StoreUnavailable: the file cannot be opened, or is not a database.
     """
     try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=256, factory=SqliteConnection
+        )
     except sqlite3.Error as error:
         raise _translated(error, path) from error
     try:
@@ -99,6 +120,7 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.create_function("now_ms", 0, now_ms)
         if prepare is not None:
             prepare(connection)
     except BaseException as error:
@@ -107,17 +129,6 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
             raise _translated(error, path) from error
         raise
     return connection
-
-
-@contextlib.contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Everything read in the block is of one moment. It also costs less: the file is locked once, not per statement."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if connection.in_transaction:  # an I/O error may have ended it
-            connection.execute("COMMIT")
 
 
 def _translated(error: sqlite3.Error, path: Path) -> Exception:
@@ -133,14 +144,17 @@ def _translated(error: sqlite3.Error, path: Path) -> Exception:
     return error
 
 
-class Database:
-    """One SQLite file: `write` commits, `read` sees what is committed."""
+class SqliteEngine:
+    """One SQLite file: `write` commits, `read` sees what is committed; see `gateway.store.engine.Engine`."""
+
+    dialect = SQLITE
 
     def __init__(
         self,
         path: Path,
         *,
         prepare: Callable[[sqlite3.Connection], None] | None = None,
+        now_ms: Callable[[], int] = steady_ms,
         end: Callable[[str], NoReturn] | None = None,
     ) -> None:
         """Open the file and start the threads.
@@ -148,6 +162,7 @@ class Database:
         Args:
             path: the database file; its directory must exist.
             prepare: run on every new connection, to register SQL functions.
+            now_ms: the clock for leases and waits, in milliseconds.
             end: ends the process at once, saying why: for a database that must not be written to any more, not even
                 by closing it. By default with exit code `EXIT_IO_ERROR`.
 
@@ -155,7 +170,7 @@ class Database:
             StoreUnavailable: the file cannot be opened, is not a database, or was marked for a check and is damaged.
         """
         self.path = path
-        self._connect = partial(connect, path, prepare=prepare)
+        self._connect = partial(connect, path, prepare=prepare, now_ms=now_ms)
         self._writer = self._connect()
         self._writer.execute("PRAGMA wal_autocheckpoint = 0")
         _check_if_marked(self._writer, path)
@@ -189,6 +204,10 @@ class Database:
         """Work is done alone, or is about to be: a write waits for as long as that takes, such as to copy the file."""
         return self._asked_alone > 0
 
+    def of(self, store: str) -> SqliteEngine:  # noqa: ARG002 (there is one writer)
+        """Itself: no two works ever write at the same time."""
+        return self
+
     async def write(
         self,
         work: Work[T],
@@ -197,21 +216,12 @@ class Database:
         is_urgent: bool = True,
         is_of_crowd: bool = False,
         is_repeatable: bool = True,
+        alone: Sequence[str] | None = None,  # noqa: ARG002 (it always is)
     ) -> T:
-        """Run `work` in a transaction and return its result once that is committed.
+        """Run `work` in the writer thread.
 
         Jobs are committed in the order in which they are asked for, but those of a crowd in an order of their own.
-
-        Args:
-            work: called in the writer thread; takes back what it did when it raises.
-            is_durable: False lets the commit survive a killed process but perhaps not a power cut, and costs no
-                fsync. A later durable commit makes it durable too.
-            is_urgent: False lets it wait a moment for the next job, to share its commit.
-            is_of_crowd: it may be one of thousands that come at once, and lets others pass.
-            is_repeatable: `work` may run a second time: another job of its commit failed, and all was rolled back.
-
-        Raises:
-            StoreUnavailable: the disk is full or broken; nothing was committed.
+        Where another job of its commit fails, all is rolled back, and what is repeatable runs a second time.
         """
         if self._is_closed:
             raise StoreUnavailable(f"{self.path} is closed")
@@ -230,7 +240,7 @@ class Database:
             loop.call_later(PATIENCE_S, self._hand_over)
         return await done
 
-    async def alone(self, work: Work[T]) -> T:
+    async def outside(self, work: SqliteWork[T]) -> T:
         """Run `work` in the writer thread outside of any transaction, for what SQLite does not do inside of one.
 
         Other writers wait meanwhile. A transaction that `work` leaves open is rolled back.
@@ -250,6 +260,18 @@ class Database:
         finally:
             self._asked_alone -= 1
 
+    async def write_long(self, work: Work[T]) -> T:
+        """Run `work` in a transaction, alone; `is_held` meanwhile."""
+        return await self.outside(partial(_in_transaction, work))
+
+    async def compact(self) -> None:
+        """Rewrite the file without what was deleted. Needs twice its size."""
+        await self.outside(compact)
+
+    async def faults(self) -> Sequence[str]:
+        """What is wrong with the structure of the file; reads all of it."""
+        return await self.read(quick_check)
+
     def _hand_over(self) -> None:
         jobs, self._patient = self._patient, []
         if jobs:
@@ -264,11 +286,11 @@ class Database:
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
-    async def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
+    async def rows(self, sql: str, values: Values = ()) -> list[sqlite3.Row]:
         """All rows of one query."""
         return await self.read(lambda connection: connection.execute(sql, values).fetchall())
 
-    async def row(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
+    async def row(self, sql: str, values: Values = ()) -> sqlite3.Row | None:
         """The first row of one query, None for none."""
         return await self.read(lambda connection: connection.execute(sql, values).fetchone())
 
@@ -488,12 +510,24 @@ class Database:
         return _translated(error, self.path) if isinstance(error, sqlite3.Error) else error
 
 
+def _in_transaction(work: Work[T], connection: SqliteConnection) -> T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
 def check_mark(path: Path) -> Path:
     """The file that says: look whether the database is sound before it is used."""
     return path.with_name(path.name + ".check")
 
 
-def quick_check(connection: sqlite3.Connection) -> list[str]:
+def quick_check(connection: Connection) -> list[str]:
     """What is wrong with the structure of a database, nothing when it is sound; reads the whole file."""
     try:
         found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
@@ -502,7 +536,7 @@ def quick_check(connection: sqlite3.Connection) -> list[str]:
     return [] if found == ["ok"] else found
 
 
-def _check_if_marked(connection: sqlite3.Connection, path: Path) -> None:
+def _check_if_marked(connection: SqliteConnection, path: Path) -> None:
     mark = check_mark(path)
     if not mark.exists():
         return
@@ -543,7 +577,7 @@ def _data_version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _write_nothing_new(connection: sqlite3.Connection) -> None:
+def _write_nothing_new(connection: Connection) -> None:
     """The smallest real write: the file's header, as it is."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {version}")
@@ -562,15 +596,3 @@ def _deliver(results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
 def _resolve(results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
     for job, value, error in results:
         resolve(job.done, value, error)
-
-
-def statement(sql: str, values: Sequence[Any] = ()) -> Callable[[sqlite3.Connection], int]:
-    """Work that runs one statement and gives the number of rows that it changed.
-
-    The cursor stays in the thread that made it: letting go of one elsewhere would disturb the writer.
-    """
-
-    def work(connection: sqlite3.Connection) -> int:
-        return connection.execute(sql, values).rowcount
-
-    return work

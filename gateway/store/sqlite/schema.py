@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway.errors import SchemaTooNew, StoreError, StoreUnavailable
 from gateway.files.locks import refuse_network_file_system
 from gateway.runtime.failpoints import reach
-from gateway.store.database import connect
+from gateway.store.sqlite.engine import connect
 
 # STRICT tables came with 3.37, https://www.sqlite.org/stricttables.html
 OLDEST_SQLITE = (3, 37, 0)
@@ -31,7 +31,7 @@ class Migration:
     script: str
 
 
-def migrations(package: str = "gateway.store") -> Sequence[Migration]:
+def migrations(package: str = "gateway.store.sqlite") -> Sequence[Migration]:
     """All steps in order, from a package's own files."""
     found = [
         Migration(int(file.name[:4]), file.name, file.read_text(encoding="utf-8"))

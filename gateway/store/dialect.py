@@ -1,0 +1,52 @@
+"""What the two engines word differently, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """Pieces of SQL; all else of a statement is the same for both engines.
+
+    Attributes:
+        name: of the engine, for people.
+        locked: behind a SELECT whose rows nobody else may change until the transaction ends.
+        skip_locked: the same, without the rows that another transaction holds at this moment.
+        shared: behind a SELECT whose rows may be read by others and changed by none until the transaction ends.
+        snapshot: begins a transaction in which all that is read is of one moment.
+        by_pending: names the index of a journal's open entries, which SQLite would not take when left to itself.
+        by_spender: the same, of the sums of usage by who spent.
+        unindexed: in front of a column that is not to be looked up in its index.
+    """
+
+    name: str
+    locked: str
+    skip_locked: str
+    shared: str
+    snapshot: str
+    by_pending: str
+    by_spender: str
+    unindexed: str
+
+
+SQLITE = Dialect(
+    name="SQLite",
+    locked="",
+    skip_locked="",
+    shared="",
+    snapshot="BEGIN",
+    by_pending="INDEXED BY memory_journal_pending",
+    by_spender="INDEXED BY usage_days_by_spender",
+    unindexed="+",  # https://www.sqlite.org/optoverview.html, section 2.1
+)
+POSTGRES = Dialect(
+    name="PostgreSQL",
+    locked="FOR UPDATE",
+    skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
+    shared="FOR SHARE",
+    snapshot="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    by_pending="",
+    by_spender="",
+    unindexed="",
+)

@@ -1,0 +1,1 @@
+"""SQLite: the engine of one machine, with its schema."""

@@ -1,0 +1,132 @@
+"""The whole store in one SQLite file, and what it knows of itself; see `gateway.pipeline.health.StoreFacts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.sdk.models.system import QueueHealth
+from gateway.store.api_keys import SqlApiKeys
+from gateway.store.clock import steady_ms, wall_ms
+from gateway.store.deliveries import SqlDeliveries
+from gateway.store.engine import Engine
+from gateway.store.inbox import SqlInbox
+from gateway.store.ingest import SqlIngestJobs
+from gateway.store.links import SqlLinks
+from gateway.store.log import SqlConversationLog
+from gateway.store.memory_journal import SqlMemoryJournal
+from gateway.store.outbox import SqlOutbox
+from gateway.store.people import SqlPeople
+from gateway.store.proposals import SqlProposals
+from gateway.store.search import SearchIndex, register_functions
+from gateway.store.session_edits import SqlSessionEdits
+from gateway.store.sessions import SqlSessions
+from gateway.store.sign_ins import SqlSignIns
+from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.schema import migrate
+from gateway.store.turns import SqlTurns
+from gateway.store.usage import SqlUsage
+
+# Each part has an index of its own, so finished rows, of which there may be millions, are not looked at.
+_BACKLOG = """
+    SELECT 'inbox' AS queue, channel, state, count(*) AS messages, min(accepted_at) AS oldest_at
+    FROM inbox WHERE ended_at IS NULL GROUP BY channel, state
+    UNION ALL SELECT 'inbox', channel, 'dead', count(*), min(accepted_at)
+    FROM inbox WHERE state = 'dead' GROUP BY channel
+    UNION ALL SELECT 'outbox', channel, state, count(*), min(created_at)
+    FROM outbox WHERE ended_at IS NULL GROUP BY channel, state
+    UNION ALL SELECT 'outbox', channel, 'dead', count(*), min(created_at)
+    FROM outbox WHERE state = 'dead' GROUP BY channel
+"""
+_UNSETTLED = "SELECT count(DISTINCT turn_id) FROM memory_journal WHERE outcome IS NULL"
+
+
+class SqlFacts:
+    """Asks the database, and writes nothing but to find out whether it can."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def problem(self) -> str | None:
+        return await self._engine.problem()
+
+    async def backlog(self) -> Sequence[QueueHealth]:
+        rows, now_ms = await self._engine.rows(_BACKLOG), wall_ms()
+        return [
+            QueueHealth.model_validate({**dict(row), "oldest_s": max(0, now_ms - row["oldest_at"]) / 1000})
+            for row in rows
+        ]
+
+    async def unsettled_turns(self) -> int:
+        [(turns,)] = await self._engine.rows(_UNSETTLED)
+        return int(turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Every store of the gateway over one database."""
+
+    engine: Engine
+    inbox: SqlInbox
+    outbox: SqlOutbox
+    sessions: SqlSessions
+    turns: SqlTurns
+    usage: SqlUsage
+    log: SqlConversationLog
+    journal: SqlMemoryJournal
+    deliveries: SqlDeliveries
+    proposals: SqlProposals
+    people: SqlPeople
+    links: SqlLinks
+    facts: SqlFacts
+    ingest: SqlIngestJobs
+    index: SearchIndex
+    api_keys: SqlApiKeys
+    session_edits: SqlSessionEdits
+    sign_ins: SqlSignIns
+
+    async def problems(self) -> Sequence[str]:
+        """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
+        return await self.engine.faults()
+
+    async def close(self) -> None:
+        """Finish what was asked, then close. Idempotent."""
+        await self.index.close()
+        await self.engine.close()
+
+
+def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
+    """Open the database, made or brought up to date first; its directory must exist.
+
+    Args:
+        now_ms: the clock for leases and waits, in milliseconds.
+
+    Raises:
+        SchemaTooNew: a newer program wrote the file; nothing was changed.
+        StoreUnavailable: the file cannot be opened, is not a database, or is damaged.
+        UnsafePath: the directory lies on a network file system.
+    """
+    migrate(path, prepare=register_functions)
+    engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
+    index = SearchIndex(engine)
+    return Stores(
+        engine=engine,
+        inbox=SqlInbox(engine, now_ms=now_ms),
+        outbox=SqlOutbox(engine, now_ms=now_ms),
+        sessions=SqlSessions(engine, index),
+        turns=SqlTurns(engine, now_ms=now_ms, on_messages=index.added),
+        usage=SqlUsage(engine),
+        log=SqlConversationLog(engine),
+        journal=SqlMemoryJournal(engine),
+        deliveries=SqlDeliveries(engine, now_ms=now_ms),
+        proposals=SqlProposals(engine),
+        people=SqlPeople(engine, now_ms=now_ms),
+        links=SqlLinks(engine, now_ms=now_ms),
+        facts=SqlFacts(engine),
+        ingest=SqlIngestJobs(engine, now_ms=now_ms),
+        index=index,
+        api_keys=SqlApiKeys(engine),
+        session_edits=SqlSessionEdits(engine, index),
+        sign_ins=SqlSignIns(engine),
+    )
