@@ -3,7 +3,7 @@
 Debian 12 has 1.18. In transaction mode it knows nothing of prepared statements: one that a client names is prepared in
 the connection to the server that it has just then. The next transaction may get another one, where the name is unknown
 (SQLSTATE 26000), or taken by another client (42P05). From 1.21 on it follows names of the protocol, not of SQL, while
-`max_prepared_statements` is above 0; 1.24 made 200 the default (https://www.pgbouncer.org/changelog.html).
+`max_prepared_statements` is above 0; from 1.24 on it is by default (https://www.pgbouncer.org/changelog.html).
 """
 
 from __future__ import annotations
