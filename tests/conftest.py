@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers import postgres
+
 # What the shell or the service around the tests has set must not reach them; some of it is read as modules load.
 FOREIGN = (
     "COLUMNS", "DISPLAY", "EDITOR", "FORCE_COLOR", "LINES", "NOTIFY_SOCKET", "NO_COLOR", "PAGER", "VISUAL",
@@ -48,6 +50,15 @@ def _authorities() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(default, "create_ssl_context", functools.cache(default.create_ssl_context))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    """One for all test files of this process that do not stop it; each takes a database of its own there."""
+    if postgres.MISSING:
+        pytest.skip(postgres.MISSING)
+    with postgres.postgres_server(*postgres.FAST) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

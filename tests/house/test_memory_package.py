@@ -66,14 +66,6 @@ def installed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[postgres.PostgresServer]:
-    if postgres.MISSING:
-        pytest.skip(postgres.MISSING)
-    with postgres.postgres_server("fsync=off") as server:
-        yield server
-
-
 @pytest.fixture
 def database(postgres_server: postgres.PostgresServer) -> str:
     """The address of a database of its own."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 INSTALL = "as root, deploy/install-test-packages"
 _READY_S = 60.0
+_SETPRIV = shutil.which("setpriv")
 
 
 def free_port() -> int:
@@ -50,12 +51,23 @@ def directory() -> Iterator[Path]:
 
 
 class Process:
-    """A server's process, which can be killed and started again."""
+    """A server's process, which can be killed and started again.
+
+    It ends with the thread that started it, so a test run that is killed leaves no server: it gets `last_signal` then
+    (prctl(2), PR_SET_PDEATHSIG).
+    """
 
     def __init__(
-        self, command: Sequence[str | Path], *, root: Path, is_ready: Callable[[], bool], user: str | None = None
+        self,
+        command: Sequence[str | Path],
+        *,
+        root: Path,
+        is_ready: Callable[[], bool],
+        user: str | None = None,
+        last_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
         self._user = user
+        self._before = [_SETPRIV, "--pdeathsig", last_signal.name.removeprefix("SIG")] if _SETPRIV else []
         self._command = [*command]
         self._log = root / "log"
         self._is_ready = is_ready
@@ -68,7 +80,7 @@ class Process:
             del self._command[: len(without)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                [*self._before, *self._command],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -83,10 +95,15 @@ class Process:
                 raise RuntimeError(f"{self._command[0]} did not start:\n{self._log.read_text(errors='replace')}")
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int:
+        """Of the first process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal: `SIGSTOP` makes a server that hangs."""
-        assert self._process is not None
-        os.killpg(self._process.pid, number)
+        os.killpg(self.pid, number)
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End it."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
+
+import psycopg
 
 from tests.servers import INSTALL, Process, directory, free_port, other_user
 from tests.servers.certificates import self_signed
@@ -27,11 +32,16 @@ def _programs() -> Path | None:
 PROGRAMS = _programs()
 MISSING = None if PROGRAMS else f"PostgreSQL is missing: {INSTALL}"
 USER = "ethos"
+# Not for tests of faults: a server that is killed or restarted at once loses what it confirmed last.
+FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """One that runs."""
+    """One that runs.
+
+    A copy with another `port` (`dataclasses.replace`) is the same server by way of a proxy.
+    """
 
     port: int
     process: Process
@@ -41,6 +51,14 @@ class PostgresServer:
     def url(self, database: str = "postgres") -> str:
         """The address of a database."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def restart(self) -> None:
+        """End it at once, as `pg_ctl restart -m immediate` does, and start it on its port.
+
+        Clients are cut off. What was confirmed stays, unless `synchronous_commit` is off.
+        """
+        self.process.stop(signal.SIGQUIT)
+        self.process.start()
 
 
 def limit(max_file_bytes: int | None) -> list[str]:
@@ -63,11 +81,46 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
 
 
 @contextlib.contextmanager
+def fresh_database(server: PostgresServer, prepare: Callable[[str], None]) -> Iterator[str]:
+    """The URL of a database with a schema and without a row, for one test file; dropped afterwards.
+
+    Args:
+        prepare: makes the schema in the database with this URL, and closes its connections. It runs once per server,
+            so it is a function that has a name; each database is a copy of what it made.
+    """
+    name = _name()
+    _do(server, f"CREATE DATABASE {name} TEMPLATE {_template(server, prepare)}")
+    try:
+        yield server.url(name)
+    finally:
+        _do(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@functools.cache
+def _template(server: PostgresServer, prepare: Callable[[str], None]) -> str:
+    name = _name()
+    _do(server, f"CREATE DATABASE {name}")
+    prepare(server.url(name))
+    return name
+
+
+def _name() -> str:
+    return f"t{uuid4().hex[:12]}"
+
+
+def _do(server: PostgresServer, statement: str) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(statement)
+
+
+@contextlib.contextmanager
 def _running(root: Path, port: int, *settings: str, before: Sequence[str] = ()) -> Iterator[Process]:
     assert PROGRAMS
     chosen = (f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={root}", *settings)
     command = [*before, PROGRAMS / "postgres", "-D", root / "data", *(part for one in chosen for part in ("-c", one))]
-    process = Process(command, root=root, is_ready=lambda: _answers(port), user=other_user())
+    process = Process(
+        command, root=root, is_ready=lambda: _answers(port), user=other_user(), last_signal=signal.SIGQUIT
+    )
     process.start()
     try:
         yield process

@@ -25,14 +25,6 @@ async def redis_documents(redis_server: redis.RedisServer) -> AsyncIterator[Redi
         yield RedisDocuments(client, prefix=f"ethos-{uuid4().hex[:8]}", shown_url=redis_server.url)
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.PostgresServer]:
-    if postgres.MISSING:
-        pytest.skip(postgres.MISSING)
-    with postgres.postgres_server("fsync=off") as server:
-        yield server
-
-
 @pytest.fixture
 def postgres_url(postgres_server: postgres.PostgresServer) -> str:
     """A database of its own."""

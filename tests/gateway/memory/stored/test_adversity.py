@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator
 
@@ -15,36 +16,13 @@ from gateway.memory.stored.postgres import PostgresDocuments
 from gateway.memory.stored.redis import RedisDocuments
 from gateway.testing.memory import add, scope
 from tests.servers import postgres, redis
+from tests.servers.silent_proxy import silent_proxy
 
 
 @pytest.fixture
 async def closing() -> AsyncIterator[contextlib.AsyncExitStack]:
     async with contextlib.AsyncExitStack() as stack:
         yield stack
-
-
-@contextlib.asynccontextmanager
-async def way_to(port: int):
-    """A port that leads to a server; `to` says which, for connections that are made from then on."""
-    target = {"port": port}
-
-    async def met(reader, writer):
-        there, here = await asyncio.open_connection("127.0.0.1", target["port"])
-
-        async def pump(source, sink):
-            with contextlib.suppress(OSError):
-                while data := await source.read(65536):
-                    sink.write(data)
-                    await sink.drain()
-            sink.close()
-
-        await asyncio.gather(pump(reader, here), pump(there, writer))
-
-    server = await asyncio.start_server(met, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1], target
-    finally:
-        server.close()
 
 
 def is_read_only(server: postgres.PostgresServer) -> bool:
@@ -54,13 +32,14 @@ def is_read_only(server: postgres.PostgresServer) -> bool:
     return row == ("on",)
 
 
-async def test_redis_after_a_failover_under_the_same_name():
+async def test_redis_after_a_failover_under_the_same_name(closing):
     with redis.redis_server() as first, redis.redis_server() as second:
         ports = [int(each.url.rpartition(":")[2].partition("/")[0]) for each in (first, second)]
-        async with way_to(ports[0]) as (port, target), Redis.from_url(f"redis://127.0.0.1:{port}/0") as client:
+        proxy = closing.enter_context(silent_proxy(ports[0]))
+        async with Redis.from_url(f"redis://127.0.0.1:{proxy.port}/0") as client:
             memory = StoredMemory(RedisDocuments(client, prefix="p", shown_url="redis://x"))
             await memory.sync(scope("t"), [add("memory", "Tea.")])
-            target["port"] = ports[1]
+            proxy.target = ports[1]
             async with Redis.from_url(first.url) as one, Redis.from_url(second.url) as two:
                 await two.replicaof("127.0.0.1", str(ports[0]))
                 while (await two.info("replication")).get("master_link_status") != "up":
@@ -74,33 +53,36 @@ async def test_redis_after_a_failover_under_the_same_name():
 
 
 async def test_postgres_after_a_failover_under_the_same_name(closing):
-    with postgres.postgres_server("fsync=off") as first, postgres.standby_of(first) as second:
-        async with way_to(first.port) as (port, target):
-            documents = PostgresDocuments(first.url().replace(str(first.port), str(port)), shown_url="x")
-            closing.push_async_callback(documents.close)
-            await documents.open()
-            memory = StoredMemory(documents)
-            await memory.sync(scope("t"), [add("memory", "Tea.")])
-            with psycopg.connect(second.url(), autocommit=True) as connection:
-                for _ in range(200):
-                    try:
-                        if connection.execute("SELECT count(*) FROM ethos_documents").fetchone()[0]:
-                            break
-                    except psycopg.Error:
-                        pass
-                    await asyncio.sleep(0.02)
-                connection.execute("SELECT pg_promote()")
-            target["port"] = second.port
-            with psycopg.connect(first.url(), autocommit=True) as connection:
-                connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
-                connection.execute("SELECT pg_reload_conf()")
-            async with asyncio.timeout(20):
-                while not is_read_only(first):
-                    await asyncio.sleep(0.02)
-            with contextlib.suppress(MemoryUnavailable):
-                await memory.sync(scope("t2"), [add("memory", "Milk.")])
+    with (
+        postgres.postgres_server("fsync=off") as first,
+        postgres.standby_of(first) as second,
+        silent_proxy(first.port) as proxy,
+    ):
+        documents = PostgresDocuments(dataclasses.replace(first, port=proxy.port).url(), shown_url="x")
+        closing.push_async_callback(documents.close)
+        await documents.open()
+        memory = StoredMemory(documents)
+        await memory.sync(scope("t"), [add("memory", "Tea.")])
+        with psycopg.connect(second.url(), autocommit=True) as connection:
+            for _ in range(200):
+                try:
+                    if connection.execute("SELECT count(*) FROM ethos_documents").fetchone()[0]:
+                        break
+                except psycopg.Error:
+                    pass
+                await asyncio.sleep(0.02)
+            connection.execute("SELECT pg_promote()")
+        proxy.target = second.port
+        with psycopg.connect(first.url(), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            connection.execute("SELECT pg_reload_conf()")
+        async with asyncio.timeout(20):
+            while not is_read_only(first):
+                await asyncio.sleep(0.02)
+        with contextlib.suppress(MemoryUnavailable):
             await memory.sync(scope("t2"), [add("memory", "Milk.")])
-            assert (await memory.prefetch(scope("t3"))).project_memory == "Tea.\n\nMilk.\n"
+        await memory.sync(scope("t2"), [add("memory", "Milk.")])
+        assert (await memory.prefetch(scope("t3"))).project_memory == "Tea.\n\nMilk.\n"
 
 
 @pytest.mark.slow
