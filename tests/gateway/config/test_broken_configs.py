@@ -132,7 +132,7 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, memory, limits, budgets, delivery, log, retention, telemetry, shutdown_s"
+                "web, memory, limits, budgets, delivery, log, retention, telemetry, secret, shutdown_s"
             )
         ],
     ),
