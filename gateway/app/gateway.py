@@ -162,9 +162,8 @@ class Gateway(Composition):
             port=self.config.web.port if self._is_served else None,
             allowed_hosts=self.config.web.allowed_hosts,
             dashboard=lambda: self._sources(api),
-            token=load_token(self.home, self.secret)
-            if self._is_served
-            else secrets.token_urlsafe(),  # the socket needs none
+            # The Unix socket needs none.
+            token=load_token(self.home, self.secret) if self._is_served else secrets.token_urlsafe(),
         )
 
     def _sources(self, api: Api) -> Sources:

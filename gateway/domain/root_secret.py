@@ -30,6 +30,7 @@ def read_root_secret(text: str) -> bytes:
     Raises:
         ValueError: it is none; the text says how to make one, and shows nothing of it.
     """
+    text = text.strip()
     if _HEX.fullmatch(text):
         if len(text) != 2 * SECRET_BYTES:
             raise ValueError(f"{len(text)} hex characters; {HOW_TO_MAKE_ONE}")
