@@ -13,7 +13,7 @@ from typing import Literal
 SECRET_BYTES = 32
 KEY_BYTES = 32
 LEAST_DIFFERENT_BYTES = 16
-"""Of 32 random bytes fewer are different once in 10^13 times; in placeholders and typed texts they always are."""
+"""32 random bytes have fewer different ones less than once in 10^13 times; what stands in an example often has."""
 HOW_TO_MAKE_ONE = "expected 32 random bytes as 64 hex characters or base64: `openssl rand -hex 32` makes them"
 _SALT = b"ethos-gateway"
 _DIGEST = "sha256"
