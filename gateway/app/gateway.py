@@ -31,6 +31,7 @@ from gateway.store.idempotency import SqlIdempotency
 from gateway.store.stores import open_store
 from gateway.web.api import Api
 from gateway.web.server import WebServer
+from gateway.web.token import load_token
 
 if TYPE_CHECKING:
     from gateway.ops.telemetry.metrics import Metrics
@@ -161,7 +162,8 @@ class Gateway(Composition):
             port=self.config.web.port if self._is_served else None,
             allowed_hosts=self.config.web.allowed_hosts,
             dashboard=lambda: self._sources(api),
-            token=None if self._is_served else secrets.token_urlsafe(),  # the Unix socket needs none
+            # The Unix socket needs none.
+            token=load_token(self.home, self.secret) if self._is_served else secrets.token_urlsafe(),
         )
 
     def _sources(self, api: Api) -> Sources:

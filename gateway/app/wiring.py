@@ -25,6 +25,7 @@ from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
+from gateway.domain.root_secret import read_root_secret
 from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
@@ -100,6 +101,12 @@ class Composition:
         """The configuration in force."""
         return self.live.current
 
+    @property
+    def secret(self) -> bytes | None:
+        """Of which the pepper and the web token are derived; None: they are files of the data directory."""
+        secret = self.config.secret
+        return None if secret is None else read_root_secret(secret.get_secret_value())
+
     def _kinds(self) -> Mapping[str, str]:
         """Of the channels of the configuration by name; what a third party's adapter calls its kind, only it knows."""
         return {name: channel.kind for name, channel in self.config.channels.items() if "." not in channel.kind}
@@ -145,7 +152,7 @@ class Composition:
             self.people,
             self.access,
             self.identities,
-            pepper=partial(load_pepper, self.home),
+            pepper=partial(load_pepper, self.home, self.secret),
             operators=self.operators,
         )
 
@@ -200,7 +207,7 @@ class Composition:
             self.identities,
             memory=self.memory_provider,
             applied=self.memory,
-            pepper=partial(asyncio.to_thread, load_pepper, self.home),
+            pepper=partial(asyncio.to_thread, load_pepper, self.home, self.secret),
             channels=self.channels,
             outbox=self.outbox,
             guard=self.pairing,

@@ -6,13 +6,17 @@ SQLite and the memory files have locks of their own, so to look takes no lock of
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from gateway.config import Config, EmbeddingsConfig
 from gateway.config.file import CONFIG_NAME, core_keys, load_config, memory_section
+from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.errors import ConfigError, StoreError
 from gateway.files.home import DATABASE_NAME
 from gateway.files.positions.validation import validate
@@ -52,6 +56,28 @@ def operator_config(home: Path) -> Config:
     if document.problems:
         raise ConfigError(document.sorted_problems())
     return load_config(home=home).config
+
+
+def configured_secret(home: Path) -> SecretStr | None:
+    """The `secret` of the configuration, looked up without all the rest; None where none is configured or legible.
+
+    Raises:
+        ConfigError: it cannot be looked up from this shell, or is none.
+    """
+    path = home / CONFIG_NAME
+    try:
+        document = read_marked_yaml(path, path.name)
+    except FileNotFoundError:
+        return None
+    if document.values.get("secret") is None:
+        return None
+    document.values, document.problems = {"secret": document.values["secret"]}, []
+    expanded = expand_variables(document, os.environ)
+    origins = fetch_secrets(document, Config, (), home)
+    config = validate(Config, document, hidden={*expanded, *origins})
+    if config is None or document.problems:
+        raise ConfigError(document.sorted_problems())
+    return config.secret
 
 
 def _without_embeddings(config: Config) -> Config:

@@ -141,6 +141,8 @@ def disk_space(ground: Ground) -> Iterator[Finding]:
 
 def web_token(ground: Ground) -> Iterator[Finding]:
     """A reader of the token is the operator; that only its owner may is checked with the other files."""
+    if ground.config is not None and ground.config.secret is not None:
+        return  # the token is derived from that, and the file opens nothing
     path = ground.home / TOKEN_NAME
     if not os.access(ground.home, os.X_OK) or not os.path.lexists(path):
         return

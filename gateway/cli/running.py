@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from gateway.cli.errors import EXIT_TEMPORARY, fail
+from gateway.cli.opening import where_token_is
 from gateway.errors import DataDirectoryLocked
-from gateway.files.home import LOG_NAME, TOKEN_NAME, data_directory
+from gateway.files.home import LOG_NAME, data_directory
 
 if TYPE_CHECKING:  # 0.4 s that neither other commands need, nor a chat with a gateway that runs
     from gateway.app.gateway import Gateway
     from gateway.config import Config
     from gateway.config.file import Loaded
     from gateway.runtime.systemd import ServiceManager
-    from gateway.web.server import WebServer
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "text", "json"]
@@ -116,7 +116,7 @@ async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], 
         stack.push_async_callback(_end, watching)
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
-        typer.echo(f"Web page: {_web_address(gateway.web, home)}", err=True)
+        typer.echo(f"Web page: {_web_address(gateway, home)}", err=True)
         typer.echo(f"Model:    {_model_told(home, config)}", err=True)
         typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
         if await gateway.lacks_owner():
@@ -169,9 +169,11 @@ async def _end(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def _web_address(web: WebServer, home: Path) -> str:
+def _web_address(gateway: Gateway, home: Path) -> str:
     """The address that logs in is a secret: it is shown to a person, and kept out of a service's log."""
-    return f"{web.login_url}" if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_NAME})"
+    if sys.stderr.isatty():
+        return f"{gateway.web.login_url}"
+    return f"{gateway.web.url} ({where_token_is(home, is_derived=gateway.config.secret is not None)})"
 
 
 async def _how_to_own(gateway: Gateway) -> str:

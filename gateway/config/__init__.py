@@ -17,6 +17,7 @@ from gateway.config.values import (
     Count,
     Days,
     Host,
+    RootSecret,
     Seconds,
     Section,
     Share,
@@ -366,6 +367,7 @@ class Config(Section):
         personality: the default one.
         session_scope: `user` joins a person's direct chats over all channels into one session.
         channels: by name; the local channel is never among them, and always there.
+        secret: of which the web token and the key for codes are derived; None: each is a file in the data directory.
         shutdown_s: how long running turns may take to finish when the gateway is told to stop.
     """
 
@@ -382,6 +384,7 @@ class Config(Section):
     log: LogConfig = Field(default_factory=LogConfig)
     retention: RetentionConfig = Field(default_factory=RetentionConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
+    secret: RootSecret | None = None
     shutdown_s: Annotated[float, BeforeValidator(no_truth), Field(ge=0, le=3_600)] = 10
 
     @field_validator("models")

@@ -9,7 +9,9 @@ from typing import Annotated
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
+
+from gateway.domain.root_secret import read_root_secret
 
 _TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
@@ -87,6 +89,11 @@ def _certificates(path: Path) -> Path:
     return path
 
 
+def _root_secret(value: SecretStr) -> SecretStr:
+    read_root_secret(value.get_secret_value())
+    return value
+
+
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Count = Annotated[int, BeforeValidator(no_truth)]
 Seconds = Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=86_400)]
@@ -97,6 +104,7 @@ AccountId = Annotated[Text, BeforeValidator(_id_text)]
 Host = Annotated[Text, AfterValidator(_host)]
 WebAddress = Annotated[Text, AfterValidator(_web_address)]
 CaFile = Annotated[Path, AfterValidator(_certificates)]
+RootSecret = Annotated[SecretStr, AfterValidator(_root_secret)]
 
 
 class Section(BaseModel):

@@ -1,6 +1,6 @@
 """Codes that a person carries from one place to another: to the operator, and between two channels.
 
-Link codes, pairing codes and the owner's code share one secret of the data directory, the pepper.
+Link codes, pairing codes and the owner's code share one secret, the pepper.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import secrets
 from pathlib import Path
 
 from gateway.domain.command_text import parse_command
+from gateway.domain.root_secret import derived
 from gateway.errors import FileError
 from gateway.files.atomic import make_once, make_private_directory, read_once
 from gateway.messages import InboundMessage, OutboundMessage
@@ -80,12 +81,17 @@ def without_codes(message: InboundMessage | OutboundMessage) -> str:
     return message.text if command is None or command.name not in _WITH_CODE else _TYPED.sub(HIDDEN, message.text)
 
 
-def load_pepper(home: Path) -> bytes:
-    """The secret of this data directory, made on first use. Without it the codes that wait are void, and nothing else.
+def load_pepper(home: Path, secret: bytes | None = None) -> bytes:
+    """What codes are hashed with. Without it the codes that wait are void, and nothing else.
+
+    Args:
+        secret: of the gateway, of which it is derived; None: it is a file of the data directory, made on first use.
 
     Raises:
-        FileError: it cannot be read or made, or is cut short.
+        FileError: the file cannot be read or made, or is cut short.
     """
+    if secret is not None:
+        return derived(secret, "pepper")
     path = home / PEPPER_NAME
     found = read_once(path)
     if found is None:

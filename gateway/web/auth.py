@@ -307,7 +307,7 @@ def refused_login(scope: Scope, result: LoginResult) -> Response:
         response = problem_response(
             scope,
             401,
-            "The token or API key is wrong. The token is in the file web-token of the data directory; "
+            "The token or API key is wrong. `ethos open` on a terminal shows the link with the token, and "
             "`ethos keys create` makes a key.",
         )
         response.headers["www-authenticate"] = "Bearer"

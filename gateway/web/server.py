@@ -89,7 +89,8 @@ class WebServer:
         adapters: each is mounted at its `http_path`.
         metrics: None: there is no `/metrics`.
         dashboard: finds what its pages read; None: there is no `/dashboard`.
-        token: of the operator; None: that of the data directory, which is made where there is none.
+        token: of the operator; None: that of the data directory, which is made where there is none. Of it come the
+            keys of cookies and forms.
         api: None: there is no `/api/v1`.
     """
 

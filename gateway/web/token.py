@@ -1,7 +1,8 @@
-"""The operator's token: a file that its owner alone may read."""
+"""The operator's token: derived from the secret of the gateway, or a file that its owner alone may read."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import secrets
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from gateway.domain.root_secret import derived
 from gateway.errors import ConfigError, FileError
 from gateway.files.home import TOKEN_NAME
 
@@ -18,13 +20,23 @@ MIN_TOKEN_CHARS = 20
 _log = structlog.get_logger(__name__)
 
 
-def load_token(data_dir: Path) -> str:
-    """Read the operator's token, or make it at the first start; the file is readable by its owner only.
+def token_of(secret: bytes) -> str:
+    """The operator's token where it is derived: 43 characters of base64url, as in a file. Another secret renews it."""
+    return base64.urlsafe_b64encode(derived(secret, "token")).rstrip(b"=").decode()
+
+
+def load_token(data_dir: Path, secret: bytes | None = None) -> str:
+    """Derive or read the operator's token, or make it at the first start; the file is readable by its owner only.
+
+    Args:
+        secret: of the gateway; None: the token is the file.
 
     Raises:
         ConfigError: the file cannot be used; says what to do.
         FileError: it cannot be made; a full disk is no mistake of the configuration, and is tried again.
     """
+    if secret is not None:
+        return token_of(secret)
     path = data_dir / TOKEN_NAME
     try:
         token = _read_token(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
+import hashlib
 import json
 import os
 import sys
@@ -21,10 +22,12 @@ import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from gateway.config import ModelConfig
+from gateway.config import Config, ModelConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.config.memory_kinds import load_memory_kind
 from gateway.config.secrets import _secret_paths
+from gateway.domain.root_secret import derived
+from gateway.web.token import token_of
 from tests.scenarios.echo import Echo
 from tests.scenarios.process import Ethos
 
@@ -60,6 +63,7 @@ SECRETS: dict[str, tuple[str, str]] = {
     "MODEL_KEY": ("sk-canary-model-key", "environment"),
     "OTHER_MODEL_KEY": ("sk-canary-other-model", "file"),
     "DAV_PASSWORD": ("canary-dav-password", "environment"),
+    "ROOT_SECRET": (hashlib.sha256(b"canary-root-secret").hexdigest(), "file"),
 }
 
 
@@ -74,7 +78,7 @@ def reference(name: str) -> object:
             return {"keyring": name}
 
 
-def configuration(echo: Echo) -> dict[str, Any]:
+def configuration(echo: Echo, *, has_secret: bool = True) -> dict[str, Any]:
     mail = {
         "kind": "email", "imap_host": "127.0.0.1", "imap_port": echo.imap_port, "imap_tls": "none",
         "smtp_host": "127.0.0.1", "smtp_port": 9, "trusted_authserv_id": "mx.example.org",
@@ -86,6 +90,7 @@ def configuration(echo: Echo) -> dict[str, Any]:
         "refresh_token": reference("OAUTH_REFRESH"),
     }
     return {
+        "secret": reference("ROOT_SECRET") if has_secret else None,
         "log": {"level": "debug", "format": "text"},
         "telemetry": {"metrics": True, "traces": True, "otlp_endpoint": echo.url},
         "web": {"port": 0},
@@ -137,6 +142,7 @@ def known_fields(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def planted_fields(config: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"config.{path[-1]}" for path in _secret_paths(Config, {"secret": config["secret"]}, ()))
     for section in config["models"].values():
         yield from (f"model.{path[-1]}" for path in _secret_paths(ModelConfig, section, ()))
     provider = config["memory"]["provider"]
@@ -177,8 +183,9 @@ class Outputs:
 class Tried:
     """One gateway that everybody refuses."""
 
-    def __init__(self, home: Path, keys: Path, echo: Echo) -> None:
+    def __init__(self, home: Path, keys: Path, echo: Echo, *, has_secret: bool) -> None:
         self.home = home
+        self._has_secret = has_secret
         self._echo = echo
         environment = {name: value for name, (value, source) in SECRETS.items() if source == "environment"}
         no_proxy = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
@@ -201,7 +208,7 @@ class Tried:
         keys.write_text(
             json.dumps({f"ethos {n}": value for n, (value, source) in SECRETS.items() if source == "keyring"})
         )
-        self.ethos.configure(json.dumps(configuration(echo)))
+        self.ethos.configure(json.dumps(configuration(echo, has_secret=has_secret)))
         self.outputs = Outputs()
 
     async def serve(self) -> None:
@@ -227,10 +234,10 @@ class Tried:
     async def _look(self, client: httpx.AsyncClient) -> None:
         running = self.home / "run" / "gateway.json"
         async with asyncio.timeout(PATIENCE_S):
-            while not (running.exists() and (self.home / "web-token").exists()):
+            while not running.exists():
                 await asyncio.sleep(0.05)  # nothing tells when a foreign process is ready
             url = json.loads(running.read_text())["url"]
-            bearer = {"Authorization": f"Bearer {(self.home / 'web-token').read_text().strip()}"}
+            bearer = {"Authorization": f"Bearer {self.keys()['web token'].decode()}"}
             while True:
                 health = (await client.get(f"{url}health", headers=bearer)).json()
                 states = {one["name"]: one["state"] for one in health.get("channels", [])}
@@ -276,6 +283,16 @@ class Tried:
                     break
         return seen
 
+    def keys(self) -> dict[str, bytes]:
+        """What is secret besides that of the configuration: from its two files, or all that one secret gives."""
+        if not self._has_secret:
+            pepper = self.home / "secrets" / "code-pepper"
+            token = (self.home / "web-token").read_bytes().strip()
+            return {"web token": token, "pepper": pepper.read_bytes() if pepper.exists() else b""}
+        root = bytes.fromhex(SECRETS["ROOT_SECRET"][0])
+        token = token_of(root).encode()
+        return {"the bytes of the secret": root, "web token": token, "pepper": derived(root, "pepper")}
+
     def kept(self) -> None:
         """All files of the data directory, but for those whose purpose it is to hold a secret."""
         for path in sorted(self.home.rglob("*")):
@@ -286,7 +303,9 @@ class Tried:
 
 def test_every_secret_that_the_configuration_knows_is_planted() -> None:
     """A new one must be added to this test. Those of other memories are in `tests/gateway/memory/stored`."""
-    known = set(known_fields(ModelConfig, "model")) | set(known_fields(load_memory_kind("webdav").config, "webdav"))
+    known = {"config.secret", *known_fields(ModelConfig, "model")} | set(
+        known_fields(load_memory_kind("webdav").config, "webdav")
+    )
     for kind in KINDS:
         known |= set(known_fields(load_kind(kind).config, kind))
     assert len(known) > 10
@@ -309,9 +328,12 @@ def test_the_search_finds_a_secret_in_every_form(form: str) -> None:
 
 
 @pytest.mark.slow
-async def test_row_26_no_secret_is_in_anything_that_is_said_shown_sent_or_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_secret", [True, False], ids=["keys of one secret", "keys in files"])
+async def test_row_26_no_secret_is_in_anything_that_is_said_shown_sent_or_kept(
+    tmp_path: Path, *, has_secret: bool
+) -> None:
     async with Echo().running() as echo:
-        tried = Tried(tmp_path / "home", tmp_path / "keys", echo)
+        tried = Tried(tmp_path / "home", tmp_path / "keys", echo, has_secret=has_secret)
         await tried.serve()
         tried.kept()
         for number, traced in enumerate(echo.traced):
@@ -330,7 +352,11 @@ async def test_row_26_no_secret_is_in_anything_that_is_said_shown_sent_or_kept(t
     assert echo.traced, "the collector heard something"
     assert echo.prompts, "the model was asked"
     secrets = {name: value.encode() for name, (value, _) in SECRETS.items()}
-    secrets["web token"] = (tmp_path / "home" / "web-token").read_bytes().strip()
-    secrets["pepper"] = (tmp_path / "home" / "secrets" / "code-pepper").read_bytes()
+    secrets |= tried.keys()
+    assert secrets["pepper"], "a code was made"
+    where = b"derived from `secret`" if has_secret else b"the token to log in is in "
+    assert where in tried.outputs.all["log"]
+    assert (tried.home / "web-token").exists() is not has_secret
+    assert (tried.home / "secrets" / "code-pepper").exists() is not has_secret
     assert len(tried.outputs.all["log"]) > 2_000, "the log was loud"
     assert tried.outputs.leaks(secrets) == []

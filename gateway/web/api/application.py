@@ -66,7 +66,7 @@ _SECURITY = "token"
 _SECURITY_SCHEME = {
     "type": "http",
     "scheme": "bearer",
-    "description": "The operator's token (the file `web-token` of the data directory), or an API key, `ethos_…`.",
+    "description": "The operator's token, of the file `web-token` or derived from `secret`, or an API key, `ethos_…`.",
 }
 _ALWAYS = {
     400: "The cursor is not one of this list.",

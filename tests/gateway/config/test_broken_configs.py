@@ -14,6 +14,7 @@ from gateway.errors import ConfigError
 PIGEON = "tests.gateway.config.kinds.pigeon"
 CLOUD = "models:\n  cloud:\n    provider: openai\n    model: m\n    api_key: k\n"
 BUILT_IN = "the terminal and the web page are built in and need no channel; take this channel out"
+A_SECRET = "expected 32 random bytes as 64 hex characters or base64: `openssl rand -hex 32` makes them"
 ENVIRONMENT = {"EMPTY": "", "SECRET_PORT": "canary-port", "GOOD": "fine"}
 
 # What stands in the file, and the problems in it, each without the `config.yaml:` in front.
@@ -132,7 +133,7 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, memory, limits, budgets, delivery, log, retention, telemetry, shutdown_s"
+                "web, memory, limits, budgets, delivery, log, retention, telemetry, secret, shutdown_s"
             )
         ],
     ),
@@ -407,6 +408,34 @@ CASES = {
     "nested without end": (
         "[" * 100_000,
         ["1:41: nested too deep; expected at most 40 levels"],
+    ),
+    "a secret that is too short": (
+        'secret: "canary-c2VjcmV0"\n',
+        [f"1:9: secret: holds 11 bytes; {A_SECRET}"],
+    ),
+    "a secret of too few hex characters": (
+        f'secret: "{"0123456789abcdef" * 3}"\n',
+        [f"1:9: secret: 48 hex characters; {A_SECRET}"],
+    ),
+    "a secret that is a sentence": (
+        "secret: canary, a long sentence that nobody would guess\n",
+        [f"1:9: secret: neither hex nor base64; {A_SECRET}"],
+    ),
+    "a secret of the environment that is none": (
+        "secret: ${SECRET_PORT}\n",
+        [f"1:9: secret: holds 8 bytes; {A_SECRET}"],
+    ),
+    "a secret that is a placeholder": (
+        f'secret: "{"00" * 32}"\n',
+        [f"1:9: secret: not random; {A_SECRET}"],
+    ),
+    "the secret of all keys as a number": (
+        "secret: 12\n",
+        ["1:9: secret: not a secret; expected text, `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"],
+    ),
+    "a secret whose variable is not set": (
+        "secret: ${NO_SECRET}\n",
+        ["1:9: secret: the environment variable NO_SECRET is not set; expected `export NO_SECRET=…` before start"],
     ),
     "larger than any person writes": (
         "#" * (1 << 20) + "\n",

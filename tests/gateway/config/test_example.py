@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "MAIL_PASSWORD": "p",
     "MAIL_REFRESH_TOKEN": "r",
     "MAIL_CLIENT_SECRET": "s",
+    "ETHOS_SECRET": bytes(range(32)).hex(),
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
 }

@@ -437,7 +437,7 @@ async def test_what_is_read_while_the_loop_is_busy_wakes_it_once(
 def test_the_process_ends_when_its_files_are_gone_though_it_cannot_say_why(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys, pathlib\n"
-        "from gateway.store.engine import SqliteEngine\n"
+        "from gateway.store.sqlite.engine import SqliteEngine\n"
         "async def main():\n"
         "    path = pathlib.Path(sys.argv[1])\n"
         "    database = SqliteEngine(path)\n"

@@ -297,6 +297,17 @@ def test_a_token_that_is_a_link_is_a_problem(home: Path, found: Any) -> None:
     assert "is not a plain file" in only(found()["problem"])
 
 
+def test_a_token_file_does_not_matter_where_the_token_is_derived(home: Path, found: Any) -> None:
+    before = found()
+    (home / "root").touch(0o600)
+    (home / "root").write_text(bytes(range(32)).hex())
+    with (home / "config.yaml").open("a") as file:
+        file.write("secret: {file: root}\n")
+    (home / "web-token").touch(0o600)
+    (home / "web-token").write_bytes(b"short")
+    assert found() == before
+
+
 def test_what_a_killed_gateway_left_is_told(home: Path, found: Any) -> None:
     left(home, None, pid=4321)
     assert "process id 4321 did not end in order" in only(found()["warning"])

@@ -14,6 +14,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
+from gateway.domain.codes import PEPPER_NAME
 from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.cli.commands.conftest import Ethos
@@ -94,6 +95,31 @@ def test_a_code_can_be_made_before_the_first_start(fresh_home: Path, ethos: Etho
     (fresh_home / "config.yaml").write_text(PAIRED)
     assert "You are an owner" in asyncio.run(say(fresh_home, ("7", f"/owner {code}", "x1")))[0]
     assert fresh_home.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_a_code_that_is_made_while_no_gateway_runs_is_made_with_the_secret(
+    paired: Path, ethos: Ethos, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    (paired / "root").touch(0o600)
+    (paired / "root").write_text(bytes(range(32)).hex())
+    monkeypatch.setenv("ROOT_SECRET", bytes(range(32)).hex())
+    written = "${ROOT_SECRET}" if source == "environment" else "{file: root}"
+    (paired / "config.yaml").write_text(f"secret: {written}\n{PAIRED}")
+    code = ethos("people", "owner-code", "--json").value["code"]
+    assert "You are an owner" in asyncio.run(say(paired, ("7", f"/owner {code}", "x1")))[0]
+    assert not (paired / PEPPER_NAME).exists()
+
+
+def test_no_code_is_made_with_another_key_where_the_shell_lacks_the_secret(
+    paired: Path, ethos: Ethos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROOT_SECRET", raising=False)
+    (paired / "config.yaml").write_text(f"secret: ${{ROOT_SECRET}}\n{PAIRED}")
+    answer = ethos("people", "owner-code")
+    assert (answer.code, answer.out) == (78, "")
+    assert "secret: the environment variable ROOT_SECRET is not set" in answer.err
+    assert not (paired / PEPPER_NAME).exists()
 
 
 def test_a_role_is_a_persons_on_all_their_accounts(home: Path, ethos: Ethos, people: dict[str, str]) -> None:

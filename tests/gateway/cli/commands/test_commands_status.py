@@ -22,7 +22,10 @@ from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.files.locks import hold
 from gateway.files.unix_socket import SOCKET_NAME, short_path
+from gateway.web.token import token_of
 from tests.gateway.cli.commands.conftest import Ethos
+
+SECRET = bytes(range(32))
 
 
 def test_without_a_gateway_the_exit_code_is_3(ethos: Ethos, fresh_home: Path) -> None:
@@ -108,6 +111,41 @@ def on_terminal(*arguments: str) -> str:
         os.close(terminal)
     with os.fdopen(person, "rb") as screen:
         return screen.read1(4096).decode().strip()
+
+
+def test_a_derived_token_is_shown_on_a_terminal_and_has_no_file(
+    ethos: Ethos, held: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOT_SECRET", SECRET.hex())
+    monkeypatch.delenv("DISPLAY", raising=False)
+    (held / "config.yaml").write_text("secret: ${ROOT_SECRET}\nmodel: no-such-model\n")
+    left(held, "http://127.0.0.1:8420/")
+    told = "the token to log in is derived from `secret`; `ethos open` on a terminal shows it"
+    assert ethos("open").out == f"http://127.0.0.1:8420/ ({told})\n"
+    assert ethos("open", "--json").value == {"url": "http://127.0.0.1:8420/", "token_file": None}
+    assert on_terminal("open") == f"http://127.0.0.1:8420/?token={token_of(SECRET)}"
+
+
+@pytest.mark.parametrize(
+    ("secret", "problem"),
+    [(None, "the environment variable ROOT_SECRET is not set"), ("changeme", "openssl rand -hex 32")],
+    ids=["not set in this shell", "no good"],
+)
+def test_a_secret_that_the_shell_does_not_have_is_told(
+    ethos: Ethos, held: Path, monkeypatch: pytest.MonkeyPatch, secret: str | None, problem: str
+) -> None:
+    monkeypatch.delenv("ROOT_SECRET", raising=False)
+    if secret is not None:
+        monkeypatch.setenv("ROOT_SECRET", secret)
+    (held / "config.yaml").write_text("secret: ${ROOT_SECRET}\n")
+    left(held, "http://127.0.0.1:8420/")
+    answer = ethos("open")
+    assert (answer.code, answer.out) == (78, "")
+    assert answer.err.startswith(
+        "ethos: http://127.0.0.1:8420/ needs a token, which is derived from `secret`:\nethos: config.yaml:1:9: secret: "
+    )
+    assert problem in answer.err
+    assert "changeme" not in answer.err
 
 
 def test_no_page_is_opened_where_there_is_none(ethos: Ethos, home: Path) -> None:
