@@ -15,7 +15,12 @@ from gateway.config.file import load_config
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 [USER_OF_IMAGE] = re.findall(r"^USER (\d+:\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-ENVIRONMENT = {"ETHOS_STORE_URL": "postgresql://ethos:p@postgres/ethos", "ETHOS_SECRET": "5e" * 32, "HOSTNAME": "one"}
+ENVIRONMENT = {
+    "ETHOS_STORE_URL": "postgresql://ethos:p@postgres/ethos",
+    "ETHOS_LISTEN_URL": "postgresql://ethos:p@postgres/ethos",
+    "ETHOS_SECRET": "5e" * 32,
+    "HOSTNAME": "one",
+}
 NOT_YET = {"store", "secret", "worker"} - set(Config.model_fields)
 
 Resource = dict[str, Any]
@@ -80,3 +85,18 @@ def containers_of(resource: Resource) -> Iterator[Resource]:
 def only(resources: list[Resource], kind: str) -> Resource:
     [found] = [each for each in resources if each["kind"] == kind]
     return found
+
+
+def secret_keys(resources: list[Resource]) -> set[str]:
+    """Every key of the Secret that something refers to."""
+    pod = only(resources, "Deployment")["spec"]["template"]["spec"]
+    asked = [each["valueFrom"]["secretKeyRef"] for each in pod["containers"][0]["env"] if "secretKeyRef" in str(each)]
+    found = {(each["name"], each["key"]) for each in asked}
+    for volume in pod["volumes"]:
+        for item in volume.get("secret", {}).get("items", []):
+            found.add((volume["secret"]["secretName"], item["key"]))
+    for each in resources:
+        if each["kind"] == "TriggerAuthentication":
+            found |= {(target["name"], target["key"]) for target in each["spec"]["secretTargetRef"]}
+    assert {name for name, _ in found} == {"ethos"}
+    return {key for _, key in found}

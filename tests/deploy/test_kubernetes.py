@@ -17,7 +17,7 @@ import yaml
 from gateway.config.file import load_config
 from gateway.files.home import prepare_home
 from gateway.web.server import WebServer
-from tests.deploy.manifests import DEPLOY, USER_OF_IMAGE, Resource, built, only, read, usable
+from tests.deploy.manifests import DEPLOY, USER_OF_IMAGE, Resource, built, only, read, secret_keys, usable
 from tests.fake_sign_ins import FakeSignIns
 
 BASE = DEPLOY / "kubernetes" / "base"
@@ -113,21 +113,6 @@ def test_no_manifest_has_a_secret_or_claims_a_volume(resources: list[Resource], 
         [kind] = set(volume) - {"name"}
         assert kind in ("configMap", "secret", "emptyDir")
         assert kind != "emptyDir" or volume["emptyDir"]["medium"] == "Memory"
-
-
-def secret_keys(resources: list[Resource]) -> set[str]:
-    """Every key of the Secret that something refers to."""
-    pod = only(resources, "Deployment")["spec"]["template"]["spec"]
-    asked = [each["valueFrom"]["secretKeyRef"] for each in pod["containers"][0]["env"] if "secretKeyRef" in str(each)]
-    found = {(each["name"], each["key"]) for each in asked}
-    for volume in pod["volumes"]:
-        for item in volume.get("secret", {}).get("items", []):
-            found.add((volume["secret"]["secretName"], item["key"]))
-    for each in resources:
-        if each["kind"] == "TriggerAuthentication":
-            found |= {(target["name"], target["key"]) for target in each["spec"]["secretTargetRef"]}
-    assert {name for name, _ in found} == {"ethos"}
-    return {key for _, key in found}
 
 
 def test_the_secret_is_named_with_the_keys_that_are_asked_for() -> None:
