@@ -119,16 +119,9 @@ def compose() -> dict[str, Any]:
     return document
 
 
-def test_the_compose_file_has_only_keys_of_the_specification() -> None:
-    """https://github.com/compose-spec/compose-spec/blob/main/05-services.md, looked at on 2026-11-21."""
+def test_the_compose_file_builds_the_image_and_mounts_what_it_declares() -> None:
     document = compose()
-    assert set(document) <= {"name", "services", "volumes", "networks", "configs", "secrets"}
     [service] = document["services"].values()
-    assert set(service) <= {
-        "build", "image", "restart", "stop_grace_period", "ports", "volumes", "secrets", "read_only", "tmpfs",
-        "cap_drop", "security_opt", "pids_limit", "mem_limit", "logging",
-    }  # fmt: skip
-    assert set(service["build"]) <= {"context", "dockerfile", "args"}
     root = (DEPLOY / service["build"]["context"]).resolve()
     assert root == ROOT
     assert (root / service["build"]["dockerfile"]).is_file()
