@@ -66,6 +66,10 @@ class Connection(Protocol):
         """What this engine words in its own way."""
 
     @property
+    def may_be_done(self) -> bool:
+        """Whether an earlier run of this work may have been committed: the connection broke in its COMMIT."""
+
+    @property
     def in_transaction(self) -> bool:
         """Whether one is open."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
@@ -108,7 +109,47 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
         UnsafePath: the directory lies on a network file system.
     """
     migrate(path, prepare=register_functions)
-    engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
+    return _over(SqliteEngine(path, prepare=register_functions, now_ms=now_ms), now_ms)
+
+
+def open_postgres(
+    url: str,
+    *,
+    connections: int = 8,
+    statement_timeout_s: float = 30.0,
+    prepared_statements: bool = True,
+    shift_ms: Callable[[], int] | None = None,
+    now_ms: Callable[[], int] = steady_ms,
+) -> Stores:
+    """Open a database on a server, made or brought up to date first. Blocks; needs psycopg.
+
+    Args:
+        url: as libpq takes it.
+        connections: at once, at most.
+        statement_timeout_s: for each statement.
+        prepared_statements: False behind a pooler that does not follow them (pgbouncer before 1.21).
+        shift_ms: how much later the server's `now_ms()` is to be, for tests.
+        now_ms: the clock for leases and waits, in milliseconds.
+
+    Raises:
+        SchemaTooNew: a newer program made the tables; nothing was changed.
+        StoreUnavailable: the server cannot be reached or used, or the database is another program's.
+    """
+    from gateway.store.postgres.engine import PostgresEngine  # noqa: PLC0415 (psycopg is an extra)
+    from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (as above)
+
+    upgrade(url)
+    engine = PostgresEngine(
+        url,
+        connections=connections,
+        statement_timeout_s=statement_timeout_s,
+        prepared_statements=prepared_statements,
+        shift_ms=shift_ms,
+    )
+    return _over(engine, now_ms)
+
+
+def _over(engine: Any, now_ms: Callable[[], int]) -> Stores:
     index = SearchIndex(engine)
     return Stores(
         engine=engine,

@@ -7,7 +7,6 @@ round trips: lock and read; write and commit.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -28,6 +27,7 @@ from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
 from gateway.runtime.failpoints import reach
 from gateway.runtime.logs import hiding, secrets_of
+from gateway.runtime.postgres_reasons import reason_of
 
 SCHEMA: LiteralString = """
 CREATE TABLE IF NOT EXISTS ethos_documents (
@@ -105,31 +105,7 @@ _SETTINGS: LiteralString = """
 """
 _PROBE = ".ethos-check"
 _SHAPE = "there are tables of these names with other columns; rename them, or name another database in `url`"
-_GRANT = "its user may not make or change tables; `GRANT CREATE ON SCHEMA public`, or make it the owner"
-_DISK = "it has no room left; make room on its disk"
-_AWAY = "look at `url`, and whether the server runs"
-# What a code (https://www.postgresql.org/docs/current/errcodes-appendix.html) means, by its beginning.
-_CODES = (
-    ("25006", "it is read-only; give the address of the primary, or allow this user to write"),
-    ("42501", _GRANT),
-    ("53100", _DISK),
-    ("53", "it has too much to do; raise `max_connections` there, or lower `connections`"),
-    ("57014", f"it does not answer in time; {_AWAY}"),
-    ("42", _SHAPE),
-    ("23", _SHAPE),
-)
-# What a text of libpq means; it has no code, and comes in the server's language.
-_TEXTS = (
-    (r"password authentication failed|no password supplied", "it refuses the user name or the password; see `url`"),
-    (r"no pg_hba.conf entry", "its pg_hba.conf does not let us in from here; add a line for this user and address"),
-    (r"certificate verify failed|server certificate|root certificate file",
-     "its certificate is not trusted; name its authority's in `ca_file`, and the name in it in `url`"),
-    (r"server does not support SSL", "it speaks no TLS; leave `sslmode` and `ca_file` out, or switch TLS on there"),
-    (r"invalid response to SSL|expected authentication request|lost synchronization|received invalid",
-     "what answers there is no PostgreSQL; look at `url`"),
-    (r"No space left|could not (extend|write)", _DISK),
-    (r"timeout", f"it does not answer in time; {_AWAY}"),
-)  # fmt: skip
+_SHAPES = (("42", _SHAPE), ("23", _SHAPE))
 _OLDEST = 130_000
 # How much of the time limit may be spent waiting for a connection; the rest is for asking why there is none.
 _WAITS = 0.75
@@ -331,7 +307,7 @@ class PostgresDocuments:
         return _document(row)
 
     def _told(self, error: Exception) -> str:
-        return f"the memory at {self._shown_url} cannot be used now: {self._hide(_reason(error))}"
+        return f"the memory at {self._shown_url} cannot be used now: {self._hide(reason_of(error, _SHAPES))}"
 
 
 async def _problems(connection: AsyncConnection[TupleRow]) -> Sequence[str]:
@@ -348,18 +324,6 @@ async def _problems(connection: AsyncConnection[TupleRow]) -> Sequence[str]:
 def _too_old(version: int) -> Iterator[str]:
     if version < _OLDEST:
         yield f"is PostgreSQL {version // 10_000}, which is too old; use {_OLDEST // 10_000} or newer"
-
-
-def _reason(error: Exception) -> str:
-    """Why the server cannot be used, and what to do."""
-    code, text = getattr(error, "sqlstate", None) or "", " ".join(str(error).split())
-    for beginning, reason in _CODES:
-        if code.startswith(beginning):
-            return reason if beginning != "42" else f"{reason} ({text.partition(' LINE ')[0]})"
-    for pattern, reason in _TEXTS:
-        if re.search(pattern, text):
-            return reason
-    return f"{text.partition(' Is the server running')[0] or type(error).__name__}; {_AWAY}"
 
 
 async def _read_committed(connection: AsyncConnection[TupleRow]) -> None:

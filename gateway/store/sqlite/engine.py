@@ -31,11 +31,12 @@ import structlog
 from gateway.errors import StoreUnavailable
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import happened
+from gateway.store.arrivals import resolve
 from gateway.store.clock import steady_ms
 from gateway.store.dialect import SQLITE, Dialect
 from gateway.store.engine import Connection, Values, Work
 from gateway.store.sqlite.compacting import compact
-from gateway.store.sqlite.readers import Readers, resolve
+from gateway.store.sqlite.readers import Readers
 from gateway.store.sqlite.write_ahead_log import LogCut, log_of, make_certain
 
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class SqliteConnection(sqlite3.Connection):
     """One that knows how this engine words things."""
 
     dialect: Dialect = SQLITE
+    may_be_done = False
 
 
 def connect(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from gateway.store.arrivals import Arrivals
 
 T = TypeVar("T")
 
@@ -20,46 +21,11 @@ T = TypeVar("T")
 HELP_AFTER_S = 0.01
 
 
-class _Arrivals:
-    """What was read for one event loop and has not been handed to those who wait for it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._arrived: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        self._is_woken = False
-
-    def add(self, done: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-        """Hand over, from any thread."""
-        self._arrived.append((done, value, error))
-        if not self._is_woken and not self.loop.is_closed():
-            self._is_woken = True
-            self.loop.call_soon_threadsafe(self._resolve)
-
-    def _resolve(self) -> None:
-        self._is_woken = False  # before the look: whatever comes after it wakes the loop again
-        while self._arrived:
-            resolve(*self._arrived.popleft())
-
-
-def resolve(done: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-    """Hand a value, or an error as a coroutine would raise it, to who waits for it, in the event loop."""
-    if isinstance(error, StopIteration):  # no future takes one (PEP 479)
-        raised = RuntimeError(f"work of the store raised {error!r}")
-        raised.__cause__ = error
-        error = raised
-    if done.cancelled():
-        return
-    if error is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(value)
-
-
 @dataclass(frozen=True, slots=True)
 class _Reading:
     work: Callable[[Any], Any]
     done: asyncio.Future[Any]
-    arrivals: _Arrivals
+    arrivals: Arrivals
 
 
 class Readers:
@@ -76,7 +42,7 @@ class Readers:
         self._jobs: queue.SimpleQueue[_Reading | None] = queue.SimpleQueue()
         self._calls_for_help: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._arrivals: _Arrivals | None = None
+        self._arrivals: Arrivals | None = None
         self._is_watched = False
         self._is_closed = False
 
@@ -84,7 +50,7 @@ class Readers:
         """Run `work` in a thread and return its result; raises what it raises."""
         loop = asyncio.get_running_loop()
         if self._arrivals is None or self._arrivals.loop is not loop:
-            self._arrivals, self._is_watched = _Arrivals(loop), False
+            self._arrivals, self._is_watched = Arrivals(loop), False
         done: asyncio.Future[T] = loop.create_future()
         if not self._threads:
             self._start(self._jobs.get)
