@@ -102,8 +102,8 @@ def _add_rest(path: Path, messages: int) -> None:
         database.execute("UPDATE sessions SET is_pinned = 1 WHERE rowid % 1000 = 0")
         # spread over the last year: what was spent is looked at by the day
         database.execute(
-            "INSERT INTO usage (turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)"
-            " SELECT turn_id, user_id, personality_id, 'offline', 1000, 100, 0.001,"
+            "INSERT INTO usage (call_id, turn_id, user_id, personality_id, model, input_tokens, output_tokens,"
+            " cost_usd, at) SELECT id, turn_id, user_id, personality_id, 'offline', 1000, 100, 0.001,"
             " CAST((unixepoch() - 31536000 + (id * 1.0 / ?) * 31536000) * 1000 AS INTEGER)"
             " FROM messages WHERE role = 'user'",
             (messages,),

@@ -46,9 +46,9 @@ from gateway.files.atomic import sync_directory
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.memory_journal import SqlMemoryJournal
-from gateway.store.search import register_functions
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate
+from gateway.store.sqlite.search import register_functions
 
 SHARED = "personalities/shared/MEMORY.md"
 REPLACED = "personalities/replaced/MEMORY.md"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.store.search import register_functions
+from gateway.store.sqlite.search import register_functions
 
 MESSAGES_OF_SESSION = 40
 FIRST_AT_MS = 1_735_689_600_000  # 2025-01-01

@@ -13,9 +13,9 @@ from gateway.config.memory_kinds import load_memory_kind
 from gateway.memory.kinds import OwnServices
 from gateway.protocols import OpensMemory
 from gateway.store.memory_journal import SqlMemoryJournal
-from gateway.store.search import register_functions
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate
+from gateway.store.sqlite.search import register_functions
 from gateway.testing.opening import opened
 from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store

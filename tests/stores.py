@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.store.search import register_functions
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate
+from gateway.store.sqlite.search import register_functions
 
 _made: list[bytes] = []
 

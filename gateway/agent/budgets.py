@@ -7,7 +7,7 @@ to what it did cost. So no number of turns at once, in any number of processes, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, Protocol, get_args
@@ -235,13 +235,26 @@ class UsageStore(Protocol):
     async def reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
         """Reserve what the call may cost, if every limit has room for it; no two calls get the same room."""
 
-    async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
-        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over."""
+    async def settle(
+        self,
+        reservation: int | None,
+        spender: Spender,
+        day: str,
+        calls: Sequence[ModelUsage],
+        bill_id: str | None = None,
+    ) -> None:
+        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over.
 
-    async def forgive(self, owner: str) -> int:
-        """For a start: end the reservations of other owners, who are known to be dead; how many.
+        Args:
+            bill_id: unique; what is settled under it a second time was not known to be settled, and counts once. None
+                where nobody tries it again.
+        """
 
-        What a call was given to read is counted, because the provider has most likely read it.
+    async def forgive(self, alive: Collection[str]) -> int:
+        """End the reservations of all owners but these; how many.
+
+        What a call was given to read is counted, because the provider has most likely read it. An owner that was
+        taken for dead, and settles after all, is counted with both.
         """
 
     async def spending(self, day: str) -> Sequence[DaySpending]:

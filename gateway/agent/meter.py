@@ -7,7 +7,8 @@ cost at most, and notes afterwards what it did cost. Where no budget is set, onl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+import secrets
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -76,12 +77,13 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Bill:
-    """What is to be settled."""
+    """What is to be settled; `id` is what makes it count once, however often that is tried."""
 
     reservation: int | None
     spender: Spender
     day: str
     calls: Sequence[ModelUsage]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 class Meter:
@@ -132,9 +134,9 @@ class Meter:
         except StoreError:
             return ()
 
-    async def recover(self) -> int:
-        """For a start: end what an earlier process had reserved; how many calls."""
-        return await self._store.forgive(self._owner)
+    async def recover(self, alive: Collection[str] = ()) -> int:
+        """End what processes had reserved that are dead; how many calls. `alive` are the owners besides this one."""
+        return await self._store.forgive({self._owner, *alive})
 
     def model(self, name: str | None) -> Model:
         """The model of that name; one whose settings are wrong is there, too, and unavailable."""
@@ -298,7 +300,7 @@ class Meter:
         while self._unsettled:
             bill = self._unsettled.pop(0)
             try:
-                await self._store.settle(bill.reservation, bill.spender, bill.day, bill.calls)
+                await self._store.settle(bill.reservation, bill.spender, bill.day, bill.calls, bill.id)
             except BaseException:
                 self._unsettled.insert(0, bill)
                 raise

@@ -149,7 +149,7 @@ class Gateway(Composition):
         stack.push_async_callback(self.web.stop)
 
     def _web_server(self) -> WebServer:
-        idempotency = SqlIdempotency(self.store.engine, owner=secrets.token_hex(8))
+        idempotency = SqlIdempotency(self.store.engine.of("idempotency"), owner=secrets.token_hex(8))
         api = Api(self.chat, idempotency, lambda: self.services)
         return WebServer(
             data_dir=self.home,

@@ -69,20 +69,26 @@ class IngestBacklog:
 class IngestStore(Protocol):
     """Where the jobs are kept. `TurnCommit.ingest` puts them there."""
 
-    async def due(self, limit: int) -> Sequence[IngestJob]:
-        """Jobs whose time has come, oldest first; of each person the oldest only, so that they stay in their order."""
+    async def claim(self, limit: int) -> Sequence[IngestJob]:
+        """Take jobs whose time has come, oldest first, and of each person the oldest only: they stay in their order.
+
+        Those that this process took before, and neither ended nor put off, are among them.
+        """
 
     async def said(self, turn_id: str) -> Said | None:
         """What was said in the turn; None where it is gone, or another answer took its place."""
 
-    async def keep_facts(self, turn_id: str, facts: str) -> None:
-        """Write down, durably, what the model named."""
+    async def keep_facts(self, turn_id: str, facts: str) -> str | None:
+        """Write down, durably, what the model named.
+
+        Gives the facts that count: those of another process, if it was first. None: the job has ended.
+        """
 
     async def end(self, turn_id: str) -> None:
-        """The job is done."""
+        """The job is done, by whoever did it."""
 
     async def put_off(self, turn_id: str, *, after_s: float, error: str, is_given_up: bool) -> None:
-        """Count a failure; the job is due again later, or never."""
+        """Count a failure; the job is due again later, or never. Nothing where another process has taken it."""
 
     async def backlog(self) -> IngestBacklog:
         """What waits, and when the next one is due."""
@@ -131,7 +137,7 @@ class IngestWorker:
         while True:
             self._wanted.clear()
             try:
-                while jobs := await self._store.due(JOBS_AT_ONCE):
+                while jobs := await self._store.claim(JOBS_AT_ONCE):
                     ends = await asyncio.gather(*(self._do(job) for job in jobs), return_exceptions=True)
                     for error in ends:
                         if error is not None:
@@ -174,8 +180,10 @@ class IngestWorker:
             return
         facts = job.facts
         if facts is None:
-            facts = await self._facts.extract(job, said)
-            await self._store.keep_facts(turn_id, facts)
+            facts = await self._store.keep_facts(turn_id, await self._facts.extract(job, said))
+        if facts is None:
+            note(outcome="gone")
+            return
         report = await self._facts.keep(job, said, facts)
         note(outcome="done", **report)
         _log.info("turn_ingested", turn_id=turn_id, **report)

@@ -1,4 +1,4 @@
-"""Keys of the HTTP API in SQLite; see `gateway.people.api_keys.ApiKeyStore`."""
+"""Keys of the HTTP API; see `gateway.people.api_keys.ApiKeyStore`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.store.engine import Engine, Row, statement
 from gateway.store.payloads import to_ms
 from gateway.store.rows import columns_of, insert, value_of
 
-_USE = "UPDATE api_keys SET last_used_at = ?1 WHERE id = ?2 AND ifnull(last_used_at, 0) < ?1"
+_USE = "UPDATE api_keys SET last_used_at = ?1 WHERE id = ?2 AND coalesce(last_used_at, 0) < ?1"
 _REVOKE = "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
 

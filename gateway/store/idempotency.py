@@ -1,20 +1,21 @@
-"""The answers of writes that may be repeated, in SQLite; see `gateway.web.api.idempotency.RequestStore`."""
+"""The answers of writes that may be repeated; see `gateway.web.api.idempotency.RequestStore`."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
-from gateway.store.rows import insert, value_of
+from gateway.store.rows import insert, marks_for, value_of
 
 KEPT_MS = 24 * 3600 * 1000
 _FORGOTTEN_AT_ONCE = 200
 
 _KNOWN = "SELECT * FROM idempotent_requests WHERE caller = ? AND key = ?"
 _TAKE_OVER = """
-    UPDATE idempotent_requests SET owner = ?1 WHERE caller = ?2 AND key = ?3 AND owner <> ?1 AND status IS NULL
+    UPDATE idempotent_requests SET owner = ? WHERE caller = ? AND key = ? AND status IS NULL AND owner NOT IN ({})
 """
 _FORGET = """
     DELETE FROM idempotent_requests WHERE (caller, key) IN
@@ -39,16 +40,21 @@ class SqlIdempotency:
     """Remembers for a day what was answered to whom.
 
     Args:
-        owner: this process. What another process began and never answered is done again: it is dead, and each write
-            of the API is harmless when it is done twice.
+        owner: this process. What a dead process began and never answered is done again: each write of the API is
+            harmless when it is done twice.
+        alive: asks which processes live besides this one.
     """
 
-    def __init__(self, engine: Engine, *, owner: str) -> None:
+    def __init__(
+        self, engine: Engine, *, owner: str, alive: Callable[[], Awaitable[Collection[str]]] | None = None
+    ) -> None:
         self._engine = engine
         self._owner = owner
+        self._alive = alive
 
     async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         now_ms = wall_ms()
+        alive = {self._owner, *(() if self._alive is None else await self._alive())}
         row = {"caller": caller, "key": key, "request_hash": request_hash, "owner": self._owner, "created_at": now_ms}
 
         def work(connection: Connection) -> RequestState:
@@ -60,7 +66,8 @@ class SqlIdempotency:
                 return "other request"
             if known["status"] is not None:
                 return value_of(StoredAnswer, known)
-            taken = connection.execute(_TAKE_OVER, (self._owner, caller, key)).rowcount
+            taking = _TAKE_OVER.format(marks_for(alive))
+            taken = connection.execute(taking, (self._owner, caller, key, *alive)).rowcount
             return "new" if taken else "running"
 
         return await self._engine.write(work)

@@ -1,4 +1,4 @@
-"""What adapters must not forget, in SQLite: see `gateway.protocols.AdapterNotes`."""
+"""What adapters must not forget: see `gateway.protocols.AdapterNotes`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class SqlNotes:
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         row = {"channel": self._channel, "key": storable_id(key), "text": storable(text)}
         work = partial(put, table="adapter_notes", columns=row, key="channel, key")
-        await self._engine.write(work, is_durable=is_durable)
+        await self._engine.write(work, is_durable=is_durable, alone=())
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
-        await self._engine.write(statement(_REMOVE, (self._channel, storable_id(key))), is_durable=False)
+        await self._engine.write(statement(_REMOVE, (self._channel, storable_id(key))), is_durable=False, alone=())
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         prefix = storable_id(prefix)

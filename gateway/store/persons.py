@@ -1,4 +1,4 @@
-"""All ids of one person in SQLite: the user's own, and those of the users that were linked to it."""
+"""All ids of one person: the user's own, and those of the users that were linked to it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Sequence
 
 from gateway.store.engine import Connection, Engine
 
-# Stands behind `user_id IN`; {} is the place of the user id, such as `?1`.
-PERSON = """(
+# A value has no collation, and PostgreSQL wants both halves of a recursion to have the same: this gives it an id's.
+_AS_ID = "coalesce((SELECT absorbed FROM user_links WHERE FALSE), {0})"
+# Stands behind `user_id IN`; {0} is the place of the user id, such as `?1`.
+PERSON = f"""(
     WITH RECURSIVE person (id) AS (
-        SELECT {0} UNION SELECT absorbed FROM user_links JOIN person ON survivor = person.id WHERE undone_at IS NULL
+        SELECT {_AS_ID}
+        UNION SELECT absorbed FROM user_links JOIN person ON survivor = person.id WHERE undone_at IS NULL
     ) SELECT id FROM person
-)"""
-_IDS = f"SELECT * FROM {PERSON.format('?')}"  # noqa: S608 (a constant)
+)"""  # noqa: S608 (a constant)
+_IDS = f"SELECT id FROM {PERSON.format('?')} AS person_ids"  # noqa: S608 (a constant)
 
-_LIVING = """
+_LIVING = f"""
     WITH RECURSIVE heir (id, above) AS (
-        SELECT ?, 0
+        SELECT {_AS_ID.format("?")}, 0
         UNION SELECT survivor, above + 1 FROM user_links JOIN heir ON absorbed = heir.id WHERE undone_at IS NULL
     ) SELECT id FROM heir ORDER BY above DESC LIMIT 1
-"""
+"""  # noqa: S608 (a constant)
 _OF_PERSON = f"SELECT id FROM sessions WHERE user_id IN {PERSON.format('?1')}"  # noqa: S608 (a constant)
 
 

@@ -1,7 +1,7 @@
 """Between values and rows of tables: a column has the name of the field that it keeps.
 
-A time, `..._at`, is kept as milliseconds since 1970, a truth, `is_...`, as 0 or 1. A value inside of another one, such
-as a conversation, is kept in columns of its own fields.
+A time, `..._at`, is kept as milliseconds since 1970, a truth, `is_...`, as a boolean. A value inside of another one,
+such as a conversation, is kept in columns of its own fields.
 """
 
 from __future__ import annotations
@@ -55,15 +55,23 @@ def key_of(conversation: ConversationRef) -> tuple[str, str, str | None]:
 
 def insert(connection: Connection, table: str, columns: Mapping[str, object], then: str = "") -> int:
     """Insert a row; how many were. `then` stands behind it, such as `ON CONFLICT DO NOTHING`."""
-    marks = marks_for(columns)
-    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {then}"  # noqa: S608 (names of ours)
-    return connection.execute(sql, tuple(columns.values())).rowcount
+    return connection.execute(*_inserting(table, columns, then)).rowcount
+
+
+def insert_numbered(connection: Connection, table: str, columns: Mapping[str, object]) -> int:
+    """Insert a row; the `id` that the database gave it."""
+    return int(connection.execute(*_inserting(table, columns, "RETURNING id")).fetchone()[0])
 
 
 def put(connection: Connection, table: str, columns: Mapping[str, object], *, key: str) -> int:
     """Insert a row, or put it in the place of the one that has the same values in the columns of `key`."""
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key.split(", "))
     return insert(connection, table, columns, f"ON CONFLICT ({key}) DO UPDATE SET {changes}")
+
+
+def _inserting(table: str, columns: Mapping[str, object], then: str) -> tuple[str, tuple[object, ...]]:
+    marks = marks_for(columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {then}", tuple(columns.values())  # noqa: S608 (names of ours)
 
 
 def marks_for(values: Collection[object]) -> str:

@@ -1,4 +1,4 @@
-"""Sessions as people look through and tidy them, in SQLite: found by many marks, forked, renamed, pinned, deleted.
+"""Sessions as people look through and tidy them: found by many marks, forked, renamed, pinned, deleted.
 
 No method here writes a new message: a fork copies whole messages as they are.
 """
@@ -17,15 +17,13 @@ from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import PERSON, ids_of_person
 from gateway.store.rows import columns_of, insert, marks_for, value_of
-from gateway.store.search import RANKED, SearchIndex, search_messages
-from gateway.store.sessions import make_active, message_of, session_of
+from gateway.store.search import RANKED, MessageIndex, finder_of, search_messages
+from gateway.store.sessions import MESSAGE, NO_ID, make_active, message_of, session_of
 from gateway.store.turns import delete_steps
 
-_NO_ID = 1 << 62
-"""Above every id."""
 _LISTED = """
-    SELECT *, rowid AS number, (SELECT count(*) FROM messages WHERE session_id = sessions.id) AS message_count
-    FROM sessions WHERE {where} ORDER BY updated_at DESC, rowid DESC LIMIT ?
+    SELECT *, (SELECT count(*) FROM messages WHERE session_id = sessions.id) AS message_count
+    FROM sessions WHERE {where} ORDER BY updated_at DESC, number DESC LIMIT ?
 """
 _HEAD = """
     SELECT *, EXISTS (
@@ -35,14 +33,14 @@ _HEAD = """
 _COPY_SESSION = """
     INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, summary,
                           summary_until, created_at, updated_at, is_tainted, is_titled, forked_from)
-    SELECT ?1, ?2, user_id, personality_id, ?3, ?4, NULL, ?5, summary, 0, ?6, ?6, is_tainted, 1, id
+    SELECT ?1, ?2, user_id, personality_id, ?3, ?4, NULL, ?5, summary, 0, ?6, ?6, is_tainted, TRUE, id
     FROM sessions WHERE id = ?7
 """
 _COPY_MESSAGES = """
     INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
-                          is_superseded, created_at, author, is_tainted)
+                          is_superseded, created_at, author, is_tainted{words})
     SELECT ?1, turn_id || ':' || ?1, role, personality_id, user_id, text, tool_name, tool_call_id, is_superseded,
-           created_at, author, is_tainted
+           created_at, author, is_tainted{words}
     FROM messages WHERE session_id = ?2 AND id <= ?3{whose} ORDER BY id
 """
 
@@ -80,7 +78,7 @@ class SessionFilter:
 class SqlSessionEdits:
     """Lists, renames, pins, forks and deletes sessions."""
 
-    def __init__(self, engine: Engine, index: SearchIndex) -> None:
+    def __init__(self, engine: Engine, index: MessageIndex) -> None:
         self._engine = engine
         self._index = index
 
@@ -88,11 +86,11 @@ class SqlSessionEdits:
         self, wanted: SessionFilter, *, limit: int, before: tuple[int, int] | None = None
     ) -> Sequence[ListedSession]:
         """The newest by `updated_at`; `before`: those behind the one of this time (milliseconds) and number."""
-        clauses, values = _clauses(wanted)
+        clauses, values = _clauses(wanted, self._engine.dialect.unindexed)
         if before is not None:
-            clauses.append("(updated_at, rowid) < (?, ?)")
+            clauses.append("(updated_at, number) < (?, ?)")
             values += before
-        sql = _LISTED.format(where=" AND ".join(clauses) or "1")
+        sql = _LISTED.format(where=" AND ".join(clauses) or "TRUE")
         rows = await self._engine.rows(sql, (*values, limit))
         return [_listed(row) for row in rows]
 
@@ -112,7 +110,7 @@ class SqlSessionEdits:
         """The newest messages with all words of the query, the best first; `before`: those with a lower id."""
         await self._index.catch_up()
         return await self._engine.read(
-            lambda connection: search_messages(connection, query, user_id, limit, _NO_ID if before is None else before)
+            lambda connection: search_messages(connection, query, user_id, limit, NO_ID if before is None else before)
         )
 
     async def messages(
@@ -120,19 +118,19 @@ class SqlSessionEdits:
     ) -> Sequence[SessionMessage]:
         """Those with an id above `after`, oldest first; `user_id`: only what concerns this person."""
         clause = f" AND user_id IN {PERSON.format('?4')}" if user_id is not None else ""
-        sql = f"SELECT * FROM messages WHERE session_id = ?1 AND id > ?2{clause} ORDER BY id LIMIT ?3"  # noqa: S608 (of our own)
+        sql = f"SELECT {MESSAGE} FROM messages WHERE session_id = ?1 AND id > ?2{clause} ORDER BY id LIMIT ?3"  # noqa: S608 (of our own)
         values = (session_id, after, limit) if user_id is None else (session_id, after, limit, user_id)
         return [message_of(row) for row in await self._engine.rows(sql, values)]
 
     async def passage(self, session_id: str, *, before: int | None, limit: int) -> Sequence[SessionMessage]:
         """The newest messages with an id below `before`, oldest first; its cost does not grow with the session."""
-        sql = "SELECT * FROM messages WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        values = (session_id, _NO_ID if before is None else before, limit)
+        sql = f"SELECT {MESSAGE} FROM messages WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"  # noqa: S608 (constants)
+        values = (session_id, NO_ID if before is None else before, limit)
         return [message_of(row) for row in reversed(await self._engine.rows(sql, values))]
 
     async def of_turns(self, turn_ids: Collection[str]) -> Sequence[SessionMessage]:
         """All messages of these turns, oldest first; copies in other sessions are left out."""
-        sql = f"SELECT * FROM messages WHERE turn_id IN ({marks_for(turn_ids)}) ORDER BY id"  # noqa: S608 (placeholders only)
+        sql = f"SELECT {MESSAGE} FROM messages WHERE turn_id IN ({marks_for(turn_ids)}) ORDER BY id"  # noqa: S608 (placeholders only)
         return [message_of(row) for row in await self._engine.rows(sql, tuple(turn_ids))]
 
     async def channels(self, turn_ids: Collection[str]) -> dict[str, str]:
@@ -151,14 +149,17 @@ class SqlSessionEdits:
 
         def work(connection: Connection) -> None:
             if not connection.execute("SELECT 1 FROM session_keys WHERE key = ?", (session.key,)).fetchone():
-                insert(connection, "sessions", columns_of(session), "ON CONFLICT (id) DO NOTHING")
-                make_active(connection, session.key, session.id)
+                is_made = insert(connection, "sessions", columns_of(session), "ON CONFLICT (id) DO NOTHING")
+                key = {"key": session.key, "session_id": session.id}
+                is_first = insert(connection, "session_keys", key, "ON CONFLICT (key) DO NOTHING")
+                if is_made and not is_first:  # a turn was committed at this moment
+                    connection.execute("DELETE FROM sessions WHERE id = ?", (session.id,))
 
-        await self._engine.write(work)
+        await self._engine.write(work, alone=())
 
     async def activate(self, session: Session) -> None:
         """Let the next message of the session's key belong to it."""
-        await self._engine.write(partial(make_active, key=session.key, session_id=session.id))
+        await self._engine.write(partial(make_active, key=session.key, session_id=session.id), alone=())
 
     async def fork(
         self,
@@ -180,7 +181,8 @@ class SqlSessionEdits:
 
         def work(connection: Connection) -> int:
             known = "SELECT summary_until FROM sessions JOIN messages ON session_id = sessions.id WHERE messages.id = ?"
-            row = connection.execute(f"{known} AND sessions.id = ?", (until, session_id)).fetchone()
+            sql = f"{known} AND sessions.id = ? {connection.dialect.shared}"
+            row = connection.execute(sql, (until, session_id)).fetchone()
             if row is None:
                 return 0
             place = (conversation.channel, conversation.conversation)
@@ -191,31 +193,37 @@ class SqlSessionEdits:
             make_active(connection, key, new_id)
             return copied
 
-        copied = await self._engine.write(work)
+        copied = await self._engine.write(work, alone=())
         self._index.added(copied)
         return new_id if copied else None
 
     async def update(self, session_id: str, *, title: str | None, is_pinned: bool | None) -> bool:
         """Give it another title or pin it, each where it is not None; False where there is no such session."""
         sql = (
-            "UPDATE sessions SET title = ifnull(?1, title), is_titled = max(is_titled, ?1 IS NOT NULL), "
-            "is_pinned = ifnull(?2, is_pinned) WHERE id = ?3"
+            "UPDATE sessions SET title = coalesce(?1, title), is_titled = is_titled OR ?1 IS NOT NULL, "
+            "is_pinned = coalesce(?2, is_pinned) WHERE id = ?3"
         )
         values = (None if title is None else storable(title), is_pinned, session_id)
-        return await self._engine.write(statement(sql, values)) == 1
+        return await self._engine.write(statement(sql, values), alone=()) == 1
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session with all that was said in it, in the search index too; False where there is none."""
 
         def work(connection: Connection) -> bool:
+            # A turn that is being committed adds messages behind this lock, and they go, too; or it makes the session
+            # once more, and then none of them comes back.
+            locking = f"SELECT id FROM sessions WHERE id = ? {connection.dialect.locked}"  # noqa: S608 (of our own)
+            if connection.execute(locking, (session_id,)).fetchone() is None:
+                return False
             turns = connection.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,))
             for row in turns.fetchall():
                 delete_steps(connection, row["turn_id"])
             connection.execute("DELETE FROM session_keys WHERE session_id = ?", (session_id,))
             connection.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
-            return connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,)).rowcount == 1
+            connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+            return True
 
-        return await self._engine.write(work)
+        return await self._engine.write(work, alone=())
 
 
 def place_of(listed: ListedSession) -> tuple[int, int]:
@@ -223,18 +231,17 @@ def place_of(listed: ListedSession) -> tuple[int, int]:
     return to_ms(listed.session.updated_at), listed.number
 
 
-def _clauses(wanted: SessionFilter) -> tuple[list[str], list[object]]:
+def _clauses(wanted: SessionFilter, unindexed: str) -> tuple[list[str], list[object]]:
     clauses: list[str] = []
     values: list[object] = []
-    # Few are pinned: their own index finds them, and no other is to be walked through. A plus keeps a column from its
-    # index (https://www.sqlite.org/optoverview.html, section 2.1).
-    plus = "+" if wanted.is_pinned else ""
+    # Few are pinned: their own index finds them, and no other is to be walked through.
+    mark = unindexed if wanted.is_pinned else ""
     if wanted.user_id is not None:
-        clauses.append(f"{plus}user_id IN {PERSON.format('?')}")
+        clauses.append(f"{mark}user_id IN {PERSON.format('?')}")
         values.append(wanted.user_id)
     for column, value in (("personality_id", wanted.personality_id), ("channel", wanted.channel)):
         if value is not None:
-            clauses.append(f"{plus}{column} = ?")
+            clauses.append(f"{mark}{column} = ?")
             values.append(value)
     if wanted.is_pinned is not None:
         clauses.append("is_pinned" if wanted.is_pinned else "NOT is_pinned")
@@ -242,10 +249,9 @@ def _clauses(wanted: SessionFilter) -> tuple[list[str], list[object]]:
 
 
 def _copy_messages(connection: Connection, old: str, new: str, until: int, user_id: str | None) -> int:
-    if user_id is None:
-        return connection.execute(_COPY_MESSAGES.format(whose=""), (new, old, until)).rowcount
-    sql = _COPY_MESSAGES.format(whose=f" AND user_id IN {PERSON.format('?4')}")
-    return connection.execute(sql, (new, old, until, user_id)).rowcount
+    whose, values = ("", ()) if user_id is None else (f" AND user_id IN {PERSON.format('?4')}", (user_id,))
+    sql = _COPY_MESSAGES.format(whose=whose, words=finder_of(connection).COPIED)
+    return connection.execute(sql, (new, old, until, *values)).rowcount
 
 
 def _carry_summary(connection: Connection, old: str, new: str, summary_until: int, until: int) -> None:

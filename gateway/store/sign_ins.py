@@ -1,4 +1,4 @@
-"""The operator's sign-ins in SQLite; see `gateway.people.sign_ins.SignInStore`."""
+"""The operator's sign-ins; see `gateway.people.sign_ins.SignInStore`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole store in one SQLite file, and what it knows of itself; see `gateway.pipeline.health.StoreFacts`."""
+"""All stores over one database, and what it knows of itself; see `gateway.pipeline.health.StoreFacts`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
 from gateway.store.proposals import SqlProposals
-from gateway.store.search import SearchIndex, register_functions
+from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
 from gateway.store.sign_ins import SqlSignIns
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate
+from gateway.store.sqlite.search import SearchIndex, register_functions
 from gateway.store.turns import SqlTurns
 from gateway.store.usage import SqlUsage
 
@@ -82,7 +83,7 @@ class Stores:
     links: SqlLinks
     facts: SqlFacts
     ingest: SqlIngestJobs
-    index: SearchIndex
+    index: MessageIndex
     api_keys: SqlApiKeys
     session_edits: SqlSessionEdits
     sign_ins: SqlSignIns
@@ -155,9 +156,9 @@ def _over(engine: Any, now_ms: Callable[[], int]) -> Stores:
         engine=engine,
         inbox=SqlInbox(engine, now_ms=now_ms),
         outbox=SqlOutbox(engine, now_ms=now_ms),
-        sessions=SqlSessions(engine, index),
+        sessions=SqlSessions(engine.of("sessions"), index),
         turns=SqlTurns(engine, now_ms=now_ms, on_messages=index.added),
-        usage=SqlUsage(engine),
+        usage=SqlUsage(engine.of("usage")),
         log=SqlConversationLog(engine),
         journal=SqlMemoryJournal(engine),
         deliveries=SqlDeliveries(engine, now_ms=now_ms),
@@ -165,9 +166,9 @@ def _over(engine: Any, now_ms: Callable[[], int]) -> Stores:
         people=SqlPeople(engine, now_ms=now_ms),
         links=SqlLinks(engine, now_ms=now_ms),
         facts=SqlFacts(engine),
-        ingest=SqlIngestJobs(engine, now_ms=now_ms),
+        ingest=SqlIngestJobs(engine.of("ingest")),
         index=index,
-        api_keys=SqlApiKeys(engine),
-        session_edits=SqlSessionEdits(engine, index),
-        sign_ins=SqlSignIns(engine),
+        api_keys=SqlApiKeys(engine.of("api_keys")),
+        session_edits=SqlSessionEdits(engine.of("session_edits"), index),
+        sign_ins=SqlSignIns(engine.of("sign_ins")),
     )

@@ -71,7 +71,7 @@ class SqlTurns:
             if commit.owner_chat is not None:
                 insert_chat(connection, *commit.owner_chat)
             if commit.ingest is not None:
-                insert_job(connection, commit.ingest, now_ms)
+                insert_job(connection, commit.ingest)
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
 

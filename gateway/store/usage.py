@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gateway.agent.budgets import (
     DaySpending,
@@ -23,13 +24,14 @@ from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.persons import PERSON
-from gateway.store.rows import columns_of, insert, value_of
+from gateway.store.rows import columns_of, insert, insert_numbered, marks_for, value_of
 
 ADD_TO_DAY = """
     ON CONFLICT (day, user_id, personality_id, model) DO UPDATE SET
-        turns = turns + excluded.turns, calls = calls + excluded.calls,
-        input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
-        cost_usd = cost_usd + excluded.cost_usd
+        turns = usage_days.turns + excluded.turns, calls = usage_days.calls + excluded.calls,
+        input_tokens = usage_days.input_tokens + excluded.input_tokens,
+        output_tokens = usage_days.output_tokens + excluded.output_tokens,
+        cost_usd = usage_days.cost_usd + excluded.cost_usd
 """
 """What becomes of a day's sum when more is added to it."""
 _WHOSE: Mapping[Scope, str] = {
@@ -38,33 +40,33 @@ _WHOSE: Mapping[Scope, str] = {
     "gateway": "",
 }
 _SPENT = """
-    SELECT ifnull(sum(turns), 0), ifnull(sum(input_tokens + output_tokens), 0), total(cost_usd)
-    FROM usage_days WHERE day = ?1
+    SELECT {whom}'spent' AS kind, coalesce(sum(turns), 0) AS turns,
+           coalesce(sum(input_tokens + output_tokens), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd
+    FROM usage_days WHERE day = ?1{whose}
 """
 # A turn whose earlier call is among the spent ones is no turn more.
 _RESERVED = """
-    SELECT count(DISTINCT iif(turn_id = '' OR EXISTS (SELECT 1 FROM usage WHERE usage.turn_id = reservations.turn_id),
-                              NULL, turn_id)),
-           ifnull(sum(input_tokens + output_tokens), 0), total(usd)
-    FROM reservations WHERE day = ?1
+    SELECT {whom}'reserved' AS kind, count(DISTINCT CASE WHEN turn_id <> '' AND NOT EXISTS (
+               SELECT 1 FROM usage WHERE usage.turn_id = reservations.turn_id
+           ) THEN turn_id END) AS turns,
+           coalesce(sum(input_tokens + output_tokens), 0) AS tokens, coalesce(sum(usd), 0.0) AS usd
+    FROM reservations WHERE day = ?1{whose}
 """
+# One statement, because a call that is settled between two would be in neither.
+_BOTH = f"{_SPENT} UNION ALL {_RESERVED}"
 _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
-_SPENDING = """
-    SELECT user_id, personality_id, sum(turns), sum(input_tokens + output_tokens), total(cost_usd)
-    FROM usage_days WHERE day = ? GROUP BY user_id, personality_id
-"""
-_RESERVING = _RESERVED.replace("SELECT", "SELECT user_id, personality_id,", 1) + " GROUP BY user_id, personality_id"
+_OF_EACH = {"whom": "user_id, personality_id, ", "whose": " GROUP BY user_id, personality_id"}
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 # Each walks one index in its own order, so nothing is sorted.
 _SUMS = """
     sum(turns) AS turns, sum(calls) AS calls, sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
-    total(cost_usd) AS cost_usd FROM usage_days
+    sum(cost_usd) AS cost_usd FROM usage_days
 """
 _OF_DAYS = f"SELECT day, {_SUMS} WHERE day >= ? GROUP BY day"
 _OF_SPENDERS = f"""
-    SELECT user_id, personality_id, model, {_SUMS} INDEXED BY usage_days_by_spender
+    SELECT user_id, personality_id, model, {_SUMS} {{by_spender}}
     WHERE day >= ? GROUP BY user_id, personality_id, model
 """
 _SINCE = "SELECT * FROM usage_days WHERE day >= ?1{} ORDER BY day DESC, user_id, personality_id, model"
@@ -80,11 +82,12 @@ class SqlUsage:
         spender = planned.spender
 
         def work(connection: Connection) -> Granted | Denied:
+            totals = _totals(connection, planned, limits)
             granted = grant(
                 planned,
                 limits,
-                spent=_totals(connection, _SPENT, planned, limits),
-                reserved=_totals(connection, _RESERVED, planned, limits),
+                spent=totals["spent"],
+                reserved=totals["reserved"],
                 is_new_turn=bool(spender.turn_id) and not _is_known_turn(connection, spender.turn_id),
             )
             if isinstance(granted, Denied):
@@ -94,30 +97,38 @@ class SqlUsage:
                 "output_tokens": granted,
                 "usd": planned.input_usd + granted * planned.output_usd_per_token,
             }
-            insert(connection, "reservations", row)
-            number = connection.execute("SELECT last_insert_rowid()").fetchone()[0]
-            return Granted(reservation=number, output_tokens=granted)
+            return Granted(reservation=insert_numbered(connection, "reservations", row), output_tokens=granted)
 
         return await self._engine.write(work, is_durable=False)
 
-    async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
+    async def settle(
+        self,
+        reservation: int | None,
+        spender: Spender,
+        day: str,
+        calls: Sequence[ModelUsage],
+        bill_id: str | None = None,
+    ) -> None:
         """It shares the commit of what is written next, which is mostly the turn's own."""
+        bill = bill_id or secrets.token_hex(8)
 
         def work(connection: Connection) -> None:
             if reservation is not None:
                 connection.execute("DELETE FROM reservations WHERE id = ?", (reservation,))
-            _save(connection, spender, day, calls)
+            _save(connection, bill, spender, day, calls)
 
-        await self._engine.write(work, is_durable=False, is_urgent=False)
+        # Of two calls of a turn one counts the turn; whatever else is added up is a row that is locked by its upsert.
+        await self._engine.write(work, is_durable=False, is_urgent=False, alone=(f"usage of {spender.turn_id}",))
 
-    async def forgive(self, owner: str) -> int:
+    async def forgive(self, alive: Collection[str]) -> int:
         def work(connection: Connection) -> int:
-            rows = connection.execute("DELETE FROM reservations WHERE owner <> ? RETURNING *", (owner,)).fetchall()
+            sql = f"DELETE FROM reservations WHERE owner NOT IN ({marks_for(alive)}) RETURNING *"  # noqa: S608 (question marks)
+            rows = connection.execute(sql, tuple(alive)).fetchall()
             for row in rows:
                 call = ModelUsage(
                     model=row["model"], input_tokens=row["input_tokens"], output_tokens=0, cost_usd=row["input_usd"]
                 )
-                _save(connection, value_of(Spender, row), row["day"], [call])
+                _save(connection, secrets.token_hex(8), value_of(Spender, row), row["day"], [call])
             return len(rows)
 
         return await self._engine.write(work)
@@ -127,12 +138,11 @@ class SqlUsage:
             survivors = dict(iter(connection.execute(_SURVIVORS)))
             return [
                 DaySpending(
-                    user_id=person_of(user_id, survivors),
-                    personality_id=personality_id,
-                    **{kind: Totals(turns=turns, tokens=tokens, usd=usd)},
+                    user_id=person_of(row["user_id"], survivors),
+                    personality_id=row["personality_id"],
+                    **{row["kind"]: value_of(Totals, row)},
                 )
-                for kind, sql in (("spent", _SPENDING), ("reserved", _RESERVING))
-                for user_id, personality_id, turns, tokens, usd in connection.execute(sql, (day,))
+                for row in connection.execute(_BOTH.format(**_OF_EACH), (day,))
             ]
 
         return await self._engine.read(work)
@@ -143,7 +153,8 @@ class SqlUsage:
 
     async def summed(self, *, since: str) -> UsageSums:
         def work(connection: Connection) -> UsageSums:
-            spenders = [(row, value_of(UsageSum, row)) for row in connection.execute(_OF_SPENDERS, (since,))]
+            sql = _OF_SPENDERS.format(by_spender=connection.dialect.by_spender)
+            spenders = [(row, value_of(UsageSum, row)) for row in connection.execute(sql, (since,))]
             return UsageSums(
                 by_user=added_up((row["user_id"], used) for row, used in spenders),
                 by_personality=added_up((row["personality_id"], used) for row, used in spenders),
@@ -158,26 +169,29 @@ class SqlUsage:
         return [value_of(DayUsage, row) for row in rows]
 
 
-def _save(connection: Connection, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:
-    for call in calls:
+def _save(connection: Connection, bill_id: str, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:
+    for number, call in enumerate(calls):
         is_counted = connection.execute("SELECT 1 FROM usage WHERE turn_id = ? LIMIT 1", (spender.turn_id,)).fetchone()
         turns = int(bool(spender.turn_id) and is_counted is None)
         row = columns_of(spender) | columns_of(call)
-        insert(connection, "usage", {**row, "at": wall_ms()})
+        noted = {**row, "call_id": f"{bill_id}-{number}", "at": wall_ms()}
+        if not insert(connection, "usage", noted, "ON CONFLICT (call_id) DO NOTHING"):
+            continue  # it was settled before
         del row["turn_id"]
         sums = {"day": day, **row, "turns": turns, "calls": 1, "cost_usd": call.cost_usd or 0.0}
         insert(connection, "usage_days", sums, ADD_TO_DAY)
 
 
 def _totals(
-    connection: Connection, sql: str, planned: PlannedCall, limits: Mapping[Scope, Limit]
-) -> Mapping[Scope, Totals]:
+    connection: Connection, planned: PlannedCall, limits: Mapping[Scope, Limit]
+) -> Mapping[str, dict[Scope, Totals]]:
+    """What is `spent` and what is `reserved`, for each scope that is limited."""
     whose = {"user": planned.spender.user_id, "personality": planned.spender.personality_id, "gateway": None}
-    totals = {}
+    totals: dict[str, dict[Scope, Totals]] = {"spent": {}, "reserved": {}}
     for scope in limits:
         values = (planned.day,) if scope == "gateway" else (planned.day, whose[scope])
-        turns, tokens, usd = connection.execute(sql + _WHOSE[scope], values).fetchone()
-        totals[scope] = Totals(turns=turns, tokens=tokens, usd=usd)
+        for row in connection.execute(_BOTH.format(whom="", whose=_WHOSE[scope]), values):
+            totals[row["kind"]][scope] = value_of(Totals, row)
     return totals
 
 

@@ -43,17 +43,17 @@ class IngestSuite:
     async def test_a_job_is_there_with_its_turn_and_survives_a_reopening(self, house: House) -> None:
         job = await answered(house, "tea")
         await house.reopen()
-        assert list(await house.store.ingest.due(9)) == [job]
+        assert list(await house.store.ingest.claim(9)) == [job]
         found = await house.store.ingest.said("t_tea")
         assert (found.asked, found.answered, found.at) == ("I like tea", "Noted.\n\nSo do I.", BEGAN)
 
     async def test_of_each_person_the_oldest_is_due_and_the_next_after_its_end(self, house: House) -> None:
         first, other = await answered(house, "one"), await answered(house, "other", "u_ben")
         second = await answered(house, "two")
-        assert list(await house.store.ingest.due(9)) == [first, other]
-        assert list(await house.store.ingest.due(1)) == [first]
+        assert list(await house.store.ingest.claim(9)) == [first, other]
+        assert list(await house.store.ingest.claim(1)) == [first]
         await house.store.ingest.end("t_one")
-        assert list(await house.store.ingest.due(9)) == [other, second]
+        assert list(await house.store.ingest.claim(9)) == [other, second]
 
     async def test_what_else_was_read_stays_with_the_job(self, house: House) -> None:
         """Nothing but everything reviewed, or in words; and None, which is neither."""
@@ -62,18 +62,18 @@ class IngestSuite:
             for number, sources in enumerate([None, (), ("quoted mail", "ein Anhang 🙂")])
         ]
         await house.reopen()
-        assert list(await house.store.ingest.due(9)) == jobs
+        assert list(await house.store.ingest.claim(9)) == jobs
 
     async def test_one_that_is_put_off_waits_and_keeps_the_facts_it_has(self, house: House) -> None:
         job, later = await answered(house, "one"), await answered(house, "two")
         await house.store.ingest.keep_facts("t_one", "[1]")
         await house.store.ingest.put_off("t_one", after_s=30, error="down", is_given_up=False)
-        assert list(await house.store.ingest.due(9)) == []
+        assert list(await house.store.ingest.claim(9)) == []
         assert (await house.store.ingest.backlog()).due_in_s == 30
         house.wait(30)
-        assert list(await house.store.ingest.due(9)) == [replace(job, facts="[1]", attempts=1)]
+        assert list(await house.store.ingest.claim(9)) == [replace(job, facts="[1]", attempts=1)]
         await house.store.ingest.put_off("t_one", after_s=30, error="broken", is_given_up=True)
-        assert list(await house.store.ingest.due(9)) == [later]
+        assert list(await house.store.ingest.claim(9)) == [later]
         backlog = await house.store.ingest.backlog()
         assert (backlog.waiting, backlog.given_up, backlog.due_in_s) == (1, 1, 0)
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 import gateway
-from gateway.store.search import register_functions
+from gateway.store.sqlite.search import register_functions
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(int(path.name) for path in HERE.iterdir() if path.name.isdigit())

@@ -18,8 +18,8 @@ from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import ModelUnavailable, PermanentSendError
 from gateway.files.atomic import make_private_directory
-from gateway.store.search import register_functions
 from gateway.store.sqlite.schema import migrations
+from gateway.store.sqlite.search import register_functions
 from tests.fake_channel import FakeChannel
 from tests.released import HERE
 from tests.scripted_model import ScriptedModel, call

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gateway.errors import BackupError, SchemaTooNew
 from gateway.files.home import DATABASE_NAME
-from gateway.store.search import register_functions
 from gateway.store.sqlite.engine import connect
 from gateway.store.sqlite.schema import migrations
+from gateway.store.sqlite.search import register_functions
 from gateway.traces import search_words
 from gateway.traces.trace_store import TRACES_NAME
 

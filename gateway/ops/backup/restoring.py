@@ -20,8 +20,8 @@ from gateway.ops.backup.archive import Contents, read_archive
 from gateway.ops.backup.contents import PLACING_NAME, REPLACED_PREFIX, UNPACKED_PREFIX
 from gateway.ops.backup.databases import functions_of, problems_of
 from gateway.ops.backup.placing import finish_placing, place, present
-from gateway.store.search import register_functions
 from gateway.store.sqlite.schema import migrate, migrations
+from gateway.store.sqlite.search import register_functions
 from gateway.traces.trace_store import TRACES_NAME
 
 Clean = Callable[[Path, Path], Sequence[str]]

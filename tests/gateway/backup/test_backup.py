@@ -30,9 +30,9 @@ from gateway.ops.backup.archive import read_archive
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import copy_at_one_moment, take_backup
 from gateway.store.memory_journal import SqlMemoryJournal
-from gateway.store.search import register_functions
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate
+from gateway.store.sqlite.search import register_functions
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks

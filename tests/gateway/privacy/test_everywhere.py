@@ -146,7 +146,7 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
     job = IngestJob(scope=scope, speaker=f"{word}speaker")
 
     def wait(connection: sqlite3.Connection) -> None:
-        insert_job(connection, job, 0)
+        insert_job(connection, job)
         values = (json.dumps([f"{word}fact"]), scope.turn_id)
         connection.execute("UPDATE ingest_jobs SET is_given_up = 1, facts = ? WHERE turn_id = ?", values)
 

@@ -24,8 +24,8 @@ from gateway.files.locks import hold
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import take_backup
 from gateway.store.notes import SqlNotes
-from gateway.store.search import register_functions
 from gateway.store.sqlite.schema import Migration, migrate, migrations
+from gateway.store.sqlite.search import register_functions
 from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.released import HERE, VERSIONS, lay_out, next_program

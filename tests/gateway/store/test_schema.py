@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import SchemaTooNew, StoreUnavailable
-from gateway.store.search import register_functions
 from gateway.store.sqlite.schema import APPLICATION_ID, Migration, migrate, migrations
+from gateway.store.sqlite.search import register_functions
 from gateway.store.stores import open_store
 from tests.conformance.stores import said
 

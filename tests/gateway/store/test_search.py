@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
 from gateway.pipeline.commit import TurnCommit
-from gateway.store.search import BATCH, expression
 from gateway.store.sessions import SqlSessions
 from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.search import BATCH, expression
 from gateway.store.stores import Stores
 from tests.conformance.stores import THERE, claimed, said, session_of, turn, written
 

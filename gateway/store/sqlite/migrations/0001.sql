@@ -108,7 +108,8 @@ CREATE TABLE tool_journal (
 
 -- Messages that share one context, and the summary of those that no longer fit in front of the model.
 CREATE TABLE sessions (
-    id             TEXT PRIMARY KEY,
+    number         INTEGER PRIMARY KEY,         -- orders those of one moment in a list
+    id             TEXT NOT NULL UNIQUE,
     key            TEXT NOT NULL,
     user_id        TEXT NOT NULL,
     personality_id TEXT NOT NULL,
@@ -191,6 +192,7 @@ END;
 -- What every call cost.
 CREATE TABLE usage (
     id             INTEGER PRIMARY KEY,
+    call_id        TEXT NOT NULL UNIQUE,        -- of the caller, so that a call that is settled twice counts once
     turn_id        TEXT NOT NULL,
     user_id        TEXT NOT NULL,
     personality_id TEXT NOT NULL,
@@ -224,7 +226,8 @@ CREATE INDEX usage_days_by_spender ON usage_days (
     user_id, personality_id, model, day, turns, calls, input_tokens, output_tokens, cost_usd
 );
 
--- What calls that are under way may cost at most. Those of a process that died are ended at the next start.
+-- What calls that are under way may cost at most. Those of a process that died are ended: at the next start, and while
+-- others go on.
 CREATE TABLE reservations (
     id             INTEGER PRIMARY KEY,
     owner          TEXT NOT NULL,
@@ -322,11 +325,12 @@ CREATE TABLE ingest_jobs (
     sources        TEXT,                        -- as in `memory_proposals`; NULL: its facts need no yes
     facts          TEXT,                        -- JSON, once the model has named them
     attempts       INTEGER NOT NULL DEFAULT 0,
-    due_at         INTEGER NOT NULL,
+    due_at         INTEGER NOT NULL,            -- while somebody does it: until when nobody else will
+    claimed_by     TEXT,
     error          TEXT,
     is_given_up    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX ingest_jobs_waiting ON ingest_jobs (user_id, number) WHERE is_given_up = 0;
+CREATE INDEX ingest_jobs_waiting ON ingest_jobs (user_id, number) WHERE NOT is_given_up;
 
 -- Turns of a person since their traces were consolidated: after enough of them it is time again.
 CREATE TABLE turns_since_consolidation (
