@@ -18,6 +18,7 @@ from gateway.errors import StoreUnavailable
 from gateway.memory.ingest import IngestJob
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.store.dialect import SQLITE
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.stores import Stores, open_store
 from gateway.store.turns import SqlTurns
@@ -83,6 +84,8 @@ class FailingDatabase:
 
 
 class _Failing:
+    dialect = SQLITE
+
     def __init__(self, connection: sqlite3.Connection, by: FailingDatabase) -> None:
         self._connection = connection
         self._by = by
