@@ -20,6 +20,7 @@ from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
 from gateway.store.proposals import SqlProposals
+from gateway.store.postgres import search as postgres_search
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
@@ -110,7 +111,8 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
         UnsafePath: the directory lies on a network file system.
     """
     migrate(path, prepare=register_functions)
-    return _over(SqliteEngine(path, prepare=register_functions, now_ms=now_ms), now_ms)
+    engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
+    return _over(engine, SearchIndex(engine), now_ms)
 
 
 def open_postgres(
@@ -147,11 +149,10 @@ def open_postgres(
         prepared_statements=prepared_statements,
         shift_ms=shift_ms,
     )
-    return _over(engine, now_ms)
+    return _over(engine, postgres_search.SearchIndex(), now_ms)
 
 
-def _over(engine: Any, now_ms: Callable[[], int]) -> Stores:
-    index = SearchIndex(engine)
+def _over(engine: Any, index: MessageIndex, now_ms: Callable[[], int]) -> Stores:
     return Stores(
         engine=engine,
         inbox=SqlInbox(engine, now_ms=now_ms),
