@@ -107,7 +107,7 @@ class SqlLinks:
             step = ("open", second_hash) if is_first else ("asked", code_hash)
             row = (*step, account, _party_json(guesser), turn_id, now_ms, found["id"])
             request = _request(connection.execute(_TYPED, row).fetchone(), now_ms)
-            insert_replies(connection, turn_id, [] if is_first else [question(request)], now_ms)
+            insert_replies(connection, turn_id, [] if is_first else [question(request)])
             return request
 
         return await self._engine.write(work)
@@ -126,7 +126,7 @@ class SqlLinks:
                 return request is not None and request.state == "refused"
             connection.execute("UPDATE link_requests SET state = 'refused' WHERE id = ?", (request_id,))
             word = notice(request)
-            insert_replies(connection, request_id, [] if word is None else [word], now_ms)
+            insert_replies(connection, request_id, [] if word is None else [word])
             return True
 
         return await self._engine.write(work)
@@ -169,11 +169,9 @@ class SqlLinks:
         await self._engine.write(statement(_END_BY_HAND, (self._now_ms(), link_id)))
 
     async def advance(self, link_id: str, state: LinkState, told: Sequence[OutboundMessage] = ()) -> None:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> None:
             connection.execute("UPDATE user_links SET state = ? WHERE id = ?", (state, link_id))
-            insert_replies(connection, link_id, told, now_ms)
+            insert_replies(connection, link_id, told)
 
         await self._engine.write(work)
 

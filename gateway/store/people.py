@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,6 @@ from gateway.people.access_records import (
     SetRank,
     TurnAway,
 )
-from gateway.store.clock import steady_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, to_ms
@@ -162,9 +161,8 @@ def _reopen(connection: Connection, channel: str, account: str) -> None:
 class SqlPeople:
     """Roles, admissions, requests and the owner's code, and what else is known of people besides their names."""
 
-    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._now_ms = now_ms
 
     @property
     def foreign_changes(self) -> int:
@@ -194,12 +192,10 @@ class SqlPeople:
         return None if row is None else str(row["code_hash"])
 
     async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> None:
             apply_change(connection, change)
             for notice in notices:
-                insert_replies(connection, notice.id, (notice,), now_ms)
+                insert_replies(connection, notice.id, (notice,))
 
         await self._engine.write(work)
 
