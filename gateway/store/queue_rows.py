@@ -9,7 +9,7 @@ from gateway.messages import ConversationRef
 from gateway.store.clock import LONGEST_WAIT_MS
 from gateway.store.engine import Connection, Row, statement
 from gateway.store.payloads import conversation_of
-from gateway.store.rows import insert, key_of
+from gateway.store.rows import insert_new, key_of
 
 Queue = Literal["inbox", "outbox"]
 
@@ -17,7 +17,7 @@ Queue = Literal["inbox", "outbox"]
 def add_row(connection: Connection, queue: Queue, columns: Mapping[str, object], once: str) -> int | None:
     """Append a row, inside a transaction; its number, None where one is there already, as `once` has it."""
     (seq,) = connection.execute("SELECT last + 1 FROM sequence").fetchone()
-    if not insert(connection, queue, {"seq": seq, **columns}, once):
+    if not insert_new(connection, queue, {"seq": seq, **columns}, once):
         return None
     connection.execute("UPDATE sequence SET last = ?", (seq,))
     return int(seq)

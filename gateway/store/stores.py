@@ -19,8 +19,8 @@ from gateway.store.log import SqlConversationLog
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
-from gateway.store.proposals import SqlProposals
 from gateway.store.postgres import search as postgres_search
+from gateway.store.proposals import SqlProposals
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
