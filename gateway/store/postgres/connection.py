@@ -54,7 +54,7 @@ def _row_class(names: tuple[str, ...]) -> type[NamedRow]:
     return type("NamedRow", (NamedRow,), {"__slots__": (), "names": names, "places": places})
 
 
-def _named_rows(cursor: psycopg.BaseCursor[Any, Any]) -> RowMaker[Any]:
+def _named_rows(cursor: Any) -> RowMaker[Any]:
     result = cursor.pgresult
     if result is None or not result.nfields:
         return no_result
