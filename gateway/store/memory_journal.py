@@ -34,7 +34,7 @@ from gateway.protocols import MemoryOutcome, MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.erasure import erase_history_alone, forget_in_history
-from gateway.store.rows import columns_of, insert, value_of
+from gateway.store.rows import columns_of, insert, insert_new, value_of
 
 # A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
 _OF_TURNS = "action IN ('add', 'replace', 'remove') AND refers_to IS NULL"
@@ -325,15 +325,15 @@ def _replace_history(connection: Connection, *, document: str, entries: Sequence
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
-def _insert(connection: Connection, request: JournalRequest) -> int:
-    """Note a request; 0 where it is noted already."""
+def _insert(connection: Connection, request: JournalRequest) -> bool:
+    """Note a request; False where it is noted already."""
     row = columns_of(request, without=("index",)) | {
         "update_index": request.index,
         "document": request.document or None,
         "content": clean(request.content),
         "at": iso(request.at),
     }
-    return insert(connection, "memory_journal", row, "ON CONFLICT (turn_id, update_index) DO NOTHING")
+    return insert_new(connection, "memory_journal", row)
 
 
 def _request(row: Row) -> JournalRequest:
