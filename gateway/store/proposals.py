@@ -27,9 +27,9 @@ _EDIT = """
     WHERE id = ?2 AND state = 'waiting' AND (store = 'traces') = ?3
 """
 _TO_WRITE = """
-    SELECT * FROM memory_proposals WHERE state = 'approved' AND store = 'traces' AND is_written = 0 ORDER BY id
+    SELECT * FROM memory_proposals WHERE state = 'approved' AND store = 'traces' AND NOT is_written ORDER BY id
 """
-_WRITTEN = "UPDATE memory_proposals SET is_written = 1 WHERE id = ?"
+_WRITTEN = "UPDATE memory_proposals SET is_written = TRUE WHERE id = ?"
 _DECIDE = "UPDATE memory_proposals SET state = ?, decided_at = ?, decided_by = ? WHERE id = ? AND state = 'waiting'"
 
 

@@ -73,8 +73,9 @@ class Server:
     def __init__(self, url: str, *, statement_timeout_s: float = 30.0, prepared_statements: bool = True) -> None:
         known = conninfo_to_dict(url)
         password = known.get("password")
+        host, port = known.get("host") or "this machine", known.get("port")
         self.shown = (
-            f"PostgreSQL at {known.get('host') or 'this machine'}, database {known.get('dbname') or ''}".rstrip()
+            f"PostgreSQL at {host}{f':{port}' if port else ''}, database {known.get('dbname') or 'of its user'}"
         )
         self._hide = hiding({*secrets_of(url), *([str(password)] if password else [])})
         self.connect: Callable[..., PostgresConnection] = partial(
@@ -299,15 +300,20 @@ class _State:
     """What the views of one engine share."""
 
     def __init__(self, connections: int, server: Server) -> None:
-        busy = partial(
-            server.unavailable,
-            f"all {connections} connections are busy; raise `connections`, or look for slow statements",
-        )
-        self.threads = Threads(connections, patience_s=PATIENCE_S, busy=busy)
+        self.threads = Threads(connections, patience_s=PATIENCE_S, busy=self._busy)
+        self._connections = connections
         self.problem: str | None = None
         self.trying: asyncio.Future[None] | None = None
         self.is_closed = False
         self._server = server
+
+    def _busy(self) -> StoreUnavailable:
+        """The error of what found no free connection: either there is too much to do, or the server hangs."""
+        error = self._server.unavailable(
+            f"all {self._connections} connections are busy; raise `connections`, or look for slow statements"
+        )
+        self.fail(str(error))
+        return error
 
     def fail(self, problem: str) -> None:
         """Take down why; the log hears of it once, and once when it is over."""

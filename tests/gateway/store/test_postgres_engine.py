@@ -285,6 +285,7 @@ async def test_what_finds_no_free_connection_in_time_fails(postgres_url: str, mo
         go_on.set()
         await asyncio.gather(*busy)
         assert [*await engine.row(COUNT)] == [0], "what was refused is never done later"
+        assert await engine.problem() is None, "a try showed that it can be written"
     finally:
         go_on.set()
         await engine.close()
@@ -328,6 +329,19 @@ async def test_a_closed_engine_says_so_and_finishes_what_was_asked(postgres_url:
     assert await asyncio.gather(*asked) == [1] * 30
     with pytest.raises(StoreUnavailable, match="is closed"):
         await engine.row("SELECT 1")
+
+
+async def test_a_plan_that_a_change_of_the_tables_made_useless_is_made_again(postgres_url: str) -> None:
+    """Another worker may upgrade the schema while this one runs."""
+    engine = PostgresEngine(postgres_url, connections=1)
+    try:
+        for _ in range(10):
+            await engine.rows("SELECT * FROM adapter_notes")
+        with psycopg.connect(postgres_url) as other:
+            other.execute("ALTER TABLE adapter_notes ADD later bigint")
+        assert await engine.rows("SELECT * FROM adapter_notes") == []
+    finally:
+        await engine.close()
 
 
 async def test_broken_indexes_are_told(engine: PostgresEngine) -> None:

@@ -303,7 +303,7 @@ CREATE TABLE memory_proposals (
 ) STRICT;
 CREATE INDEX memory_proposals_waiting ON memory_proposals (id) WHERE state = 'waiting';
 CREATE INDEX memory_proposals_unwritten ON memory_proposals (id)
-    WHERE state = 'approved' AND store = 'traces' AND is_written = 0;
+    WHERE state = 'approved' AND store = 'traces' AND NOT is_written;
 
 -- Numbers are given out before a turn is committed, because its answer names them; none is ever given twice.
 CREATE TABLE memory_proposal_numbers (
