@@ -79,7 +79,7 @@ def select_unsettled(
         limit: how many turns at most.
     """
     turns: dict[str, tuple[MemoryScope, list[MemoryUpdate]]] = {}
-    for row in connection.execute(_UNSETTLED, (after, -1 if limit is None else limit)):
+    for row in connection.execute(_UNSETTLED, (after, 1 << 62 if limit is None else limit)):
         update = MemoryUpdate(action=row["action"], store=row["store"], content=row["content"])
         turns.setdefault(row["turn_id"], (value_of(MemoryScope, row), []))[1].append(update)
     return list(turns.values())

@@ -110,7 +110,7 @@ class PostgresEngine:
         connections: int = CONNECTIONS,
         statement_timeout_s: float = 30.0,
         prepared_statements: bool = True,
-        shift_ms: Callable[[], int] | None = None,
+        clock_ms: Callable[[], int] | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -119,10 +119,10 @@ class PostgresEngine:
             connections: at once, at most.
             statement_timeout_s: for each statement.
             prepared_statements: False behind a pooler that does not follow them.
-            shift_ms: how much later `now_ms()` is than the server's clock, for tests; asked before each work.
+            clock_ms: what `now_ms()` is in place of the server's clock, for tests; asked before each work.
         """
         self._server = Server(url, statement_timeout_s=statement_timeout_s, prepared_statements=prepared_statements)
-        self._shift_ms = shift_ms
+        self._clock_ms = clock_ms
         self._alone: Sequence[str] = ("store",)
         self._state = _State(connections, self._server)
 
@@ -241,8 +241,8 @@ class PostgresEngine:
         if slot.connection is None:
             slot.connection = self._server.connect(timeout_s=until_s - time.monotonic())
         connection: PostgresConnection = slot.connection
-        if self._shift_ms is not None:
-            connection.shift(self._shift_ms())
+        if self._clock_ms is not None:
+            connection.set_clock(self._clock_ms())
         return connection
 
     def _writing(self, job: _Write, connection: PostgresConnection) -> Any:

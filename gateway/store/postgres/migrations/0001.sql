@@ -11,10 +11,12 @@ CREATE TABLE schema (
 );
 
 -- The clock of leases and waits. STABLE although it goes on inside of a statement: so an index on a time can be used.
--- `ethos.shift_ms` lets time pass in tests.
+-- `ethos.now_ms` is the time in tests that let it pass.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-        + coalesce(nullif(current_setting('ethos.shift_ms', true), ''), '0')::bigint
+    SELECT coalesce(
+        nullif(current_setting('ethos.now_ms', true), '')::bigint,
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    )
 $$;
 
 -- ---- queues ---------------------------------------------------------------------------------------------------------
