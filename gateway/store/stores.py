@@ -112,7 +112,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
     """
     migrate(path, prepare=register_functions)
     engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
-    return _over(engine, SearchIndex(engine), now_ms)
+    return _over(engine, SearchIndex(engine))
 
 
 def open_postgres(
@@ -122,7 +122,6 @@ def open_postgres(
     statement_timeout_s: float = 30.0,
     prepared_statements: bool = True,
     shift_ms: Callable[[], int] | None = None,
-    now_ms: Callable[[], int] = steady_ms,
 ) -> Stores:
     """Open a database on a server, made or brought up to date first. Blocks; needs psycopg.
 
@@ -132,7 +131,6 @@ def open_postgres(
         statement_timeout_s: for each statement.
         prepared_statements: False behind a pooler that does not follow them (pgbouncer before 1.21).
         shift_ms: how much later the server's `now_ms()` is to be, for tests.
-        now_ms: the clock for leases and waits, in milliseconds.
 
     Raises:
         SchemaTooNew: a newer program made the tables; nothing was changed.
@@ -149,10 +147,10 @@ def open_postgres(
         prepared_statements=prepared_statements,
         shift_ms=shift_ms,
     )
-    return _over(engine, postgres_search.SearchIndex(), now_ms)
+    return _over(engine, postgres_search.SearchIndex())
 
 
-def _over(engine: Any, index: MessageIndex, now_ms: Callable[[], int]) -> Stores:
+def _over(engine: Any, index: MessageIndex) -> Stores:
     return Stores(
         engine=engine,
         inbox=SqlInbox(engine),
@@ -161,11 +159,11 @@ def _over(engine: Any, index: MessageIndex, now_ms: Callable[[], int]) -> Stores
         turns=SqlTurns(engine, on_messages=index.added),
         usage=SqlUsage(engine.of("usage")),
         log=SqlConversationLog(engine),
-        journal=SqlMemoryJournal(engine),
+        journal=SqlMemoryJournal(engine.of("journal")),
         deliveries=SqlDeliveries(engine),
-        proposals=SqlProposals(engine),
-        people=SqlPeople(engine),
-        links=SqlLinks(engine, now_ms=now_ms),
+        proposals=SqlProposals(engine.of("proposals")),
+        people=SqlPeople(engine.of("people")),
+        links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),
         ingest=SqlIngestJobs(engine.of("ingest")),
         index=index,

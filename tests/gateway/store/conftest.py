@@ -46,7 +46,7 @@ async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
 
     def opened(now_ms: Callable[[], int]) -> Stores:
         began_ms = wall_ms()
-        return open_postgres(postgres_url, now_ms=now_ms, shift_ms=lambda: now_ms() - began_ms)
+        return open_postgres(postgres_url, shift_ms=lambda: now_ms() - began_ms)
 
     made = House(opened)
     yield made
