@@ -14,7 +14,7 @@ from gateway.store.payloads import conversation_of, inbound, inbound_json, stora
 from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
 from gateway.store.rows import columns_of, key_of, value_of
 
-_ONCE = "ON CONFLICT DO NOTHING"  # the event, or the message
+_ONCE = "ON CONFLICT DO NOTHING"
 _OPEN_OF_SENDER = """
     SELECT count(*), min(seq) FROM (
         SELECT seq FROM inbox WHERE channel = ? AND sender = ? AND ended_at IS NULL ORDER BY seq LIMIT ?
@@ -78,6 +78,7 @@ class SqlInbox:
             "message_id": message.id,
             "payload": inbound_json(message),
             "sender": storable(message.sender.user),
+            "is_direct": message.is_direct,
             "state": "ready",
             "accepted_at": wall_ms(),
         }

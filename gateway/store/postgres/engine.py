@@ -154,9 +154,9 @@ class PostgresEngine:
         names = self._alone if alone is None else alone
         return await self._write(work, names, is_durable=is_durable, is_repeatable=is_repeatable)
 
-    async def write_long(self, work: Work[T]) -> T:
+    async def write_long(self, work: Work[T], *, alone: Sequence[str] | None = None) -> T:
         """The same without a limit of time; others go on meanwhile, and see nothing of it."""
-        return await self._write(work, self._alone, is_long=True)
+        return await self._write(work, self._alone if alone is None else alone, is_long=True)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` in a thread; each statement sees what is committed when it begins."""

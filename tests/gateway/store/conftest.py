@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.clock import wall_ms
 from gateway.store.stores import Stores, open_postgres, open_store
 from tests.conformance.stores import House
 from tests.servers.postgres import PostgresServer, fresh_database
@@ -42,11 +41,10 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
-    """Its server's clock shows what the house's shows, and goes on by what the test takes."""
-    began_ms = wall_ms()
+    """Its server's clock shows what the house's shows."""
 
     def opened(now_ms: Callable[[], int]) -> Stores:
-        return open_postgres(postgres_url, now_ms=now_ms, shift_ms=lambda: now_ms() - began_ms)
+        return open_postgres(postgres_url, clock_ms=now_ms)
 
     made = House(opened)
     yield made
