@@ -156,6 +156,7 @@ class Gateway(Composition):
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
             sign_ins=self.store.sign_ins,
+            failures=self.people_parts.sign_in_failures,
             metrics=self._metrics_page if self._metrics is not None else None,
             api=api,
             host=self.config.web.host,

@@ -48,6 +48,8 @@ USER_COLUMNS = (
     ("ingest_jobs", "user_id"),
     ("turns_since_consolidation", "user_id"),
     ("api_keys", "user_id"),
+    ("accounts", "user_id"),
+    ("erasure_codes", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (
@@ -59,6 +61,7 @@ KEY_COLUMNS = (
     ("link_requests", "starter"),
     ("link_requests", "redeemer"),
     ("link_tries", "account"),
+    ("owner_tries", "account"),
 )
 """Where accounts stand as in the identity map, `kind:id`."""
 _SENT = f"""
@@ -110,6 +113,8 @@ _DELETED = (
     ("user_links", "survivor IN temp.gone_users OR absorbed IN temp.gone_users"),
     ("link_requests", "starter IN temp.gone_keys OR redeemer IN temp.gone_keys"),
     ("link_tries", _OF_ACCOUNT),
+    ("owner_tries", _OF_ACCOUNT),
+    ("erasure_codes", _OF_USER),
     # Access by the configuration stays; access that was granted here must be requested again.
     ("account_ranks", _OF_ACCOUNT),
     ("admissions", _OF_ACCOUNT),

@@ -14,8 +14,8 @@ import pytest
 from gateway.errors import EthosError, FileError, InvalidAccount, LockTimeout, UnsafePath
 from gateway.files.atomic import make_private_directory
 from gateway.files.locks import FileLock
-from gateway.people.identity import IdentityMap, _joining, _new_user_id
-from gateway.people.identity.file import parse
+from gateway.people.identity import IdentityMap, _joining
+from gateway.people.identity.file import new_user_id, parse
 
 ADA = "telegram:123456789"
 
@@ -124,7 +124,7 @@ async def test_strangers_who_wait_for_the_lock_are_written_down_together(
 def test_new_ids_are_never_those_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter(["aaaaaaaaaaaa", "aaaaaaaaaaaa", "bbbbbbbbbbbb"])
     monkeypatch.setattr("secrets.token_hex", lambda _bytes: next(drawn))
-    assert _new_user_id({"u_aaaaaaaaaaaa"}) == "u_bbbbbbbbbbbb"
+    assert new_user_id({"u_aaaaaaaaaaaa"}) == "u_bbbbbbbbbbbb"
 
 
 # ---- joining --------------------------------------------------------------------------------------------------------
