@@ -11,6 +11,7 @@ from gateway.people.identity.file import (
     Move,
     check_key,
     empty_map,
+    is_key,
     new_account,
     new_user_id,
 )
@@ -48,7 +49,8 @@ class SqlAccounts:
         return await self._engine.write(work, alone=())  # who comes first is decided by the primary key
 
     async def known(self, keys: Collection[str]) -> dict[str, str]:
-        accounts = await self._engine.read(partial(_accounts_beside, keys=keys))
+        possible = list(filter(is_key, keys))
+        accounts = await self._engine.read(partial(_accounts_beside, keys=possible)) if possible else {}
         self._remember(keys, accounts)
         return {key: accounts[key] for key in keys if key in accounts}
 
@@ -172,10 +174,10 @@ def _users_of(connection: Connection, keys: Iterable[str]) -> dict[str, str]:
     return {key: found[key] for key in wanted if key in found}
 
 
-def _accounts_beside(connection: Connection, keys: Collection[str]) -> dict[str, str]:
+def _accounts_beside(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
     """The user of each of these accounts, and of all others of the same users."""
     found: dict[str, str] = {}
-    for some in _batches(list(keys)):
+    for some in _batches(keys):
         sql = f"""
             SELECT accounts.key, accounts.user_id FROM accounts
             JOIN (SELECT DISTINCT user_id FROM accounts WHERE key IN ({marks_for(some)})) AS asked

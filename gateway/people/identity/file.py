@@ -166,6 +166,11 @@ def check_key(key: str) -> str:
     return key
 
 
+def is_key(key: str) -> bool:
+    """Whether `key` can stand in the map."""
+    return _key_problem(key) is None
+
+
 def clean_label(text: str) -> str:
     """What of a name may be shown: one line, nothing hidden, at most 200 characters."""
     return clean_name(text, MAX_LABEL_CHARS)
