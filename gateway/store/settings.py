@@ -8,6 +8,7 @@ from gateway.store.engine import Connection, Engine
 
 _SECRET = "secret"  # noqa: S105 (a name)
 _CLAIM = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+_FORGET = f"DELETE FROM settings WHERE name = '{_SECRET}'"  # noqa: S608 (a constant)
 
 
 class ForeignSecret(StoreError):
@@ -39,9 +40,9 @@ async def check_secret(engine: Engine, secret: bytes | None) -> None:
 
     known = await engine.write(work, alone=())
     if known != own:
-        raise ForeignSecret(  # noqa: S608 (a statement for people)
+        raise ForeignSecret(
             f"the secret of this worker (fingerprint {own[:8]}…) is another one than that of the workers that use this "
             f"database (fingerprint {known[:8]}…). Give it theirs: `secret` in config.yaml. If theirs was exchanged on "
-            "purpose, stop all workers and run `DELETE FROM settings WHERE name = 'secret'` in the database. Then "
+            f"purpose, stop all workers and run `{_FORGET}` in the database. Then "
             "browsers must sign in again, and codes that wait are void"
         )

@@ -185,6 +185,11 @@ class PrivacyWorker:
         """Those of some accounts whose erasure is decided and not done."""
         return {account for each in await self.eraser().due() for account in each.names(accounts)}
 
+    async def erased(self, user_ids: Collection[str]) -> Collection[str]:
+        """Those of some user ids that were erased, or are to be."""
+        tombstones = await self._tombstones.all()
+        return await asyncio.to_thread(lambda: {name for each in tombstones for name in each.names(user_ids)})
+
     async def is_decided(self, erasure_id: str) -> bool:
         """Whether there is such an erasure, done or not."""
         return any(erasure_id == one.id for one in await self._tombstones.all())
