@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from gateway.app.people import people_parts
 from gateway.domain.tombstones import Tombstone
+from gateway.ops.privacy.tombstones import TombstoneFile
+from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Move
+from gateway.people.tries import ErasureCodesInMemory, OwnerTriesInMemory, SignInFailuresInMemory
 from gateway.store.accounts import REMEMBERED, SqlAccounts, settle, still_is
 from gateway.store.engine import Connection, Engine
 from gateway.store.settings import ForeignSecret, check_secret
@@ -79,6 +84,15 @@ class TestTries(TriesSuite):
         assert len(await engine.rows("SELECT * FROM sign_in_failures")) == 1
         await one.note_success("10.0.0.1")
         assert await engine.rows("SELECT * FROM sign_in_failures") == []
+
+
+def test_the_database_keeps_it_only_where_others_use_it_too(engine: Engine, tmp_path: Path) -> None:
+    """One machine has its files, and needs no write for a wrong token."""
+    parts = people_parts(tmp_path, engine)
+    in_tables = (SqlAccounts, SqlTombstones, SqlSignInFailures, SqlOwnerTries, SqlErasureCodes)
+    on_one_machine = (IdentityMap, TombstoneFile, SignInFailuresInMemory, OwnerTriesInMemory, ErasureCodesInMemory)
+    kinds = tuple(type(getattr(parts, field.name)) for field in fields(parts))
+    assert kinds == (in_tables if engine.dialect.is_shared else on_one_machine)
 
 
 # ---- tombstones -----------------------------------------------------------------------------------------------------
