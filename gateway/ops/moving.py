@@ -44,7 +44,7 @@ def place_of(text: str) -> Place:
     """
     scheme, is_url, _ = text.partition("://")
     if not is_url:
-        return Path(text).expanduser().absolute()
+        return Path(text).expanduser().resolve()
     if scheme not in ("postgresql", "postgres"):
         raise ConfigError([f"{scheme}:// is no database that can be used; expected postgresql://… or a directory"])
     return text
@@ -126,7 +126,7 @@ async def move(home: Path, source: Place, target: Place, told: Told) -> Sequence
         DataDirectoryLocked: a gateway runs on one of the two.
         StoreError: see `Copying.move`; what was copied stays, and the next call goes on.
     """
-    if source == target or (isinstance(target, Path) and target.resolve() == home.resolve()):
+    if source == target or target == home:
         raise ConfigError([f"{target} is where the store is now; name another directory or database"])
     async with held(source, makes=False), held(target, makes=True), opened(source) as one, opened(target) as other:
         along = partial(_copy_files, home, target) if isinstance(target, Path) else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
+from gateway.errors import StoreUnavailable
 from gateway.store.engine import Connection
 from gateway.store.sqlite.engine import SqliteConnection, SqliteEngine
 from gateway.store.sqlite.search import SearchIndex
 from gateway.store.tables import OWN, Line, Parent, Table, in_order, quoted
 
 _TABLES = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite%'"
+_BEHIND = "SELECT 1 FROM search_progress WHERE until < (SELECT max(id) FROM messages)"
 _LAST = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
 
 
@@ -66,6 +68,8 @@ class SqliteEnd:
     async def index(self) -> None:
         """The full-text index, in batches, each with its place."""
         await SearchIndex(self.engine).catch_up()
+        if await self.engine.row(_BEHIND) is not None:  # it has gone to the log why
+            raise StoreUnavailable(f"{self.engine.path} has no room for its index; make room, and call this again")
 
 
 def _table(connection: Connection, name: str) -> Table:
