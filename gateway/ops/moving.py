@@ -61,10 +61,18 @@ def upgrade_database(place: Place) -> int:
     if isinstance(place, Path):
         return migrate(place / DATABASE_NAME, prepare=register_functions)
     try:
-        from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (psycopg is an extra)
+        from psycopg import ProgrammingError  # noqa: PLC0415 (psycopg is an extra)
+
+        from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (as above)
     except ImportError as error:
         raise ConfigError(["PostgreSQL needs psycopg: `pip install 'ethos-gateway[postgres]'`"]) from error
-    return upgrade(place)
+    try:
+        return upgrade(place)
+    except ProgrammingError:  # before a server was asked; its text quotes the address
+        raise ConfigError(
+            ["this is no address of PostgreSQL; expected such as postgresql://user@host/database, with %40 for an @ in a "
+             "password"]
+        ) from None  # fmt: skip
 
 
 @asynccontextmanager
@@ -126,7 +134,7 @@ async def move(home: Path, source: Place, target: Place, told: Told) -> Sequence
         DataDirectoryLocked: a gateway runs on one of the two.
         StoreError: see `Copying.move`; what was copied stays, and the next call goes on.
     """
-    if source == target or target == home:
+    if target in (source, home):
         raise ConfigError([f"{target} is where the store is now; name another directory or database"])
     async with held(source, makes=False), held(target, makes=True), opened(source) as one, opened(target) as other:
         along = partial(_copy_files, home, target) if isinstance(target, Path) else None
@@ -162,7 +170,8 @@ async def _copy_files(home: Path, target: Path) -> None:
 
 def _put_in_place(home: Path, staging: Path, target: Path, links: dict[Path, str]) -> None:
     for name, listed in list_files(staging).items():
-        if name != TRACES_NAME and (home / name).is_file():
+        is_evidence = Path(name).name.startswith((".MEMORY.md.", ".USER.md."))  # of which the name is all that counts
+        if name != TRACES_NAME and not is_evidence and (home / name).is_file():
             with (home / name).open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != listed.sha256:
                     raise StoreUnavailable(f"{home / name} changed while it was copied; call this again")

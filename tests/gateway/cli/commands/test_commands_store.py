@@ -116,7 +116,7 @@ def test_taken_back_with_a_configuration_that_names_the_new_place(ethos: Ethos, 
     [
         ("mysql://x/y", "mysql:// is no database that can be used", 78),
         ("postgresql://127.0.0.1:1/ethos", "cannot be used now", 69),
-        ("postgresql://127.0.0.1:1/ethos?colour=red", "is no address", 78),
+        ("postgresql://127.0.0.1:1/ethos?colour=red", "this is no address of PostgreSQL", 78),
     ],
 )
 def test_a_wrong_address_is_refused(to: str, says: str, code: int, ethos: Ethos, home: Path) -> None:

@@ -57,7 +57,8 @@ def fill(connection: Connection, *, sessions: int = 3, messages: int = 50, seed:
 def _session(number: int, seed: int, rng: random.Random) -> dict[str, Any]:
     return {
         "id": f"s_{seed}_{number}", "key": f"key {seed} {number}", "user_id": f"u_{seed}",
-        "personality_id": "assistant", "channel": "mail", "conversation": f"c{number}", "thread": rng.choice([None, "", "t"]),
+        "personality_id": "assistant", "channel": "mail", "conversation": f"c{number}",
+        "thread": rng.choice([None, "", "t"]),
         "title": rng.choice(STRANGE), "is_titled": True, "is_pinned": rng.random() < 0.5, "is_tainted": False,
         "created_at": AT + number, "updated_at": AT + number,
     }  # fmt: skip
@@ -86,8 +87,8 @@ def _change(number: int, seed: int, rng: random.Random) -> dict[str, Any]:
 def accept(connection: Connection, turn_id: str) -> None:
     """A message comes in."""
     insert(connection, "inbox", {
-        "seq": zlib.crc32(turn_id.encode()), "turn_id": turn_id, "channel": "mail", "event_id": turn_id, "conversation": "c",
-        "message_id": turn_id, "payload": "{}", "state": "ready", "due_at": AT, "accepted_at": AT,
+        "seq": zlib.crc32(turn_id.encode()), "turn_id": turn_id, "channel": "mail", "event_id": turn_id,
+        "conversation": "c", "message_id": turn_id, "payload": "{}", "state": "ready", "due_at": AT, "accepted_at": AT,
     })  # fmt: skip
 
 
