@@ -69,10 +69,10 @@ def upgrade_database(place: Place) -> int:
     try:
         return upgrade(place)
     except ProgrammingError:  # before a server was asked; its text quotes the address
-        raise ConfigError(
-            ["this is no address of PostgreSQL; expected such as postgresql://user@host/database, with %40 for an @ in a "
-             "password"]
-        ) from None  # fmt: skip
+        why = (
+            "this is no address of PostgreSQL; expected such as postgresql://user@host/database (%40 is an @ in a name)"
+        )
+        raise ConfigError([why]) from None
 
 
 @asynccontextmanager

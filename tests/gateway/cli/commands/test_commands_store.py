@@ -61,7 +61,7 @@ def test_what_was_moved_is_refused_by_every_command_and_says_where_it_went(
         assert refused.code == 78, command
         assert f"was moved to {target}" in refused.err
     assert "not used any more" in ethos("store", "status").out
-    assert ethos("store", "copy", "--to", target).code == 1
+    assert "nothing left to copy" in ethos("store", "copy", "--to", target).err
     monkeypatch.setenv("ETHOS_HOME", str(target))
     assert "is in use" in ethos("store", "status").out
     assert len(ethos("sessions", "list", "--json").value) == 2

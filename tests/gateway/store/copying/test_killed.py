@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +38,7 @@ def tried(home: Path, target: Place, point: str, number: int, *more: str) -> boo
 def home(empty: Empty) -> Path:
     made = empty("sqlite")
     assert isinstance(made, Path)
-    asyncio.run(filled(made, messages=4_100))  # three batches
+    asyncio.run(filled(made, messages=2_100))  # two batches
     (made / "users").mkdir(mode=0o700)
     (made / "users" / "identity-map.json").write_text("{}")
     return made
@@ -50,7 +49,7 @@ def test_killed_after_every_batch_it_goes_on(engine: str, home: Path, empty: Emp
     target = empty(engine)
     before = asyncio.run(digests(home))
     kills = sum(itertools.takewhile(bool, (tried(home, target, "copy.batch", 1) for _ in range(50))))
-    assert kills >= len(before) + 2  # a kill for each batch: none was written twice
+    assert kills >= len(before) + 1  # a kill for each batch: none was written twice
     assert asyncio.run(digests(target)) == before
     assert (asyncio.run(state(home)), asyncio.run(state(target))) == ("moved", "arrived")
     if isinstance(target, Path):
@@ -58,11 +57,8 @@ def test_killed_after_every_batch_it_goes_on(engine: str, home: Path, empty: Emp
 
 
 @pytest.mark.parametrize("point", [point for point in COPY_POINTS if point not in ("copy.refilled", "copy.undoing")])
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_killed_at_a_step_it_never_leaves_two_that_are_served(
-    point: str, engine: str, home: Path, empty: Empty
-) -> None:
-    target = empty(engine)
+def test_killed_at_a_step_it_never_leaves_two_that_are_served(point: str, home: Path, empty: Empty) -> None:
+    target = empty("postgres")
     before = asyncio.run(digests(home))
     assert tried(home, target, point, 1)
     states = (asyncio.run(state(home)), asyncio.run(state(target)))
@@ -92,14 +88,11 @@ def test_killed_while_it_is_taken_back_neither_is_served_and_the_next_call_takes
     assert (asyncio.run(state(home)), asyncio.run(state(target))) == (None, "arriving")
 
 
-@pytest.mark.parametrize(
-    "point", ["file.renamed 1", "directory.synced 1", "lock.held 1", *(f"database.committing {n}" for n in (1, 2, 5))]
-)
-def test_killed_beside_its_own_steps_it_goes_on(point: str, home: Path, empty: Empty, tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", ["directory.synced 1", "database.committing 2", "database.committing 5"])
+def test_killed_beside_its_own_steps_it_goes_on(point: str, home: Path, tmp_path: Path) -> None:
     target = tmp_path / "new"
     name, number = point.split()
-    tried(home, target, name, int(number))
-    shutil.rmtree(target / ".ethos-backup-moving", ignore_errors=True)
+    assert tried(home, target, name, int(number))
     assert ethos(home, "--to", target).returncode == 0
     assert asyncio.run(digests(target)) == asyncio.run(digests(home))
     assert not [*target.glob(".ethos-backup-*")]
