@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from gateway.config.file import CONFIG_NAME
 from gateway.errors import BackupError, ConfigError, StoreUnavailable
 from gateway.files.atomic import sync_directory
 from gateway.files.home import DATABASE_NAME, prepare_home
 from gateway.files.running_gateway import take
 from gateway.ops.backup.archive import list_files
-from gateway.ops.backup.contents import STAGING_PREFIX
+from gateway.ops.backup.contents import STAGING_PREFIX, secrets_of
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.ops.backup.taking import copy_at_one_moment
 from gateway.store.copying import CheckedTable, Copying, Told
@@ -137,7 +138,9 @@ async def move(home: Path, source: Place, target: Place, told: Told) -> Sequence
     if target in (source, home):
         raise ConfigError([f"{target} is where the store is now; name another directory or database"])
     async with held(source, makes=False), held(target, makes=True), opened(source) as one, opened(target) as other:
-        along = partial(_copy_files, home, target) if isinstance(target, Path) else None
+        along = None
+        if isinstance(target, Path):
+            along = partial(_copy_files, home, target, only_settings=not isinstance(source, Path))
         return await Copying(one, other, told=told).move(along)
 
 
@@ -154,18 +157,33 @@ async def back_up_into(directory: Path, source: Place, told: Told) -> Sequence[C
         return await Copying(one, other, told=told).back_up()
 
 
-async def _copy_files(home: Path, target: Path) -> None:
+async def _copy_files(home: Path, target: Path, *, only_settings: bool) -> None:
     """All files of a data directory but its database and what belongs to one process, secrets too; each compared.
 
     They come together into a directory of their own, and from there by renames, so a broken copy is made once more.
+
+    Args:
+        only_settings: the configuration, the secrets, and what channels keep. All else in the directory is older than
+            the database, which is elsewhere.
     """
     staging = target / _STAGING
     await asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True)
     staging.mkdir(mode=0o700)
-    copied = await copy_at_one_moment(home, staging, with_secrets=True, databases=(TRACES_NAME,))
+    databases = () if only_settings else (TRACES_NAME,)
+    copied = await copy_at_one_moment(home, staging, with_secrets=True, databases=databases)
     if copied.left_out:
         raise BackupError("these files cannot go along: " + "; ".join(copied.left_out))
+    if only_settings:
+        wanted = {CONFIG_NAME, "channels", *(path.parts[0] for path in await asyncio.to_thread(secrets_of, home))}
+        await asyncio.to_thread(_drop_others, staging, wanted)
+        copied.links = {path: goal for path, goal in copied.links.items() if path.parts[0] in wanted}
     await asyncio.to_thread(_put_in_place, home, staging, target, copied.links)
+
+
+def _drop_others(directory: Path, wanted: Collection[str]) -> None:
+    for path in directory.iterdir():
+        if path.name not in wanted:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _put_in_place(home: Path, staging: Path, target: Path, links: dict[Path, str]) -> None:
@@ -178,10 +196,10 @@ def _put_in_place(home: Path, staging: Path, target: Path, links: dict[Path, str
     for name, goal in links.items():
         (staging / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         (staging / name).symlink_to(goal)
-    for path in sorted(staging.iterdir()):
-        there = target / path.name
+    for entry in sorted(staging.iterdir()):
+        there = target / entry.name
         if there.is_dir() and not there.is_symlink():
             shutil.rmtree(there)
-        path.rename(there)
+        entry.rename(there)
     staging.rmdir()
     sync_directory(target)

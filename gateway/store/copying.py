@@ -263,7 +263,8 @@ async def check(end: End, told: Told) -> tuple[Sequence[CheckedTable], Sequence[
     """Every row of a database: the digest of each table, and what is wrong, in a line for people each."""
 
     def work(connection: Connection) -> tuple[list[CheckedTable], list[str]]:
-        found, orphans = [], []
+        found: list[CheckedTable] = []
+        orphans: list[str] = []
         with snapshot(connection):
             for table in end.tables(connection):
                 digest = digest_of(end, connection, table)
