@@ -79,7 +79,7 @@ class Copying:
         if source is not None and source.state == "moved":
             await self._check_unfinished(source)
         elif self._source.is_shared:
-            await self._source.engine.write(partial(set_state, state="leaving", other=self._target.place))
+            await self._source.engine.write(partial(_leave, end=self._source, other=self._target.place))
         checked = await self._copy()
         if along is not None:
             await along()
@@ -300,9 +300,24 @@ async def undo(source: End, target: End) -> None:
                 f"{target.place} has accepted messages since the move, which would be lost. To go back with them, "
                 f"copy it into a new directory: `ethos store copy --to DIRECTORY`."
             )
+        await target.engine.read(partial(_refuse_users, end=target))
         await target.engine.write(partial(set_state, state="arriving", other=source.place))
         reach("copy.undoing")
     await source.engine.write(partial(set_state, state=None, other=""))
+
+
+def _leave(connection: Connection, *, end: End, other: str) -> None:
+    """Close a source before the first row is read: no worker begins to use it from now on."""
+    _refuse_users(connection, end)
+    set_state(connection, "leaving", other)
+
+
+def _refuse_users(connection: Connection, end: End) -> None:
+    names = end.users(connection)
+    if names:
+        raise StoreError(
+            f"workers use {end.place}: {', '.join(names)}. Stop them first, and wait half a minute if one was killed."
+        )
 
 
 async def _has_accepted(source: End, target: End) -> bool:

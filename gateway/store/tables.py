@@ -77,6 +77,9 @@ class End(Protocol):
     def is_shared(self) -> bool:
         """Programs on other machines may use it, so that no lock of a directory keeps them away."""
 
+    def users(self, connection: Connection) -> Sequence[str]:
+        """The names of the workers that were alive just now; of one that is not shared there are none."""
+
     def tables(self, connection: Connection) -> Sequence[Table]:
         """All tables but those of `OWN`, parents before their children."""
 

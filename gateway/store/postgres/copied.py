@@ -18,6 +18,9 @@ from gateway.store.tables import DERIVED, OWN, Line, Parent, Table, in_order, qu
 
 # So many rows are in memory at once, besides a batch.
 _FETCHED = 100
+# Longer than a worker is ever silent.
+_SILENT_MS = 30_000
+_ALIVE = "SELECT name FROM workers WHERE beat_at > now_ms() - ? ORDER BY name"
 _SAID = ("user", "assistant")
 # Tables of an extension are nobody's; those of the memory (`memory.provider: postgres`) may stand beside ours.
 _COLUMNS = """
@@ -52,6 +55,11 @@ class PostgresEnd:
         """`url` is the one that the engine has."""
         self.engine = engine
         self.place = Server(url).shown
+
+    def users(self, connection: Connection) -> Sequence[str]:
+        """Workers that said within half a minute that they are there."""
+        [(has_workers,)] = connection.execute("SELECT to_regclass('workers') IS NOT NULL").fetchall()
+        return [name for (name,) in connection.execute(_ALIVE, (_SILENT_MS,)).fetchall()] if has_workers else []
 
     def tables(self, connection: Connection) -> Sequence[Table]:
         """All tables of ours."""

@@ -29,6 +29,10 @@ class SqliteEnd:
         """The data directory."""
         return str(self.engine.path.parent)
 
+    def users(self, connection: Connection) -> Sequence[str]:  # noqa: ARG002 (the lock of the directory is held)
+        """Nobody."""
+        return ()
+
     def tables(self, connection: Connection) -> Sequence[Table]:
         """All tables but SQLite's own and those of the full-text index."""
         names = [name for (name,) in connection.execute(_TABLES).fetchall() if name not in OWN]

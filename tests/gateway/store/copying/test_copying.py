@@ -270,6 +270,30 @@ async def test_how_much_is_in_memory_does_not_depend_on_how_many_rows_there_are(
     assert peaks[1] < 3_000_000
 
 
+async def test_a_server_whose_workers_are_alive_is_left_alone(empty: Empty) -> None:
+    first, second = empty("postgres"), empty("sqlite")
+    await filled(first)
+    await execute(first, "CREATE TABLE IF NOT EXISTS workers (name text, beat_at bigint)")
+    await execute(first, "INSERT INTO workers (name, beat_at) VALUES ('one', now_ms() - 20000)")
+    with pytest.raises(StoreError, match="workers use .*: one. Stop them first"):
+        await copied(first, second)
+    assert await state(first) is None
+    await execute(first, "UPDATE workers SET beat_at = now_ms() - 40000")
+    await copied(first, second)
+    assert await state(first) == "moved"
+
+
+async def test_a_server_that_is_being_copied_is_closed_until_that_is_done_or_given_up(empty: Empty) -> None:
+    first, second = empty("postgres"), empty("sqlite")
+    await filled(first)
+    await broken_off(first, second, after=3)
+    with pytest.raises(StoreMoved, match="is being copied to"):
+        await asyncio.to_thread(serve, first)
+    async with opened(first) as source, opened(second) as target:
+        await undo(source, target)
+    await asyncio.to_thread(serve, first)
+
+
 async def test_two_schemas_that_differ_are_not_copied(empty: Empty) -> None:
     first, second = empty("sqlite"), empty("sqlite")
     await filled(first)
