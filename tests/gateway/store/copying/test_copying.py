@@ -273,9 +273,13 @@ async def test_how_much_is_in_memory_does_not_depend_on_how_many_rows_there_are(
 async def test_a_server_whose_workers_are_alive_is_left_alone(empty: Empty) -> None:
     first, second = empty("postgres"), empty("sqlite")
     await filled(first)
-    await execute(first, "CREATE TABLE IF NOT EXISTS workers (name text, beat_at bigint)")
-    await execute(first, "INSERT INTO workers (name, beat_at) VALUES ('one', now_ms() - 20000)")
-    with pytest.raises(StoreError, match="workers use .*: one. Stop them first"):
+    await execute(
+        first,
+        "CREATE TABLE IF NOT EXISTS workers (id text, name text, version text, config_hash text, roles text,"
+        " turns bigint, started_at bigint, beat_at bigint, is_draining boolean)",
+    )
+    await execute(first, "INSERT INTO workers VALUES ('w', 'one', '1', '', 'turns', 0, 0, now_ms() - 20000, false)")
+    with pytest.raises(StoreError, match=r"workers use .*: one\. Stop them first"):
         await copied(first, second)
     assert await state(first) is None
     await execute(first, "UPDATE workers SET beat_at = now_ms() - 40000")
