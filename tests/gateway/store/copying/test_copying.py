@@ -194,7 +194,7 @@ async def test_a_broken_copy_goes_on_where_it_stopped(
         "UPDATE sessions SET title = 'another'",
         "DELETE FROM session_keys",
         "INSERT INTO erasures VALUES ('a', 1)",
-        "UPDATE erased_events_key SET key = x'00'",
+        "DELETE FROM erased_events",
     ],
 )
 async def test_where_the_source_was_changed_since_all_is_copied_again(

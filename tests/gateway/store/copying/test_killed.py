@@ -71,7 +71,7 @@ def test_killed_at_a_step_it_never_leaves_two_that_are_served(point: str, home: 
 def test_killed_where_all_begins_again_it_begins_again(home: Path, empty: Empty) -> None:
     target = empty("postgres")
     assert tried(home, target, "copy.batch", 9)
-    asyncio.run(execute(home, "UPDATE erased_events_key SET key = x'00'"))
+    asyncio.run(execute(home, "DELETE FROM erased_events"))
     assert tried(home, target, "copy.refilled", 1)
     assert ethos(home, "--to", target).returncode == 0
     assert asyncio.run(digests(target)) == asyncio.run(digests(home))
