@@ -193,9 +193,9 @@ def _put_in_place(home: Path, staging: Path, target: Path, links: dict[Path, str
             with (home / name).open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != listed.sha256:
                     raise StoreUnavailable(f"{home / name} changed while it was copied; call this again")
-    for name, goal in links.items():
-        (staging / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (staging / name).symlink_to(goal)
+    for link, goal in links.items():
+        (staging / link).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (staging / link).symlink_to(goal)
     for entry in sorted(staging.iterdir()):
         there = target / entry.name
         if there.is_dir() and not there.is_symlink():
