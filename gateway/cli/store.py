@@ -157,14 +157,19 @@ async def _undo(source: Place, target: Place, *, as_json: bool) -> None:
 
 
 def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: float, *, as_json: bool) -> None:
-    rows = sum(table.amount for table in tables)
+    from gateway.ops.moving import left_behind
+
+    rows, stays = sum(table.amount for table in tables), left_behind(source, target)
     if as_json:
-        print_json({"rows": rows, "seconds": round(took_s, 1), "tables": [asdict(table) for table in tables]})
+        found = {"rows": rows, "seconds": round(took_s, 1), "left_behind": stays}
+        print_json({**found, "tables": [asdict(table) for table in tables]})
         return
     say(
         f"Copied in {took_s:.1f} s: {rows:,} rows of {len(tables)} tables. Every row was read back, and the digest of "
         f"each table is the same at both ends."
     )
+    for line in stays:
+        say(f"Left behind: {line}")
     if isinstance(target, Path):
         says = "Take `store.url` out of its config.yaml, then start" if not isinstance(source, Path) else "Start"
         say(f"{says} the gateway with ETHOS_HOME={target}.")

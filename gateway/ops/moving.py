@@ -144,6 +144,15 @@ async def move(home: Path, source: Place, target: Place, told: Told) -> Sequence
         return await Copying(one, other, told=told).move(along)
 
 
+def left_behind(source: Place, target: Place) -> Sequence[str]:
+    """What of the source has no place at the target, in a line for people each."""
+    if isinstance(source, Path) and not isinstance(target, Path) and (source / TRACES_NAME).exists():
+        return [
+            f"the facts of the trace memory, in {source / TRACES_NAME}; `ethos traces export` writes them to a file"
+        ]
+    return []
+
+
 async def back_up_into(directory: Path, source: Place, told: Told) -> Sequence[CheckedTable]:
     """Write the database of a data directory for one machine, as the source is at one moment; it goes on meanwhile.
 
