@@ -172,7 +172,7 @@ class Composition:
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
         self.memory_provider = self._memory or make_memory(
-            self.home, config, store.journal, memory_in(self.trace_store, self.live)
+            self.home, config, store, memory_in(self.trace_store, self.live)
         )
         self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)

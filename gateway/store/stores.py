@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.memory.addresses import shown
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.copy_state import refuse_moved
 from gateway.store.deliveries import SqlDeliveries
+from gateway.store.documents import SqlDocuments
 from gateway.store.engine import Engine
 from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
@@ -80,6 +82,7 @@ class Stores:
     usage: SqlUsage
     log: SqlConversationLog
     journal: SqlMemoryJournal
+    documents: SqlDocuments
     deliveries: SqlDeliveries
     proposals: SqlProposals
     people: SqlPeople
@@ -117,7 +120,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
     with closing(connect(path)) as connection:
         refuse_moved(connection, str(path.parent))
     engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
-    return _over(engine, SearchIndex(engine))
+    return _over(engine, SearchIndex(engine), place=str(path))
 
 
 def open_postgres(
@@ -155,10 +158,10 @@ def open_postgres(
         prepared_statements=prepared_statements,
         clock_ms=clock_ms,
     )
-    return _over(engine, postgres_search.SearchIndex())
+    return _over(engine, postgres_search.SearchIndex(), place=shown(url))
 
 
-def _over(engine: Any, index: MessageIndex) -> Stores:
+def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
     return Stores(
         engine=engine,
         inbox=SqlInbox(engine),
@@ -168,6 +171,7 @@ def _over(engine: Any, index: MessageIndex) -> Stores:
         usage=SqlUsage(engine.of("usage")),
         log=SqlConversationLog(engine),
         journal=SqlMemoryJournal(engine.of("journal")),
+        documents=SqlDocuments(engine, place=place),
         deliveries=SqlDeliveries(engine),
         proposals=SqlProposals(engine.of("proposals")),
         people=SqlPeople(engine.of("people")),

@@ -28,7 +28,7 @@ from gateway.store.stores import open_store
 from tests.servers import webdav
 
 MAX_BYTES = 4096
-KINDS = ["redis", "postgres", "webdav", "traces"]
+KINDS = ["redis", "postgres", "webdav", "traces", "database"]
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +72,7 @@ async def memory(home: Path, chosen: str = "markdown") -> AsyncIterator[Any]:
         if chosen == "traces":
             trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
             traces = memory_in(trace_store, LiveConfig(config))
-        made: Any = make_memory(home, config, store.journal, traces)
+        made: Any = make_memory(home, config, store, traces)
         assert isinstance(made, CopiesMemory)
         stack.push_async_callback(made.close)
         if isinstance(made, OpensMemory):
