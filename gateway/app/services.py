@@ -64,7 +64,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
         personal=PersonalService(gateway.home, people, gateway.privacy),
         identity_map=IdentityMapService(gateway.identities, people, erased=gateway.privacy.erased),
-        personalities=PersonalityService(gateway.home, gateway.personalities),
+        personalities=PersonalityService(gateway.personalities),
     )
 
 

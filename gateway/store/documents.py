@@ -8,12 +8,10 @@ one document also exclude each other by its name.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 from gateway.errors import MemoryUnavailable, StoreError
-from gateway.memory import rules
 from gateway.memory.journal import JournalEntry, JournalRequest, Key
 from gateway.memory.paths import is_document, is_original
 from gateway.memory.stored.change import Commit, StoredDocument
@@ -212,9 +210,3 @@ def _keep(connection: Connection, key: str, archive: bytes) -> None:
 def _put(connection: Connection, key: str, document: StoredDocument) -> None:
     modified_at = None if document.modified_at is None else to_ms(document.modified_at)
     connection.execute(_PUT, (key, document.data, document.sha256, document.position, modified_at))
-
-
-def put_text(connection: Connection, path: str, data: bytes) -> None:
-    """Put a document in place that is none of the memory: it has no history."""
-    now = datetime.now(UTC)
-    _put(connection, path, StoredDocument(data=data, sha256=rules.version(data), modified_at=now))
