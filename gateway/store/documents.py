@@ -68,9 +68,7 @@ class SqlDocuments:
     async def load(self, keys: Sequence[str]) -> Sequence[StoredDocument]:
         return await explained(self._engine.read(partial(_load, keys=keys)))
 
-    async def load_with_pending(
-        self, keys: Sequence[str]
-    ) -> tuple[Sequence[StoredDocument], Sequence[JournalRequest]]:
+    async def load_with_pending(self, keys: Sequence[str]) -> tuple[Sequence[StoredDocument], Sequence[JournalRequest]]:
         def load(connection: Connection) -> tuple[list[StoredDocument], list[JournalRequest]]:
             pending = _pending(connection, keys)  # first: what is applied in between is seen twice, and not missed
             return _load(connection, keys), pending

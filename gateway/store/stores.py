@@ -14,6 +14,7 @@ from gateway.store.api_keys import SqlApiKeys
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.copy_state import refuse_moved
 from gateway.store.deliveries import SqlDeliveries
+from gateway.store.dialect import SQLITE
 from gateway.store.documents import SqlDocuments
 from gateway.store.engine import Engine
 from gateway.store.inbox import SqlInbox
@@ -93,6 +94,11 @@ class Stores:
     api_keys: SqlApiKeys
     session_edits: SqlSessionEdits
     sign_ins: SqlSignIns
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether many workers use it, so that nothing of theirs may be files of one machine."""
+        return self.engine.dialect is not SQLITE
 
     async def problems(self) -> Sequence[str]:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""

@@ -96,9 +96,7 @@ class DocumentSuite:
         found = await asyncio.gather(*(project(worker(), scope(f"r{n}")) for n in range(8)))
         assert {text for text in found} == {"\n\n".join(f"<{number}>" for number in range(20)) + "\n"}
 
-    async def test_what_found_nothing_is_settled_too(
-        self, engine: Engine, worker: Callable[[], StoredMemory]
-    ) -> None:
+    async def test_what_found_nothing_is_settled_too(self, engine: Engine, worker: Callable[[], StoredMemory]) -> None:
         await committed(engine, scope("t1"), remove("memory", "no such line"))
         assert await worker().prefetch(scope("t2")) is None
         assert await unsettled(engine) == 0

@@ -80,9 +80,7 @@ class PersonalityPlaceSuite:
         place = personalities.place
         original = personalities.get("engineer")
         texts = read_texts(place, "engineer")
-        changed = await replace_texts(
-            place, "engineer", prompt="Terse.", settings=None, expected_version=texts.version
-        )
+        changed = await replace_texts(place, "engineer", prompt="Terse.", settings=None, expected_version=texts.version)
         assert (personalities.get("engineer").prompt, changed.is_own, changed.can_undo) == ("Terse.", True, True)
         await undo_texts(place, "engineer", expected_version=changed.version)
         assert personalities.get("engineer") == original

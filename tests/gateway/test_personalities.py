@@ -308,7 +308,9 @@ async def test_a_built_in_one_is_changed_by_copying_it_onto_itself(personalities
     assert after.source == "personalities/engineer"
 
 
-async def test_one_that_is_there_is_never_overwritten_and_memory_is_kept(personalities: Personalities, write: Write) -> None:
+async def test_one_that_is_there_is_never_overwritten_and_memory_is_kept(
+    personalities: Personalities, write: Write
+) -> None:
     directory = write("poet", memory="A fact.\n")
     await personalities.create("poet")
     assert (directory / "MEMORY.md").read_text() == "A fact.\n"
@@ -318,7 +320,9 @@ async def test_one_that_is_there_is_never_overwritten_and_memory_is_kept(persona
     assert (directory / "SOUL.md").read_text() == soul
 
 
-async def test_a_name_that_is_none_is_refused_and_nothing_is_written(personalities: Personalities, tmp_path: Path) -> None:
+async def test_a_name_that_is_none_is_refused_and_nothing_is_written(
+    personalities: Personalities, tmp_path: Path
+) -> None:
     with pytest.raises(PersonalityError, match=r"personality.yaml:2:7: name: .* is too long; expected"):
         await personalities.create("poet", name="x" * 101)
     with pytest.raises(PersonalityError, match="there is no personality nobody"):

@@ -40,6 +40,7 @@ Found = list[Personality | BrokenPersonality]
 
 _log = structlog.get_logger(__name__)
 
+
 @dataclass(slots=True)
 class _Held:
     """What was made of the files when they last changed."""

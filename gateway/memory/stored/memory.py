@@ -83,9 +83,7 @@ class KnowsPending(Protocol):
     It raises as `DocumentStore` does.
     """
 
-    async def load_with_pending(
-        self, keys: Sequence[str]
-    ) -> tuple[Sequence[StoredDocument], Sequence[JournalRequest]]:
+    async def load_with_pending(self, keys: Sequence[str]) -> tuple[Sequence[StoredDocument], Sequence[JournalRequest]]:
         """The documents, and what was committed for them and is not in them yet, in the order of the commits."""
 
     async def forget_pending(self, user_ids: Collection[str]) -> None:

@@ -351,6 +351,18 @@ CREATE TABLE documents (
     modified_at INTEGER                     -- NULL where only the history has something to say
 ) STRICT;
 
+-- Files that came in, and exports, in pieces; the piece 0 says that all others are there. They go when `until` is over.
+CREATE TABLE blobs (
+    id         TEXT NOT NULL,
+    number     INTEGER NOT NULL,
+    data       BLOB NOT NULL,
+    media_type TEXT,                        -- of the piece 0, as the next one
+    size_bytes INTEGER,
+    until      INTEGER NOT NULL,
+    PRIMARY KEY (id, number)
+) STRICT;
+CREATE INDEX blobs_until ON blobs (until);
+
 -- ---- people ---------------------------------------------------------------------------------------------------------
 
 -- Who has a role; see gateway/people/access_records.py. Accounts are `kind:id`, as in users/identity-map.json.
