@@ -7,7 +7,7 @@ one document also exclude each other by its name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -101,6 +101,12 @@ class SqlDocuments:
     async def keys(self) -> Sequence[str]:
         rows = await explained(self._engine.rows("SELECT path FROM documents ORDER BY path"))
         return [path for (path,) in rows if is_document(path) or is_original(path)]
+
+    async def versions(self) -> Mapping[str, str]:
+        """SHA-256 of each text of the memory that is there, in hex, by its path; no text is read."""
+        sql = "SELECT path, sha256 FROM documents WHERE modified_at IS NOT NULL ORDER BY path"
+        rows = await explained(self._engine.rows(sql))
+        return {row["path"]: row["sha256"] for row in rows if is_document(row["path"])}
 
     async def whole(self, key: str) -> WholeDocument:
         while True:
