@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -15,9 +16,10 @@ from gateway.cli.client import connected
 from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import print_diff, print_json, say
-from gateway.errors import ConfigError, EthosError
+from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME, data_directory
 from gateway.files.unix_socket import SOCKET_NAME, is_served
+from gateway.services.caller import Refused
 
 if TYPE_CHECKING:  # a command that only prints its help needs none of them
     from gateway.cli.file_tree import FileTree
@@ -26,6 +28,7 @@ if TYPE_CHECKING:  # a command that only prints its help needs none of them
 app = typer.Typer(help="Have memory and personalities as files in a directory.", no_args_is_help=True)
 
 WAIT_S = 10
+LOOK_S = 1.0
 LOCK_TIMEOUT_S = 30.0
 Directory = Annotated[Path, typer.Argument(help="The directory; made where it is missing.", file_okay=False)]
 State = Literal["pulled", "merged", "removed", "pushed", "missing", "conflict", "refused"]
@@ -35,6 +38,10 @@ _TOLD = {
     "removed": "is not on the gateway any more; removed here",
     "pushed": "pushed",
     "missing": "is not here, and left as it is on the gateway; a pull brings it back",
+}
+_ASKED = {
+    "pull": "Both are in your file now, between marks. Decide there, then push.",
+    "push": "Nothing was written. Pull, decide in your file, then push again.",
 }
 
 
@@ -65,23 +72,17 @@ async def pull(
     watch: Annotated[bool, typer.Option("--watch", help="Go on with it: a mirror, until you press Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write all documents into a directory; what you have edited there is merged, and never overwritten."""
+    """Write all documents into a directory; what you have edited there is merged, and never lost."""
     from gateway.cli.file_tree import FileTree
 
-    if watch and not is_served(data_directory() / SOCKET_NAME) and (data_directory() / DATABASE_NAME).exists():
-        raise ConfigError(["--watch follows a gateway that runs, and none does here; start it first (`ethos serve`)"])
+    if watch and _is_stopped():
+        raise Refused("--watch follows a gateway that runs, and none does here; start it first: `ethos serve`")
     tree = await asyncio.to_thread(FileTree, directory)
-    told: Sequence[Outcome] = ()
+    if watch:
+        await _mirror(tree, as_json=as_json)
     async with connected() as client:
-        while True:
-            seen = await client.files.revision()
-            found = await _pulled(client, tree)
-            _tell([one for one in found if one not in told], as_json=as_json, is_quiet=watch)
-            told = found
-            if not watch:
-                break
-            while await client.files.revision(after=seen, wait=WAIT_S) == seen:
-                pass  # that was long enough for one request
+        found = await _pulled(client, tree)
+    _tell(found, "pull", as_json=as_json)
     _end(found)
 
 
@@ -97,8 +98,42 @@ async def push(
     tree = await asyncio.to_thread(FileTree, directory)
     async with connected(makes=True) as client:
         found = await _pushed(client, tree)
-    _tell(found, as_json=as_json)
+    _tell(found, "push", as_json=as_json)
     _end(found)
+
+
+def _is_stopped() -> bool:
+    """Whether a gateway of this machine would be asked, and does not run; one with a server need not run here."""
+    home = data_directory()
+    return (home / DATABASE_NAME).exists() and not is_served(home / SOCKET_NAME)
+
+
+async def _mirror(tree: FileTree, *, as_json: bool) -> NoReturn:
+    """Pull again after each change, over all restarts of the gateway."""
+    from gateway.sdk.errors import APIError
+
+    told: Sequence[Outcome] = ()
+    is_away = False
+    while True:
+        while _is_stopped():
+            await asyncio.sleep(LOOK_S)
+        try:
+            async with connected() as client:
+                while True:
+                    seen = await client.files.revision()
+                    found = await _pulled(client, tree)
+                    if new := [one for one in found if one not in told]:
+                        _tell(new, "pull", as_json=as_json)
+                    told, is_away = found, False
+                    while await client.files.revision(after=seen, wait=WAIT_S) == seen:
+                        pass  # that was long enough for one request
+        except APIError as error:
+            if not error.is_retryable:
+                raise
+            if not is_away:
+                sys.stderr.write(f"ethos: {error}; trying again\n")
+            is_away = True
+            await asyncio.sleep(LOOK_S)
 
 
 # ---- pulling --------------------------------------------------------------------------------------------------------
@@ -141,23 +176,22 @@ def _is_here(tree: FileTree, path: str) -> bool:
 def _put(tree: FileTree, path: str, theirs: str) -> Outcome | None:
     """Bring a text from the gateway into the tree; None where it was there."""
     from gateway.memory.history import difference
-    from gateway.memory.merging import merge
-    from gateway.memory.rules import encode
+    from gateway.memory.merging import both, merge_edit
 
     try:
         mine, base = tree.text(path), tree.base(path)
+        if mine == theirs:
+            tree.put(path, None, theirs)
+            return None
+        if mine is None or mine == base:
+            tree.put(path, theirs, theirs)
+            return Outcome(path, "pulled")
+        merged = both(mine, theirs) if base is None else merge_edit(base, mine, theirs)
+        tree.put(path, merged.text, theirs)
     except EthosError as error:
         return Outcome(path, "refused", str(error))
-    if mine == theirs:
-        tree.put(path, None, theirs)
-        return None
-    if mine is None or mine == base:
-        tree.put(path, theirs, theirs)
-        return Outcome(path, "pulled")
-    merged = None if base is None else merge(base, mine, theirs)
-    if merged is None or merged.conflicts:
-        return Outcome(path, "conflict", difference=difference(encode(mine), encode(theirs)))
-    tree.put(path, merged.text, theirs)
+    if merged.conflicts:
+        return Outcome(path, "conflict", difference=difference(mine, theirs))
     return Outcome(path, "merged")
 
 
@@ -165,9 +199,9 @@ def _drop(tree: FileTree, path: str) -> Outcome:
     """Take out a file that is not on the gateway any more; an edited one stays."""
     try:
         is_edited = tree.text(path) not in (None, tree.base(path))
+        tree.drop(path, also_file=not is_edited)
     except EthosError as error:
         return Outcome(path, "refused", str(error))
-    tree.drop(path, also_file=not is_edited)
     if is_edited:
         return Outcome(path, "refused", "is not on the gateway any more; your edited file is left, remove it yourself")
     return Outcome(path, "removed")
@@ -198,7 +232,6 @@ async def _pushed_one(client: AsyncEthos, tree: FileTree, path: str) -> tuple[Ou
     from pydantic import ValidationError
 
     from gateway.memory.history import difference
-    from gateway.memory.rules import encode
     from gateway.sdk.errors import (
         ConflictError,
         NotFoundError,
@@ -216,8 +249,7 @@ async def _pushed_one(client: AsyncEthos, tree: FileTree, path: str) -> tuple[Ou
     try:
         there = await client.files.put(path, mine, base=base)
     except VersionConflictError as conflict:
-        found = difference(encode(mine), encode(conflict.current))
-        return Outcome(path, "conflict", difference=found), None
+        return Outcome(path, "conflict", difference=difference(mine, conflict.current)), None
     except (ConflictError, NotFoundError, RequestTooLargeError, UnprocessableEntityError) as error:
         return Outcome(path, "refused", str(error)), None
     except ValidationError as error:
@@ -229,22 +261,18 @@ async def _pushed_one(client: AsyncEthos, tree: FileTree, path: str) -> tuple[Ou
 # ---- telling --------------------------------------------------------------------------------------------------------
 
 
-def _tell(outcomes: Sequence[Outcome], *, as_json: bool, is_quiet: bool = False) -> None:
+def _tell(outcomes: Sequence[Outcome], verb: Literal["pull", "push"], *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            [{"path": one.path, "state": one.state, "detail": one.detail, "difference": one.difference}
-             for one in outcomes]
-        )  # fmt: skip
+        print_json([asdict(one) for one in outcomes])
         return
     for one in outcomes:
-        if one.state == "conflict":
-            say(f"{one.path}: edited here and on the gateway, in the same lines; nothing was written.")
-            say("From the text here (-) to the one there (+):\n")
-            print_diff(one.difference)
-            say("\nBring what you want of it into your file, then pull or push again.")
-        else:
+        if one.state != "conflict":
             say(f"{one.path}: {one.detail or _TOLD[one.state]}")
-    if not outcomes and not is_quiet:
+            continue
+        say(f"{one.path}: edited here and on the gateway, in the same lines. From the text here (-) to that there (+):")
+        print_diff(one.difference)
+        say(_ASKED[verb])
+    if not outcomes:
         say("Nothing to do: both sides are the same.")
 
 

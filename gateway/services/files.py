@@ -16,7 +16,7 @@ from gateway.domain.personalities.places import NAMES, own_files
 from gateway.errors import InvalidId, MemoryConflict
 from gateway.files.atomic import is_id
 from gateway.memory import rules
-from gateway.memory.merging import has_marks, merge
+from gateway.memory.merging import has_marks, merge_edit
 from gateway.memory.offered import offered
 from gateway.memory.paths import check_ids, is_document
 from gateway.protocols import EditableMemory, MemoryDocument, MemoryProvider
@@ -236,7 +236,7 @@ def _merged(base: str | None, mine: str, now: _Now) -> str:
     elif base is None:
         is_decided = False
     else:
-        merged = merge(rules.to_newlines(base), rules.to_newlines(mine), now.text)
+        merged = merge_edit(rules.to_newlines(base), rules.to_newlines(mine), now.text)
         is_decided, mine = not merged.conflicts, mine if merged.conflicts else merged.text
     if not is_decided:
         raise MemoryConflict(proposed=mine, current=now.text, current_version=now.version)
