@@ -66,8 +66,8 @@ class SqlBlobs:
 
     async def ids(self, prefix: str) -> Sequence[str]:
         """Of the whole files whose ids begin so, the one that goes last first."""
-        sql = f"SELECT id FROM blobs WHERE substr(id, 1, ?) = ? AND {_WHOLE} ORDER BY until DESC, id"  # noqa: S608 (a constant)
-        return [row["id"] for row in await self._engine.rows(sql, (len(prefix), prefix))]
+        sql = f"SELECT id FROM blobs WHERE substr(id, 1, length(?1)) = ?1 AND {_WHOLE} ORDER BY until DESC, id"  # noqa: S608 (a constant)
+        return [row["id"] for row in await self._engine.rows(sql, (prefix,))]
 
     async def read(self, blob_id: str) -> AsyncIterator[bytes]:
         """The pieces of a file, in order, one in memory at a time."""

@@ -35,7 +35,8 @@ _TAILS = """
 """
 _SETTLED = "SELECT turn_id, update_index, outcome FROM memory_journal WHERE outcome IS NOT NULL"
 _PUT = """
-    INSERT INTO documents (path, content, version, sha256, position, modified_at) VALUES (?, ?, 1, ?, ?, ?)
+    INSERT INTO documents (path, content, version, sha256, position, archive, modified_at)
+    VALUES (?, ?, 1, ?, ?, ?, ?)
     ON CONFLICT (path) DO UPDATE SET content = excluded.content, version = documents.version + 1,
         sha256 = excluded.sha256, position = excluded.position, modified_at = excluded.modified_at
 """
@@ -213,4 +214,4 @@ def _keep(connection: Connection, key: str, archive: bytes) -> None:
 
 def _put(connection: Connection, key: str, document: StoredDocument) -> None:
     modified_at = None if document.modified_at is None else to_ms(document.modified_at)
-    connection.execute(_PUT, (key, document.data, document.sha256, document.position, modified_at))
+    connection.execute(_PUT, (key, document.data, document.sha256, document.position, b"", modified_at))

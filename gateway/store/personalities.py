@@ -20,7 +20,8 @@ _HASHES = "SELECT path, sha256 FROM documents WHERE path >= 'personalities/' AND
 _LOAD = "SELECT content, sha256 FROM documents WHERE path = ?"
 # Of these the memory keeps no history, so they have no place in one.
 _PUT = """
-    INSERT INTO documents (path, content, version, sha256, position, modified_at) VALUES (?, ?, 1, ?, 0, ?)
+    INSERT INTO documents (path, content, version, sha256, position, archive, modified_at)
+    VALUES (?, ?, 1, ?, 0, ?, ?)
     ON CONFLICT (path) DO UPDATE SET content = excluded.content, version = documents.version + 1,
         sha256 = excluded.sha256, modified_at = excluded.modified_at
 """
@@ -104,5 +105,5 @@ def _put(connection: Connection, place: str, files: Mapping[str, bytes]) -> None
         if name not in files:
             connection.execute("DELETE FROM documents WHERE path = ?", (f"{place}{name}",))
     for name, data in files.items():
-        values = (f"{place}{name}", data, rules.version(data), to_ms(datetime.now(UTC)))
+        values = (f"{place}{name}", data, rules.version(data), b"", to_ms(datetime.now(UTC)))
         connection.execute(_PUT, values)

@@ -17,8 +17,8 @@ from tests.conformance.documents import DocumentMemorySuite, DocumentSuite, proj
 
 
 @pytest.fixture
-def engine(store: Stores) -> Engine:
-    return store.engine
+def engine(stores: Stores) -> Engine:
+    return stores.engine
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ class TestDocuments(DocumentSuite):
 
 
 async def test_a_document_without_a_row_goes_on_from_the_history_of_its_file(
-    store: Stores, tmp_path: Path, worker: Callable[[], StoredMemory]
+    stores: Stores, tmp_path: Path, worker: Callable[[], StoredMemory]
 ) -> None:
     """The history of Markdown files is in the same journal; each text in it can still be shown."""
-    files = MarkdownFileMemoryProvider(tmp_path, store.journal)
+    files = MarkdownFileMemoryProvider(tmp_path, stores.journal)
     await files.sync(scope("t1"), [add("memory", "In the file.")])
     await files.close()
     await worker().sync(scope("t2"), [add("memory", "In the database.")])

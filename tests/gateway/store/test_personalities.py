@@ -24,26 +24,26 @@ class TestOnOneMachine(PersonalityPlaceSuite):
 
 class TestInTheDatabase(PersonalityPlaceSuite):
     @pytest.fixture
-    def place(self, store: Stores) -> PersonalityPlace:
-        return StoredPersonalities(store.engine)
+    def place(self, stores: Stores) -> PersonalityPlace:
+        return StoredPersonalities(stores.engine)
 
     @pytest.fixture
-    def other(self, store: Stores) -> PersonalityPlace:
-        return StoredPersonalities(store.engine)
+    def other(self, stores: Stores) -> PersonalityPlace:
+        return StoredPersonalities(stores.engine)
 
 
-async def test_what_did_not_change_is_not_read_again(store: Stores) -> None:
-    place = StoredPersonalities(store.engine)
+async def test_what_did_not_change_is_not_read_again(stores: Stores) -> None:
+    place = StoredPersonalities(stores.engine)
     await place.change("poet", lambda _: {"SOUL.md": b"You rhyme."})
     before = place.read("poet", "SOUL.md")
     await place.refresh()
     assert place.read("poet", "SOUL.md") is before
 
 
-async def test_memory_is_no_file_of_a_personality(store: Stores) -> None:
-    place = StoredPersonalities(store.engine)
-    sql = "INSERT INTO documents (path, content, version, sha256, position) VALUES (?, ?, 1, '', 0)"
+async def test_memory_is_no_file_of_a_personality(stores: Stores) -> None:
+    place = StoredPersonalities(stores.engine)
+    sql = "INSERT INTO documents (path, content, version, sha256, position, archive) VALUES (?, ?, 1, '', 0, ?)"
     path = "personalities/gone/MEMORY.md"
-    await store.engine.write(lambda connection: connection.execute(sql, (path, b"A fact.\n")).rowcount)
+    await stores.engine.write(lambda connection: connection.execute(sql, (path, b"A fact.\n", b"")).rowcount)
     await place.refresh()
     assert list(place.names()) == []

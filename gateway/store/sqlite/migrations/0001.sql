@@ -347,7 +347,7 @@ CREATE TABLE documents (
     version     INTEGER NOT NULL,           -- grows with each change
     sha256      TEXT NOT NULL,              -- of the text as the gateway left it
     position    INTEGER NOT NULL,           -- of the newest entry of its history
-    archive     BLOB NOT NULL DEFAULT x'',  -- the oldest lines of a text that became too long
+    archive     BLOB NOT NULL,              -- the oldest lines of a text that became too long
     modified_at INTEGER                     -- NULL where only the history has something to say
 ) STRICT;
 
