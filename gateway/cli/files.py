@@ -125,7 +125,7 @@ async def _mirror(tree: FileTree, *, as_json: bool) -> NoReturn:
                     if new := [one for one in found if one not in told]:
                         _tell(new, "pull", as_json=as_json)
                     told, is_away = found, False
-                    while await client.files.revision(after=seen, wait=WAIT_S) == seen:
+                    while await client.files.revision(seen=seen, wait=WAIT_S) == seen:
                         pass  # that was long enough for one request
         except APIError as error:
             if not error.is_retryable:

@@ -46,11 +46,11 @@ class Files(Namespace[S]):
         return await self.sender.write("PUT", "/files", TextFile, idempotency_key, body)
 
     @operation
-    async def revision(self, *, after: str | None = None, wait: int = 0) -> str:
+    async def revision(self, *, seen: str | None = None, wait: int = 0) -> str:
         """What all files are now, in one word.
 
         Args:
-            after: wait until it is another one than this.
+            seen: wait until it is another one than this.
             wait: so many seconds, at most 10.
         """
-        return (await self.sender.get("/files/revision", FilesRevision, {"after": after, "wait": wait})).revision
+        return (await self.sender.get("/files/revision", FilesRevision, {"seen": seen, "wait": wait})).revision

@@ -95,8 +95,8 @@ class FileService:
         page = [wire.TextFileInfo(path=path, version=version) for path, version in found[:limit]]
         return page, page[-1].path if len(found) > limit else None
 
-    async def revision(self, caller: Caller, *, after: str | None = None, wait_s: float = 0) -> str:
-        """What all files are now, in one word; waits until it is another one than `after`, though not for longer."""
+    async def revision(self, caller: Caller, *, seen: str | None = None, wait_s: float = 0) -> str:
+        """What all files are now, in one word; waits until it is another one than `seen`, though not for longer."""
         self._check(caller, "memory:read", "personalities:read")
         clock = asyncio.get_running_loop().time
         until = clock() + wait_s
@@ -105,7 +105,7 @@ class FileService:
             lines = "".join(f"{version} {path}\n" for path, version in sorted((await self._all()).items()))
             found = hashlib.sha256(lines.encode()).hexdigest()
             left_s = until - clock()
-            if found != after or left_s <= 0:
+            if found != seen or left_s <= 0:
                 return found
             with suppress(TimeoutError):
                 await asyncio.wait_for(told.wait(), min(LOOK_S, left_s))

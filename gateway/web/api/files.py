@@ -58,8 +58,8 @@ async def put(caller: Writer, services: WithServices, body: PutTextFile) -> Text
 async def revision(
     caller: Reader,
     services: WithServices,
-    after: Annotated[Version | None, Query(description="Answer when it is another one than this.")] = None,
+    seen: Annotated[Version | None, Query(description="Answer when it is another one than this.")] = None,
     wait: Annotated[int, Query(ge=0, le=10, description="Seconds; then answer in any case.")] = 0,
 ) -> FilesRevision:
     """What all files are now, in one word. Needs `personalities:read`, too."""
-    return FilesRevision(revision=await services.files.revision(caller, after=after, wait_s=wait))
+    return FilesRevision(revision=await services.files.revision(caller, seen=seen, wait_s=wait))
