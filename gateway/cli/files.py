@@ -115,8 +115,9 @@ async def _mirror(tree: FileTree, *, as_json: bool) -> NoReturn:
     told: Sequence[Outcome] = ()
     is_away = False
     while True:
-        while _is_stopped():
+        if _is_stopped():
             await asyncio.sleep(LOOK_S)
+            continue
         try:
             async with connected() as client:
                 while True:

@@ -52,8 +52,8 @@ def kind_on_server(kind: str | None) -> str:
     """
     if kind in _ON_ONE_MACHINE:
         raise ValueError(
-            f"`{kind}` cannot be used with `store.url`: {_ON_ONE_MACHINE[kind]}; expected `{DATABASE_KIND}`, or the line "
-            "left out. `ethos files pull --watch` keeps the documents as files wherever you want them"
+            f"`{kind}` cannot be used with `store.url`: {_ON_ONE_MACHINE[kind]}; expected `{DATABASE_KIND}`, or the "
+            "line left out. `ethos files pull --watch` keeps the documents as files wherever you want them"
         )
     return DATABASE_KIND if kind is None else kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gateway.sdk.models.files import TextFile, TextFileInfo, FilesRevision, PutTextFile
+from gateway.sdk.models.files import FilesRevision, PutTextFile, TextFile, TextFileInfo
 from gateway.sdk.models.schema import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation

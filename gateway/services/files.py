@@ -50,16 +50,18 @@ class _Now:
     @classmethod
     def of(cls, document: MemoryDocument) -> _Now:
         is_there = document.modified_at is not None or bool(document.content)
-        return cls(document.content, document.version, document.content.encode("utf-8", "replace") if is_there else None)
+        return cls(
+            document.content, document.version, document.content.encode("utf-8", "replace") if is_there else None
+        )
 
     def shown(self, path: str) -> wire.TextFile:
         return wire.TextFile(path=path, version=self.version, content=self.text)
 
 
 class FileService:
-    """For callers who see everybody's data, and may read, or write, both memory and personalities; others meet
-    `NotAllowed`.
+    """For callers who see everybody's data, and may read, or write, both memory and personalities.
 
+    Others meet `NotAllowed`.
     Every method raises `NotOffered` where the chosen memory has no documents, and `FileError` or `MemoryUnavailable`
     where it cannot be used now.
     """
@@ -170,7 +172,7 @@ class FileService:
         offered(self._memory, EditableMemory)  # type: ignore[type-abstract]
         found = dict(await self._versions())
         await self._personalities.refresh()
-        return found | await asyncio.to_thread(self._of_personalities)
+        return {**found, **await asyncio.to_thread(self._of_personalities)}
 
     def _of_personalities(self) -> Mapping[str, str]:
         place = self._personalities.place

@@ -136,6 +136,7 @@ class WaitingHere(Waiting):
         self._waiting: dict[str, Transfer] = {}
 
     async def keep(self, transfer: Transfer) -> str:
+        """See `Waiting.keep`."""
         self._waiting[transfer.token] = transfer
         asyncio.get_running_loop().call_later(KEPT_S, self._forget, transfer.token)
         while len(self._waiting) > MOST_WAITING:
@@ -143,6 +144,7 @@ class WaitingHere(Waiting):
         return transfer.token
 
     async def take(self, ticket: str) -> Transfer | None:
+        """See `Waiting.take`."""
         return self._waiting.pop(ticket, None)
 
     def _forget(self, token: str) -> None:
@@ -160,6 +162,7 @@ class WaitingInStore(Waiting):
         self._place = place
 
     async def keep(self, transfer: Transfer) -> str:
+        """See `Waiting.keep`."""
         ticket = f"{transfer.token}/{transfer.path.name}"
         try:
             pieces = _pieces_of(transfer.path)
@@ -171,6 +174,7 @@ class WaitingInStore(Waiting):
         return ticket
 
     async def take(self, ticket: str) -> Transfer | None:
+        """See `Waiting.take`."""
         blob = await self._blobs.claim(f"{_UPLOAD}{ticket}")
         if blob is None:
             return None

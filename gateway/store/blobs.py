@@ -15,7 +15,7 @@ from gateway.store.rows import value_of
 PIECE_BYTES = 1 << 20
 BATCH_PIECES = 32
 SPARE_MS = 3_600_000
-"""So much longer the pieces stay than the whole, as they were written before it: a file must be written in this time."""
+"""So much longer the pieces stay than the whole: they are written before it, and in this time."""
 _PUT = "INSERT INTO blobs (id, number, data, media_type, size_bytes, until) VALUES (?, ?, ?, ?, ?, now_ms() + ?)"
 _WHOLE = "number = 0 AND until > now_ms()"
 _EXPIRED = """

@@ -1,7 +1,7 @@
 """What documents in the gateway's own database must do besides what every memory must.
 
-A turn commits what the memory shall become to the journal of the same database. So whoever reads a document next applies
-that first, in the order of the commits, however many workers there are.
+A turn commits what the memory shall become to the journal of the same database. So the next reader of a document
+applies that first, in the order of the commits, however many workers there are.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -94,7 +95,7 @@ class DocumentSuite:
         for number in range(20):
             await committed(engine, scope(f"t{number}"), add("memory", f"<{number}>"))
         found = await asyncio.gather(*(project(worker(), scope(f"r{n}")) for n in range(8)))
-        assert {text for text in found} == {"\n\n".join(f"<{number}>" for number in range(20)) + "\n"}
+        assert set(found) == {"\n\n".join(f"<{number}>" for number in range(20)) + "\n"}
 
     async def test_what_found_nothing_is_settled_too(self, engine: Engine, worker: Callable[[], StoredMemory]) -> None:
         await committed(engine, scope("t1"), remove("memory", "no such line"))
@@ -122,7 +123,7 @@ class DocumentSuite:
         assert sorted(found) == sorted(f"<{name}-{number}>" for name in range(8) for number in range(10))
         log = [entry for entry in await worker().log(scope("r"), limit=200) if entry.outcome == "applied"]
         assert len(log) == 80
-        assert all(newer.hash_before == older.hash_after for newer, older in zip(log, log[1:], strict=False))
+        assert all(newer.hash_before == older.hash_after for newer, older in pairwise(log))
 
     async def test_a_version_counts_the_changes_of_a_document(
         self, engine: Engine, worker: Callable[[], StoredMemory]

@@ -1,8 +1,9 @@
 """The roles of the agent: a directory each, with `SOUL.md` (the prompt) and, if need be, `personality.yaml`.
 
 Three are built in. One of the same id in the place where people have theirs overrides them file by file: a directory
-under `personalities/` in the data directory, or documents of the database that many workers share. Edits count from the next turn on: a look-up compares the signatures of two files (some microseconds) and
-reads them only when they changed. While an edit is broken, the last good version answers.
+under `personalities/` in the data directory, or documents of the database that many workers share. Edits count from the
+next turn on: a look-up compares the signatures of two files (some microseconds) and reads them only when they changed.
+While an edit is broken, the last good version answers.
 """
 
 from __future__ import annotations

@@ -90,12 +90,14 @@ class PersonalityDirectory:
         self._directory = root / "personalities"
 
     def names(self) -> Sequence[str]:
+        """See `PersonalityPlace.names`."""
         try:
             return sorted(path.name for path in self._directory.iterdir() if not path.name.startswith("."))
         except OSError:  # not there yet, or not readable: the built-in ones are left
             return ()
 
     def stamp(self, personality_id: str) -> Hashable | None:
+        """See `PersonalityPlace.stamp`."""
         directory = f"{self._directory}/{personality_id}"
         try:
             stamp = sign(f"{directory}/{SOUL_NAME}"), sign(f"{directory}/{SETTINGS_NAME}")
@@ -106,9 +108,11 @@ class PersonalityDirectory:
         return None if stamp == (None, None) else stamp
 
     def read(self, personality_id: str, name: str) -> bytes | None:
+        """See `PersonalityPlace.read`."""
         return _read(inside(self._root, "personalities", personality_id, name))
 
     def previous(self, personality_id: str) -> Mapping[str, bytes] | None:
+        """See `PersonalityPlace.previous`."""
         directory = inside(self._root, "personalities", personality_id) / PREVIOUS_NAME
         if not directory.is_dir():
             return None
@@ -119,6 +123,7 @@ class PersonalityDirectory:
         """Nothing: each look is at the files."""
 
     async def change(self, personality_id: str, change: Change) -> None:
+        """See `PersonalityPlace.change`."""
         directory = inside(self._root, "personalities", check_id("personality", personality_id))
 
         def put() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from gateway.sdk.models.files import TextFile, TextFileInfo, FilesRevision, PutTextFile
+from gateway.sdk.models.files import FilesRevision, PutTextFile, TextFile, TextFileInfo
 from gateway.sdk.models.memory import Version
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller

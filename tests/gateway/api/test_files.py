@@ -54,10 +54,14 @@ async def test_a_file_is_put_listed_and_read(operator_api: httpx.AsyncClient, ad
 async def test_a_path_that_leads_anywhere_else_is_refused(
     gateway: Gateway, operator_api: httpx.AsyncClient, path: str
 ) -> None:
-    before = {one: one.read_bytes() for one in gateway.home.rglob("*") if one.is_file() and one.suffix in (".md", ".yaml")}
+    before = {
+        one: one.read_bytes() for one in gateway.home.rglob("*") if one.is_file() and one.suffix in (".md", ".yaml")
+    }
     assert (await put(operator_api, path, "x")).status_code == 422
     assert (await operator_api.get("/files/text", params={"path": path})).status_code == 422
-    after = {one: one.read_bytes() for one in gateway.home.rglob("*") if one.is_file() and one.suffix in (".md", ".yaml")}
+    after = {
+        one: one.read_bytes() for one in gateway.home.rglob("*") if one.is_file() and one.suffix in (".md", ".yaml")
+    }
     assert after == before
 
 

@@ -57,9 +57,7 @@ async def test_a_file_that_waited_is_taken_once_with_its_name_and_bytes(workers:
 
 async def test_of_too_many_that_wait_the_oldest_goes(workers: tuple[Transfers, Transfers]) -> None:
     here, there = workers
-    tickets = []
-    for number in range(MOST_WAITING + 1):
-        tickets.append(await here.keep(await received(here, "a", str(number).encode())))
+    tickets = [await here.keep(await received(here, "a", str(number).encode())) for number in range(MOST_WAITING + 1)]
     with pytest.raises(Refused):
         await there.take(tickets[0])
     assert (await there.take(tickets[-1])).path.read_bytes() == str(MOST_WAITING).encode()

@@ -163,9 +163,7 @@ def test_what_was_edited_is_pushed_and_a_second_push_has_nothing_to_do(
     put(tree / SOUL, "You rhyme.\n")
     put(tree / "personalities" / "poet" / "personality.yaml", "name: The Poet\n")
     before = (home / profile).read_bytes()
-    assert states(ethos, "push", tree) == dict.fromkeys(
-        (MEMORY, SOUL, "personalities/poet/personality.yaml"), "pushed"
-    )
+    assert states(ethos, "push", tree) == dict.fromkeys((MEMORY, SOUL, "personalities/poet/personality.yaml"), "pushed")
     assert (home / MEMORY).read_text() == "Tea at six.\n"
     assert (home / profile).read_bytes() == before
     assert "The Poet" in ethos("personalities", "list").out
@@ -207,7 +205,7 @@ def test_a_lost_file_deletes_nothing(ethos: Ethos, home: Path, tree: Path) -> No
     ],
     ids=str,
 )
-def test_what_cannot_be_a_document_is_refused_and_the_others_are_pushed(
+def test_what_cannot_be_a_document_is_refused_and_the_others_are_pushed(  # noqa: PLR0917 (three of them are a case)
     ethos: Ethos, home: Path, tree: Path, profile: str, path: str, data: bytes, words: str
 ) -> None:
     ethos("files", "pull", tree)
