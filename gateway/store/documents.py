@@ -50,7 +50,7 @@ class SqlDocuments:
     def __init__(self, engine: Engine, *, place: str) -> None:
         """`place` is what people call the database; no secret."""
         self._engine = engine.of("documents")
-        self._journal = SqlMemoryJournal(engine)
+        self._journal = SqlMemoryJournal(engine.of("journal"))
         self._place = place
 
     async def open(self) -> None:
