@@ -104,7 +104,7 @@ async def _opened(
     if chosen.kind == TRACES_KIND:
         trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
         traces = memory_in(trace_store, LiveConfig(config))
-    memory = make_memory(home, config, store.journal, traces)
+    memory = make_memory(home, config, store, traces)
     if isinstance(memory, OpensMemory):
         stack.push_async_callback(memory.close)
         await memory.open()
