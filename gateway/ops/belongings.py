@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gateway.domain.personalities.places import NAMES, PREVIOUS_NAME
 from gateway.errors import StoreError
@@ -34,7 +35,6 @@ _TAIL = """
     SELECT hash_after, position FROM memory_journal
     WHERE document = ? AND outcome = 'applied' AND position IS NOT NULL ORDER BY position DESC LIMIT 1
 """
-_TABLES = ("accounts", "tombstones", "documents")
 _PATHS = "SELECT path FROM documents ORDER BY path"
 _DOCUMENT = "SELECT content, archive, modified_at FROM documents WHERE path = ?"
 
@@ -47,26 +47,34 @@ class _Text:
     modified_at: datetime
 
 
-async def gather(home: Path, engine: Engine) -> None:
+async def gather(home: Path, engine: Engine, *, has_memory: bool = True) -> None:
     """Put the files of a data directory into its own tables, in place of what is in them.
 
     What the journal of the memory holds must be in the files.
+
+    Args:
+        has_memory: the documents of the memory are files; else they are rows already, or elsewhere.
 
     Raises:
         FileError, IdentityMapBroken: a file cannot be read.
         StoreError: the tables cannot be written.
     """
-    await engine.write(partial(clear, tables=_TABLES))
+    await engine.write(partial(clear, has_memory=has_memory))
     accounts = [*(await IdentityMap(home / _MAP).document()).accounts()] if (home / _MAP).exists() else []
     await SqlAccounts(engine).take_in(accounts, is_replacing=True, is_dry_run=False)
     await SqlTombstones(engine).add(await TombstoneFile(home).all())
     for path in await asyncio.to_thread(lambda: sorted(_paths(home))):
+        if not (has_memory or _is_of_personality(path)):
+            continue
         text = await asyncio.to_thread(_read, home, path)
         await engine.write(partial(_put, text=text), is_durable=False)
 
 
-async def spread(home: Path, engine: Engine) -> None:
+async def spread(home: Path, engine: Engine, *, has_memory: bool = True) -> None:
     """Make files of the tables; each is read again. The tables stay as they are.
+
+    Args:
+        has_memory: of the memory's documents, too.
 
     Raises:
         FileError: a file cannot be written.
@@ -80,14 +88,19 @@ async def spread(home: Path, engine: Engine) -> None:
     if tombstones:
         await TombstoneFile(home).add(tombstones)
     for (path,) in await engine.rows(_PATHS):
+        if not (has_memory or _is_of_personality(path)):
+            continue
         row = await engine.row(_DOCUMENT, (path,))
         await asyncio.to_thread(_write, home, path, row)
 
 
-def clear(connection: Connection, tables: Sequence[str] = _TABLES) -> None:
+def clear(connection: Connection, *, has_memory: bool = True) -> None:
     """Leave the files as the only ones that say it."""
-    for table in tables:
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 (names of ours)
+    connection.execute("DELETE FROM accounts")
+    connection.execute("DELETE FROM tombstones")
+    for (path,) in connection.execute(_PATHS).fetchall():
+        if has_memory or _is_of_personality(path):
+            connection.execute("DELETE FROM documents WHERE path = ?", (path,))
 
 
 def _paths(home: Path) -> Iterator[str]:
@@ -131,16 +144,15 @@ def _put(connection: Connection, *, text: _Text) -> None:
     })  # fmt: skip
 
 
-def _write(home: Path, name: str, row: Sequence[object]) -> None:
+def _write(home: Path, name: str, row: Sequence[Any]) -> None:
     content, archive, modified_at = row
     path = inside(home, *name.split("/"))
     make_private_directory(path.parent)
     for file, data in ((path, content), (path.with_name(ARCHIVE_NAME), archive)):
-        assert isinstance(data, bytes)
         if data or file == path:
             write_atomically(file, data)
             if file.read_bytes() != data:
                 raise StoreError(f"{file} is not what was written; is the disk sound?")
-    if isinstance(modified_at, int):
+    if modified_at is not None:
         at_s = from_ms(modified_at).timestamp()
         os.utime(path, (at_s, at_s))
