@@ -193,7 +193,7 @@ def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: 
         says = "Take `store.url` out of its config.yaml, then start" if not isinstance(source, Path) else "Start"
         say(f"{says} the gateway with ETHOS_HOME={target}.")
     else:
-        say("Set `store.url` to the new address, for every worker, and start them.")
+        say("This version cannot run a gateway there yet. Copy it into a directory, or take the move back with --undo.")
     say(
         "What was copied is kept, and marked as moved: no gateway uses it. The same command with --undo takes that "
         "back, as long as nothing was accepted at the new place."
