@@ -17,6 +17,7 @@ from gateway.errors import FileError, StoreUnavailable
 from gateway.files.home import LOCK_NAME
 from gateway.files.locks import hold
 from gateway.files.unix_socket import SOCKET_NAME
+from gateway.store.dialect import SQLITE
 from gateway.store.sqlite.engine import SqliteEngine
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel
@@ -28,6 +29,8 @@ class Broken:
     def __init__(self, connection: sqlite3.Connection, *failing: str) -> None:
         self._connection = connection
         self.failing = set(failing)
+
+    dialect = SQLITE
 
     @property
     def in_transaction(self) -> bool:
