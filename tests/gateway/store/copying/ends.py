@@ -78,7 +78,7 @@ def _message(number: int, seed: int, sessions: int, rng: random.Random) -> dict[
 def _change(number: int, seed: int, rng: random.Random) -> dict[str, Any]:
     return {
         "turn_id": f"t_{seed}_{number}", "update_index": 0, "document": rng.choice([None, "MEMORY.md"]),
-        "personality_id": "assistant", "place": "direct", "store": "memory", "action": "add",
+        "personality_id": "assistant", "place": "per-personality", "store": "memory", "action": "add",
         "content": rng.choice(STRANGE), "at": "2026-11-25T00:00:00Z", "outcome": rng.choice([None, "applied"]),
         "hash_before": None, "hash_after": rng.randbytes(32), "checkpoint": rng.choice([None, b"", rng.randbytes(300)]),
     }  # fmt: skip
