@@ -448,3 +448,24 @@ CREATE TABLE erased_events_key (
     key bytea NOT NULL
 );
 INSERT INTO erased_events_key VALUES (1, sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')));
+
+-- ---- workers --------------------------------------------------------------------------------------------------------
+
+CREATE TABLE workers (
+    id text COLLATE "C" PRIMARY KEY,
+    name text COLLATE "C" NOT NULL,
+    version text COLLATE "C" NOT NULL,
+    config_hash text COLLATE "C" NOT NULL,
+    roles text COLLATE "C" NOT NULL,
+    turns bigint NOT NULL,
+    started_at bigint NOT NULL,
+    beat_at bigint NOT NULL,
+    is_draining boolean NOT NULL DEFAULT FALSE
+);
+
+CREATE TABLE leases (
+    name text COLLATE "C" PRIMARY KEY,
+    worker text COLLATE "C" NOT NULL,
+    epoch bigint NOT NULL,
+    until bigint NOT NULL
+);

@@ -504,3 +504,26 @@ CREATE TABLE erased_events_key (
     key      BLOB NOT NULL
 ) STRICT;
 INSERT INTO erased_events_key VALUES (1, randomblob(32));
+
+-- ---- workers --------------------------------------------------------------------------------------------------------
+
+-- The processes that serve from this database, as they said last; none on one machine.
+CREATE TABLE workers (
+    id          TEXT PRIMARY KEY,   -- random, another one for each start
+    name        TEXT NOT NULL,
+    version     TEXT NOT NULL,
+    config_hash TEXT NOT NULL,
+    roles       TEXT NOT NULL,      -- parted by spaces
+    turns       INTEGER NOT NULL,   -- that it runs
+    started_at  INTEGER NOT NULL,
+    beat_at     INTEGER NOT NULL,   -- by the clock of leases
+    is_draining INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- What one worker at a time may do: `channel:NAME`, `session:KEY`, `job:NAME`.
+CREATE TABLE leases (
+    name   TEXT PRIMARY KEY,
+    worker TEXT NOT NULL,           -- empty: an operator has taken it from its holder
+    epoch  INTEGER NOT NULL,        -- grows with each holder
+    until  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
