@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
+from gateway.domain.channels import Hold
 from gateway.errors import StoreError
 from gateway.runtime.failpoints import reach
 
@@ -101,6 +102,20 @@ class Held:
         self._lost.set()
 
 
+async def while_held(hold: Hold, work: Coroutine[Any, Any, None]) -> bool:
+    """Do the work until it ends, and then True; or until the hold is lost: then it is cancelled, and has ended."""
+    doing, losing = asyncio.create_task(work), asyncio.create_task(hold.lost())
+    try:
+        await asyncio.wait([doing, losing], return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            doing.result()
+        return doing.done()
+    finally:
+        doing.cancel()
+        losing.cancel()
+        await asyncio.wait([doing, losing])
+
+
 class Leases:
     """Those of one worker; `run` renews them, and takes those that are waited for."""
 
@@ -169,19 +184,27 @@ class Leases:
             return await future
         except asyncio.CancelledError:
             if not future.cancelled():  # it came in the same moment
-                await self.give_back(future.result())
+                await self.give_back(name, future.result().epoch)
             raise
         finally:
             del self._wanted[name]
 
-    async def give_back(self, held: Held, *, pause_s: float = 0.0) -> None:
-        """End it, so that others can take it now; this worker waits for so long before it takes it again."""
-        self._not_before_s[held.name] = self._clock() + pause_s
-        self._drop(held)
+    async def give_back(self, name: str, epoch: int) -> None:
+        """End it, if it is not over, so that others can take it now."""
+        held = self._held.get(name)
+        if held is not None and held.epoch == epoch:
+            self._drop(held)
         try:
-            await self._store.give_back(held.name, held.epoch)
+            await self._store.give_back(name, epoch)
         except StoreError as error:  # it ends on its own soon
-            _log.warning("lease_not_given_back", lease=held.name, error=str(error))
+            _log.warning("lease_not_given_back", lease=name, error=str(error))
+
+    def lose(self, name: str, *, pause_s: float) -> None:
+        """Have what is held here stopped, as if it were over, and leave it to others for so long."""
+        held = self._held.get(name)
+        if held is not None:
+            self._not_before_s[name] = self._clock() + pause_s
+            self._lose(held, "an operator gave it to others")
 
     def look(self) -> None:
         """Look now whether what is waited for is free: news came."""
@@ -195,7 +218,7 @@ class Leases:
 
     async def close(self) -> None:
         """Give everything back."""
-        await asyncio.gather(*(self.give_back(held) for held in [*self._held.values()]))
+        await asyncio.gather(*(self.give_back(name, held.epoch) for name, held in [*self._held.items()]))
 
     # ---- what is held ------------------------------------------------------------------------------------------------
 
@@ -278,7 +301,7 @@ class Leases:
             if held is not None and future is not None and not future.done():
                 future.set_result(held)
             elif held is not None:
-                await self.give_back(held)
+                await self.give_back(name, held.epoch)
         return None
 
     def _wait_s(self, name: str, row: LeaseRow | None) -> float:
