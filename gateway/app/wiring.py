@@ -327,7 +327,7 @@ class Composition:
             name=name,
             state_dir=self.home / "channels" / name,
             log=self.store.log,
-            notes=SqlNotes(self.store.engine, name),
+            notes=SqlNotes(self.store.engine, name, partial(self.channels.epoch, name)),
             commands=self.commands.infos,
         )
         return load_kind(channel.kind).build(channel.settings, services)

@@ -1,7 +1,7 @@
 """Leases: what one worker at a time may do, and how its holder knows that it still may.
 
-The database decides, by its own clock. The holder trusts a lease by its own steady clock, from before it asked and for a
-tenth less than it asked for, so it always stops before another can begin: also after a pause of the process, or while
+The database decides, by its own clock. The holder trusts a lease by its own steady clock, from before it asked and for
+a tenth less than it asked for. So it always stops before another can begin, also after a pause of the process, or while
 the database cannot be reached.
 """
 
@@ -175,7 +175,7 @@ class Leases:
         return held
 
     async def wait_for(self, name: str) -> Held:
-        """Take a lease as soon as nobody else has it; what this worker holds already, at once. For one caller a name."""
+        """Take a lease as soon as no other worker has it; one that is held here, at once. For one caller a name."""
         if name in self._held:
             return self._held[name]
         future = self._wanted[name] = asyncio.get_running_loop().create_future()
@@ -287,7 +287,7 @@ class Leases:
             self._looked.clear()
 
     async def _take_free(self) -> float | None:
-        """Take what is free of what is waited for; the seconds until the next look, None where nothing is waited for."""
+        """Take what is free of what is waited for; the seconds until the next look, None where there is none."""
         while wanted := [name for name, future in self._wanted.items() if not future.done()]:
             rows = {row.name: row for row in await self._store.standing()}
             waits = {name: self._wait_s(name, rows.get(name)) for name in wanted}

@@ -93,12 +93,15 @@ class SharedNews:
 
     @property
     def is_heard(self) -> bool:
+        """As the bus says."""
         return self._bus.is_heard
 
     def on(self, kind: Kind, act: Act) -> None:
+        """Have it done, and whatever else is to be done then."""
         self._acts[kind].append(act)
 
     def tell(self, kind: Kind, **what: Any) -> None:
+        """Put it where the next sending takes it from."""
         text = json.dumps({"news": kind, **what}, ensure_ascii=False, separators=(",", ":"))
         if len(self._waiting) < _MOST_WAITING:
             self._waiting[text] = None

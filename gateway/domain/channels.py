@@ -108,6 +108,11 @@ class Channels:
         status = self._status.get(channel)
         return 0 if status is None or status.hold is None else status.hold.epoch
 
+    def is_elsewhere(self, channel: str) -> bool:
+        """Whether another worker has it."""
+        status = self._status.get(channel)
+        return status is not None and status.state == "elsewhere"
+
     def kind(self, channel: str) -> str:
         """Its platform, the first half of an account's name; the channel's own name where it is not configured."""
         adapter = self.find(channel)

@@ -8,6 +8,7 @@ from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.engine import Connection, Engine, statement
+from gateway.store.leases import hold_epoch
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
 from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
 from gateway.store.rows import columns_of, key_of, value_of
@@ -19,12 +20,16 @@ _OLDEST_TWO = """
 # What the claim comes later than planned is time in which nothing was tried: it is taken out of the failure, once.
 _CLAIM = """
     UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + ?1 - due_at,
-                      due_at = ?1, waiting_since = ?1
+                      due_at = ?1, waiting_since = ?1, epoch = ?3
     WHERE seq = ?2 RETURNING failing_since
 """
 _UNSENT = """
     SELECT channel, conversation, thread, due_at, min(seq)
     FROM outbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread ORDER BY min(seq)
+"""
+_TAKE_OVER = """
+    UPDATE outbox SET state = 'ready', is_uncertain = TRUE
+    WHERE channel = ? AND ended_at IS NULL AND state = 'sending' AND epoch < ?
 """
 _SENT = """
     UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = 0, ended_at = ? WHERE seq = ?
@@ -33,7 +38,7 @@ _SENT = """
 _RETRY = """
     UPDATE outbox SET state = 'ready', due_at = ?, waiting_since = ?, error = ?, is_uncertain = ?,
                       attempts = attempts - ?, failing_since = ifnull(failing_since, ?), is_put_off = ?
-    WHERE seq = ? AND state = 'sending'
+    WHERE seq = ? AND state = 'sending' AND epoch = ?
 """
 _PUT_OFF = "SELECT DISTINCT channel, conversation, thread FROM outbox WHERE ended_at IS NULL AND is_put_off"
 _DEAD = """
@@ -78,21 +83,26 @@ class SqlOutbox:
         self._engine = engine
         self._now_ms = now_ms
 
-    async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
+    async def claim_reply(
+        self, conversation: ConversationRef, *, is_durable: bool, epoch: int = 0
+    ) -> OutboxRow | NotDue | None:
         def work(connection: Connection) -> OutboxRow | NotDue | None:
+            if epoch:
+                hold_epoch(connection, f"channel:{conversation.channel}", epoch)
             rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
             if not rows or rows[0]["state"] == "sending":
                 return None
             head, now_ms = rows[0], self._now_ms()
             if head["due_at"] > now_ms:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
-            (failing_since,) = connection.execute(_CLAIM, (now_ms, head["seq"])).fetchone()
+            (failing_since,) = connection.execute(_CLAIM, (now_ms, head["seq"], epoch)).fetchone()
             return value_of(
                 OutboxRow,
                 head,
                 message=outbound(head),
                 attempts=head["attempts"] + 1,
                 has_more=len(rows) > 1,
+                epoch=epoch,
                 failing_s=None if failing_since is None else max(0, now_ms - failing_since) / 1000,
             )
 
@@ -105,6 +115,7 @@ class SqlOutbox:
         self,
         seq: int,
         *,
+        epoch: int = 0,
         after_s: float,
         error: str,
         is_uncertain: bool,
@@ -114,7 +125,7 @@ class SqlOutbox:
         now_ms = self._now_ms()
         row = (now_ms + round(after_s * 1000), now_ms, storable(error), is_uncertain)
         whose = (0, None) if is_counted else (1, now_ms)
-        await self._engine.write(statement(_RETRY, (*row, *whose, is_put_off, seq)), is_durable=False)
+        await self._engine.write(statement(_RETRY, (*row, *whose, is_put_off, seq, epoch)), is_durable=False)
 
     async def make_reply_due(self, conversation: ConversationRef) -> None:
         await self._engine.write(make_due("outbox", conversation, self._now_ms()), is_durable=False)
@@ -140,8 +151,12 @@ class SqlOutbox:
 
         return await self._engine.write(work)
 
-    async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        return waits_of(await self._engine.rows(_UNSENT), self._now_ms())
+    async def take_over_replies(self, channel: str, epoch: int) -> int:
+        return await self._engine.write(statement(_TAKE_OVER, (channel, epoch)))
+
+    async def unsent(self, channel: str | None = None) -> Sequence[tuple[ConversationRef, float]]:
+        rows = await self._engine.rows(_UNSENT)
+        return waits_of([row for row in rows if channel in (None, row["channel"])], self._now_ms())
 
     async def put_off(self) -> Sequence[ConversationRef]:
         return [conversation_of(row) for row in await self._engine.rows(_PUT_OFF)]

@@ -63,7 +63,9 @@ class LeaseSuite:
         await leases.give_back(NAME, 1)
         assert await leases.take(NAME, worker="b", lease_s=6) == 2
         await leases.give_back(NAME, 1)
-        assert await leases.take(NAME, worker="c", lease_s=6) is None, "a late word of an earlier holder changes nothing"
+        assert await leases.take(NAME, worker="c", lease_s=6) is None, (
+            "a late word of an earlier holder changes nothing"
+        )
         await leases.take("session:s", worker="a", lease_s=6)
         await leases.give_back("session:s", 1)
         store: Any = house.store

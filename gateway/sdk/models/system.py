@@ -17,7 +17,9 @@ class ChannelHealth(ApiModel):
 
     name: str = Field(description="Name of the channel.", examples=["web"])
     kind: str = Field(description="Kind of its adapter.")
-    state: Literal["starting", "up", "down", "auth_failed", "stopped"] = Field(description="Its state.")
+    state: Literal["starting", "up", "down", "auth_failed", "stopped", "elsewhere"] = Field(
+        description="Its state; `elsewhere`: another worker has it."
+    )
     since: datetime = Field(description="When the state began.")
     last_exchange_at: datetime | None = Field(description="When the last message was accepted or sent.")
     connections: int = Field(description="How often it connected since the start.")

@@ -1,7 +1,7 @@
 """News over PostgreSQL: one connection that listens, and one that notifies; see `gateway.cluster.news.NewsBus`.
 
-Notifications are sent in autocommit and never inside a transaction: there, all commits of the server would wait for each
-other. A listener whose connection is dead hears nothing and knows nothing, so it pings itself.
+Notifications are sent in autocommit and never inside a transaction: there, all commits of the server would wait for
+each other. A listener whose connection is dead hears nothing and knows nothing, so it pings itself.
 """
 
 from __future__ import annotations

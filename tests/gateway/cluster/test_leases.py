@@ -120,17 +120,17 @@ async def test_an_answer_that_comes_late_is_no_lease(stores) -> None:
 
 
 async def test_what_is_given_back_is_the_next_ones_at_once_where_news_tell(stores) -> None:
-    async with asyncio.timeout(PATIENCE_S), running(stores[0], "a") as one:
-        async with running(stores[1], "b", hears_news=lambda: True) as two:
-            held = await one.wait_for("channel:x")
-            waiting = asyncio.create_task(two.wait_for("channel:x"))
-            await asyncio.sleep(0)
-            await one.give_back("channel:x", held.epoch)
-            began_s = steady_s()
-            two.look()
-            assert (await waiting).epoch == 2
-            assert steady_s() - began_s < LEASE_S / 2
-            await held.lost()
+    hearing = running(stores[1], "b", hears_news=lambda: True)
+    async with asyncio.timeout(PATIENCE_S), running(stores[0], "a") as one, hearing as two:
+        held = await one.wait_for("channel:x")
+        waiting = asyncio.create_task(two.wait_for("channel:x"))
+        await asyncio.sleep(0)
+        await one.give_back("channel:x", held.epoch)
+        began_s = steady_s()
+        two.look()
+        assert (await waiting).epoch == 2
+        assert steady_s() - began_s < LEASE_S / 2
+        await held.lost()
 
 
 async def test_a_lease_is_of_one_part_of_a_worker(stores) -> None:
