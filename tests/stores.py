@@ -1,4 +1,4 @@
-"""The gateway's database for tests: the real one, on a copy of an empty file that is made once."""
+"""The gateway's database for tests: the real one, a copy of an empty one that is made once."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ async def opened_database(path: Path) -> AsyncIterator[SqliteEngine]:
         yield database
     finally:
         await database.close()
+
+
+def make_tables(url: str) -> None:
+    """Today's schema in an empty database of a server, for `tests.servers.postgres.fresh_database`."""
+    from gateway.store.postgres.schema import upgrade
+
+    upgrade(url)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from gateway.domain.codes import without_codes
 from gateway.messages import ConversationRef
-from gateway.store.clock import steady_ms, wall_ms
+from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.payloads import conversation_of, inbound, outbound
 from gateway.store.queue_rows import Queue
@@ -22,18 +22,17 @@ _COUNTS = """
     SELECT (SELECT count(*) FROM {queue} WHERE ended_at IS NULL), (SELECT count(*) FROM {queue} WHERE state = 'dead')
 """
 _COLUMNS: Mapping[Queue, str] = {
-    "inbox": "*, accepted_at AS begun_at, 0 AS is_uncertain",
-    "outbox": "*, created_at AS begun_at",
+    "inbox": "*, accepted_at AS begun_at, FALSE AS is_uncertain, now_ms() AS now_ms",
+    "outbox": "*, created_at AS begun_at, now_ms() AS now_ms",
 }
-_CHOSEN: Mapping[str, str] = {"open": "ended_at IS NULL", "dead": "state = 'dead'", "all": "1"}
+_CHOSEN: Mapping[str, str] = {"open": "ended_at IS NULL", "dead": "state = 'dead'", "all": "TRUE"}
 
 
 class SqlDeliveries:
     """Counts, lists, retries and drops rows of the inbox and the outbox."""
 
-    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._now_ms = now_ms
 
     async def counts(self, queue: Queue) -> tuple[int, int]:
         """How many rows are unfinished, and how many are dead letters."""
@@ -61,8 +60,7 @@ class SqlDeliveries:
             "ORDER BY seq DESC LIMIT ?3"
         )
         rows = await self._engine.rows(sql, (channel, before, limit, "ready" if state == "waiting" else state))
-        now_ms = self._now_ms()
-        return [_delivery(queue, row, now_ms) for row in rows]
+        return [_delivery(queue, row) for row in rows]
 
     async def unsettled(
         self,
@@ -85,18 +83,18 @@ class SqlDeliveries:
         """One row, whatever became of it."""
         sql = f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE seq = ?"  # noqa: S608 (parts of our own)
         row = await self._engine.row(sql, (seq,))
-        return None if row is None else _delivery(queue, row, self._now_ms())
+        return None if row is None else _delivery(queue, row)
 
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:
         """Try a dead letter again from the start; its conversation, which is to be woken, or None: it is not dead."""
-        of_inbox = ", is_told = 0, waits_for = NULL, deaths = 0, lone_deaths = 0"
+        of_inbox = ", is_told = FALSE, waits_for = NULL, deaths = 0, lone_deaths = 0"
         afresh = of_inbox if queue == "inbox" else ", failing_since = NULL"
         sql = f"""
-            UPDATE {queue} SET state = 'ready', attempts = 0, due_at = ?, ended_at = NULL, waiting_since = ?{afresh}
+            UPDATE {queue} SET state = 'ready', attempts = 0, due_at = now_ms(), ended_at = NULL,
+                               waiting_since = now_ms(){afresh}
             WHERE seq = ? AND state = 'dead' RETURNING *
         """  # noqa: S608 (one of two names of our own)
-        now_ms = self._now_ms()
-        return await self._change(sql, (now_ms, now_ms, seq))
+        return await self._change(sql, (seq,))
 
     async def drop(self, queue: Queue, seq: int) -> ConversationRef | None:
         """Finish a row that waits or is dead without a delivery; its conversation, or None: it cannot be dropped.
@@ -120,7 +118,7 @@ class SqlDeliveries:
         return await self._engine.write(work)
 
 
-def _delivery(queue: Queue, row: Row, now_ms: int) -> Delivery:
+def _delivery(queue: Queue, row: Row) -> Delivery:
     from gateway.sdk.models.deliveries import Delivery  # noqa: PLC0415 (as above)
 
     message = inbound(row) if queue == "inbox" else outbound(row)
@@ -129,6 +127,6 @@ def _delivery(queue: Queue, row: Row, now_ms: int) -> Delivery:
         "id": message.id,
         "text": without_codes(message),
         "state": "waiting" if row["state"] == "ready" else row["state"],
-        "due_in_s": 0.0 if row["ended_at"] is not None else max(0, row["due_at"] - now_ms) / 1000,
+        "due_in_s": 0.0 if row["ended_at"] is not None else max(0, row["due_at"] - row["now_ms"]) / 1000,
     }
     return Delivery.model_validate(record_of(row, without=("due_at",)) | shown)

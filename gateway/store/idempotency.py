@@ -8,7 +8,7 @@ from typing import Literal
 
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
-from gateway.store.rows import insert, marks_for, value_of
+from gateway.store.rows import insert_new, marks_for, value_of
 
 KEPT_MS = 24 * 3600 * 1000
 _FORGOTTEN_AT_ONCE = 200
@@ -59,7 +59,7 @@ class SqlIdempotency:
 
         def work(connection: Connection) -> RequestState:
             connection.execute(_FORGET, (now_ms - KEPT_MS, _FORGOTTEN_AT_ONCE))
-            if insert(connection, "idempotent_requests", row, "ON CONFLICT (caller, key) DO NOTHING"):
+            if insert_new(connection, "idempotent_requests", row):
                 return "new"
             known = connection.execute(_KNOWN, (caller, key)).fetchone()
             if known["request_hash"] != request_hash:

@@ -1,4 +1,4 @@
-"""The inbox in SQLite: see `gateway.pipeline.queues.InboxStore`."""
+"""The inbox: see `gateway.pipeline.queues.InboxStore`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.pipeline.queues import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
-from gateway.store.clock import steady_ms, wall_ms
+from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
 from gateway.store.erased_events import is_erased_event
 from gateway.store.outbox import insert_replies
@@ -14,48 +14,51 @@ from gateway.store.payloads import conversation_of, inbound, inbound_json, stora
 from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
 from gateway.store.rows import columns_of, key_of, value_of
 
-_ONCE = """
-    ON CONFLICT (channel, event_id) DO NOTHING
-    ON CONFLICT (channel, conversation, message_id) DO NOTHING
-"""
+_ONCE = "ON CONFLICT DO NOTHING"
 _OPEN_OF_SENDER = """
     SELECT count(*), min(seq) FROM (
         SELECT seq FROM inbox WHERE channel = ? AND sender = ? AND ended_at IS NULL ORDER BY seq LIMIT ?
-    )
+    ) AS waiting
 """
 # Since what waits now has been waiting.
 _IS_TOLD_OF_LIMIT = """
     SELECT EXISTS (
         SELECT 1 FROM inbox WHERE channel = ? AND sender = ? AND is_refused AND is_told AND seq > ?
-                              AND conversation = ? AND thread IS ?
+                              AND conversation = ? AND thread IS NOT DISTINCT FROM ?
     )
 """
 _OLDEST_TWO = """
-    SELECT *, EXISTS (SELECT 1 FROM turn_steps WHERE turn_steps.turn_id = inbox.turn_id) AS has_steps FROM inbox
-    WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL ORDER BY seq LIMIT 2
+    SELECT *, EXISTS (SELECT 1 FROM turn_steps WHERE turn_steps.turn_id = inbox.turn_id) AS has_steps,
+           now_ms() AS now_ms FROM inbox
+    WHERE channel = ? AND conversation = ? AND thread IS NOT DISTINCT FROM ? AND ended_at IS NULL ORDER BY seq LIMIT 2
 """
 _CLAIM = """
-    UPDATE inbox SET state = 'running', attempts = attempts + 1, claimed_by = ?, lease_until = ? WHERE seq = ?
+    UPDATE inbox SET state = 'running', attempts = attempts + 1, claimed_by = ?,
+                     lease_until = now_ms() + ? WHERE seq = ?
 """
-_RENEW = "UPDATE inbox SET lease_until = ? WHERE state = 'running' AND claimed_by = ?"
+_RENEW = "UPDATE inbox SET lease_until = now_ms() + ? WHERE state = 'running' AND claimed_by = ?"
 _RELEASE = """
-    UPDATE inbox SET state = iif(is_told, 'parked', 'ready'), claimed_by = NULL, lease_until = NULL,
-                     due_at = ?, waiting_since = ?, error = ?, attempts = attempts - ?
+    UPDATE inbox SET state = CASE WHEN is_told THEN 'parked' ELSE 'ready' END, claimed_by = NULL, lease_until = NULL,
+                     due_at = now_ms() + ?, waiting_since = now_ms(), error = ?, attempts = attempts - ?
     WHERE seq = ? AND state = 'running' AND claimed_by = ?
 """
 _RECLAIM = """
-    UPDATE inbox SET state = iif(is_told, 'parked', 'ready'), claimed_by = NULL, lease_until = NULL,
+    UPDATE inbox SET state = CASE WHEN is_told THEN 'parked' ELSE 'ready' END, claimed_by = NULL, lease_until = NULL,
                      attempts = attempts - 1, deaths = deaths + 1
     WHERE state = 'running' AND claimed_by <> ? RETURNING seq, lone_deaths
 """
-_DIED_ALONE = "UPDATE inbox SET lone_deaths = ?, due_at = ?, waiting_since = ? WHERE seq = ?"
+_DIED_ALONE = "UPDATE inbox SET lone_deaths = ?, due_at = now_ms() + ?, waiting_since = now_ms() WHERE seq = ?"
 _WAITING = """
-    SELECT channel, conversation, thread, iif(state = 'running', lease_until, due_at) AS due_at, min(seq)
-    FROM inbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread ORDER BY min(seq)
+    SELECT channel, conversation, thread,
+           (CASE WHEN state = 'running' THEN lease_until ELSE due_at END) - now_ms() AS due_in_ms
+    FROM inbox JOIN (
+        SELECT min(seq) AS head FROM inbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread
+    ) AS heads ON seq = head ORDER BY seq
 """
 _SPEAKERS = """
-    SELECT channel, conversation, thread, sender, min(seq)
-    FROM inbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread
+    SELECT channel, conversation, thread, sender FROM inbox JOIN (
+        SELECT min(seq) AS head FROM inbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread
+    ) AS heads ON seq = head
 """
 _PARKED = """
     SELECT channel, conversation, thread, waits_for FROM inbox WHERE is_told AND ended_at IS NULL ORDER BY seq
@@ -63,23 +66,20 @@ _PARKED = """
 
 
 class SqlInbox:
-    """One row per message for ever; `now_ms` measures leases and waits."""
+    """One row per message for ever."""
 
-    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._now_ms = now_ms
 
     async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
-        now_ms = self._now_ms()
         row = columns_of(message.conversation) | {
             "turn_id": turn_id,
             "event_id": message.event_id,
             "message_id": message.id,
             "payload": inbound_json(message),
             "sender": storable(message.sender.user),
+            "is_direct": message.is_direct,
             "state": "ready",
-            "due_at": now_ms,
-            "waiting_since": now_ms,
             "accepted_at": wall_ms(),
         }
 
@@ -92,9 +92,9 @@ class SqlInbox:
             notices = () if room.notice is None or _is_told_of_limit(connection, message, oldest) else (room.notice,)
             refused = {"state": "done", "error": "refused: the sender's queue was full", "ended_at": wall_ms()}
             is_told = bool(notices)
-            if add_row(connection, "inbox", row | refused | {"is_refused": 1, "is_told": is_told}, _ONCE) is None:
+            if add_row(connection, "inbox", row | refused | {"is_refused": True, "is_told": is_told}, _ONCE) is None:
                 return None
-            insert_replies(connection, turn_id, notices, now_ms)
+            insert_replies(connection, turn_id, notices)
             return Refused(is_told=is_told)
 
         return await self._engine.write(work, is_of_crowd=True)
@@ -108,7 +108,7 @@ class SqlInbox:
             rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
             if not rows:
                 return None
-            head, now_ms = rows[0], self._now_ms()
+            head, now_ms = rows[0], rows[0]["now_ms"]
             if head["state"] == "running":
                 if head["claimed_by"] == owner or head["lease_until"] > now_ms:
                     return None
@@ -116,7 +116,7 @@ class SqlInbox:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
             if head["deaths"] >= SUSPECT_DEATHS and not is_alone:
                 return Suspect()
-            connection.execute(_CLAIM, (owner, now_ms + round(lease_s * 1000), head["seq"]))
+            connection.execute(_CLAIM, (owner, round(lease_s * 1000), head["seq"]))
             return value_of(
                 InboxRow,
                 head,
@@ -130,38 +130,34 @@ class SqlInbox:
         return await self._engine.write(work, is_durable=False)
 
     async def renew(self, owner: str, lease_s: float) -> None:
-        until = self._now_ms() + round(lease_s * 1000)
-        await self._engine.write(statement(_RENEW, (until, owner)), is_durable=False)
+        await self._engine.write(statement(_RENEW, (round(lease_s * 1000), owner)), is_durable=False)
 
     async def release(self, seq: int, *, owner: str, after_s: float, error: str | None, is_counted: bool) -> None:
         """Nothing happens when the claim is lost. A message whose sender was told that it waits is `parked` again."""
-        now_ms = self._now_ms()
         why = None if error is None else storable(error)
-        row = (now_ms + round(after_s * 1000), now_ms, why, 0 if is_counted else 1, seq, owner)
+        row = (round(after_s * 1000), why, 0 if is_counted else 1, seq, owner)
         await self._engine.write(statement(_RELEASE, row), is_durable=False)
 
     async def make_due(self, conversation: ConversationRef) -> None:
-        await self._engine.write(make_due("inbox", conversation, self._now_ms()), is_durable=False)
+        await self._engine.write(make_due("inbox", conversation), is_durable=False)
 
     async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
         """What waits never waits longer than it was meant to, nor than an hour, whatever the clock does."""
-        now_ms = self._now_ms()
 
         def work(connection: Connection) -> int:
-            correct_waits(connection, "inbox", now_ms)
+            correct_waits(connection, "inbox")
             held = connection.execute(_RECLAIM, (owner,)).fetchall()
             if len(held) == 1:
                 [row] = held
                 deaths = row["lone_deaths"] + 1
-                due_at = now_ms + round(after_s(deaths) * 1000)
-                connection.execute(_DIED_ALONE, (deaths, due_at, now_ms, row["seq"]))
+                connection.execute(_DIED_ALONE, (deaths, round(after_s(deaths) * 1000), row["seq"]))
             return len(held)
 
         return await self._engine.write(work)
 
     async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
         """A head that is claimed is due when the lease ends."""
-        return waits_of(await self._engine.rows(_WAITING), self._now_ms())
+        return waits_of(await self._engine.rows(_WAITING))
 
     async def speakers(self) -> Mapping[ConversationRef, str]:
         rows = await self._engine.rows(_SPEAKERS)

@@ -16,13 +16,13 @@ from gateway.store.rows import key_of, value_of
 _ENTRIES = """
     SELECT * FROM (
         SELECT {said} FROM inbox
-        WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3 AND seq > ?4
+        WHERE channel = ?1 AND conversation = ?2 AND thread IS NOT DISTINCT FROM ?3 AND seq > ?4
         AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
-    ) UNION ALL SELECT * FROM (
+    ) AS said UNION ALL SELECT * FROM (
         SELECT {answered} FROM outbox
-        WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3 AND seq > ?4
+        WHERE channel = ?1 AND conversation = ?2 AND thread IS NOT DISTINCT FROM ?3 AND seq > ?4
         AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
-    )
+    ) AS answered
 """
 _WHOLE = {
     "said": "'in' AS direction, seq, message_id AS id, payload, state, accepted_at AS at",

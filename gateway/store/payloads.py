@@ -29,7 +29,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def storable(text: str) -> str:
-    """The text, with surrogates that no encoding takes replaced; a model or a tool may write anything."""
+    """The text without what no encoding or no database takes: lone surrogates and NULs become U+FFFD.
+
+    A model or a tool may write anything.
+    """
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""Who was let in, as what, and when they were seen last, in SQLite: see `gateway.people.access_records.PeopleStore`."""
+"""Who was let in, as what, and when they were seen last: see `gateway.people.access_records.PeopleStore`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,6 @@ from gateway.people.access_records import (
     SetRank,
     TurnAway,
 )
-from gateway.store.clock import steady_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, to_ms
@@ -46,13 +45,15 @@ _DROP_ORPHANS = """
 """
 _FORGET_AFTER_MS = 24 * 3600 * 1000
 _REOPEN = """
-    UPDATE inbox SET state = 'ready', ended_at = NULL, attempts = 0, due_at = 0, is_told = 0
+    UPDATE inbox SET state = 'ready', ended_at = NULL, attempts = 0, due_at = 0, is_told = FALSE
     WHERE state = 'done' AND seq IN (SELECT seq FROM held_messages WHERE channel = ? AND account = ?)
 """
 _CHATS = "SELECT * FROM owner_chats ORDER BY used"
 _KEEP_CHAT = """
-    INSERT OR REPLACE INTO owner_chats (account, channel, conversation, thread, used)
-    VALUES (?, ?, ?, ?, (SELECT ifnull(max(used), 0) + 1 FROM owner_chats))
+    INSERT INTO owner_chats (account, channel, conversation, thread, used)
+    VALUES (?, ?, ?, ?, (SELECT coalesce(max(used), 0) + 1 FROM owner_chats))
+    ON CONFLICT (account) DO UPDATE SET channel = excluded.channel, conversation = excluded.conversation,
+        thread = excluded.thread, used = excluded.used
 """
 _GRANTS = """
     SELECT account, NULL AS channel, rank, via, set_at AS at FROM account_ranks
@@ -60,8 +61,8 @@ _GRANTS = """
 """
 # By the indexes `sessions_of_user` and `usage_of_user`: two steps into a tree for each id, however much was said.
 _LAST_SEEN = """
-    SELECT max(coalesce((SELECT max(updated_at) FROM sessions WHERE user_id = ?1), 0),
-               coalesce((SELECT max(at) FROM usage WHERE user_id = ?1), 0))
+    SELECT coalesce((SELECT max(updated_at) FROM sessions WHERE user_id = ?1), 0),
+           coalesce((SELECT max(at) FROM usage WHERE user_id = ?1), 0)
 """
 
 
@@ -96,12 +97,16 @@ class PersonRecord:
 
 
 def insert_chat(connection: Connection, account: str, conversation: ConversationRef) -> None:
-    """Note which direct chat an owner used last, inside a transaction."""
+    """Note which direct chat an owner used last, inside a transaction; the lock of its row is enough."""
     connection.execute(_KEEP_CHAT, (account, *key_of(conversation)))
 
 
 def apply_change(connection: Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
-    """Do it inside a transaction; `inbox_seq` is the message of the turn, where it is part of one."""
+    """Do it inside a transaction that runs alone by the name `people`.
+
+    A request and what lets its stranger in would miss each other otherwise. `inbox_seq` is the message of the turn,
+    where it is part of one.
+    """
     match change:
         case KeepRequest():
             _keep_request(connection, change, inbox_seq)
@@ -162,9 +167,8 @@ def _reopen(connection: Connection, channel: str, account: str) -> None:
 class SqlPeople:
     """Roles, admissions, requests and the owner's code, and what else is known of people besides their names."""
 
-    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._now_ms = now_ms
 
     @property
     def foreign_changes(self) -> int:
@@ -194,17 +198,16 @@ class SqlPeople:
         return None if row is None else str(row["code_hash"])
 
     async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> None:
             apply_change(connection, change)
             for notice in notices:
-                insert_replies(connection, notice.id, (notice,), now_ms)
+                insert_replies(connection, notice.id, (notice,))
 
         await self._engine.write(work)
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
-        await self._engine.write(partial(insert_chat, account=account, conversation=conversation), is_durable=False)
+        work = partial(insert_chat, account=account, conversation=conversation)
+        await self._engine.write(work, is_durable=False, alone=())
 
     async def records(self, user_ids: Collection[str]) -> Mapping[str, PersonRecord]:
         """What is stored about these people, by their ids."""
@@ -220,5 +223,5 @@ class SqlPeople:
 
 def _record(connection: Connection, user_id: str) -> PersonRecord:
     ids = tuple(ids_of_person(connection, user_id))
-    seen_ms = max(int(connection.execute(_LAST_SEEN, (one,)).fetchone()[0]) for one in ids)
+    seen_ms = max(max(connection.execute(_LAST_SEEN, (one,)).fetchone()) for one in ids)
     return PersonRecord(ids=ids, seen_at=from_ms(seen_ms) if seen_ms else None)

@@ -9,41 +9,45 @@ from gateway.messages import ConversationRef
 from gateway.store.clock import LONGEST_WAIT_MS
 from gateway.store.engine import Connection, Row, statement
 from gateway.store.payloads import conversation_of
-from gateway.store.rows import insert, key_of
+from gateway.store.rows import key_of, marks_for
 
 Queue = Literal["inbox", "outbox"]
 
 
 def add_row(connection: Connection, queue: Queue, columns: Mapping[str, object], once: str) -> int | None:
-    """Append a row, inside a transaction; its number, None where one is there already, as `once` has it."""
+    """Append a row that is due now, inside a transaction; its number, None where `once` finds that one is there."""
     (seq,) = connection.execute("SELECT last + 1 FROM sequence").fetchone()
-    if not insert(connection, queue, {"seq": seq, **columns}, once):
+    names = ", ".join(columns)
+    sql = f"""
+        INSERT INTO {queue} (seq, due_at, waiting_since, {names}) VALUES (?, now_ms(), now_ms(), {marks_for(columns)})
+        {once}
+    """  # noqa: S608 (names of ours)
+    if not connection.execute(sql, (seq, *columns.values())).rowcount:
         return None
     connection.execute("UPDATE sequence SET last = ?", (seq,))
     return int(seq)
 
 
-def make_due(queue: Queue, conversation: ConversationRef, now_ms: int) -> Callable[[Connection], int]:
+def make_due(queue: Queue, conversation: ConversationRef) -> Callable[[Connection], int]:
     """Work that lets what waits in a conversation be claimed now."""
     sql = f"""
-        UPDATE {queue} SET due_at = min(due_at, ?1), waiting_since = min(waiting_since, ?1)
-        WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL
+        UPDATE {queue} SET due_at = now_ms(), waiting_since = now_ms()
+        WHERE channel = ? AND conversation = ? AND thread IS NOT DISTINCT FROM ? AND ended_at IS NULL
+        AND due_at > now_ms()
     """  # noqa: S608 (one of two names of our own)
-    return statement(sql, (now_ms, *key_of(conversation)))
+    return statement(sql, key_of(conversation))
 
 
-def waits_of(rows: Sequence[Row], now_ms: int) -> list[tuple[ConversationRef, float]]:
-    """Each row's conversation, and the seconds until it is due."""
-    return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
+def waits_of(rows: Sequence[Row]) -> list[tuple[ConversationRef, float]]:
+    """Each row's conversation, and the seconds until it is due: its column `due_in_ms`."""
+    return [(conversation_of(row), max(0, row["due_in_ms"]) / 1000) for row in rows]
 
 
-def correct_waits(connection: Connection, queue: Queue, now_ms: int) -> None:
+def correct_waits(connection: Connection, queue: Queue) -> None:
     """For a start: let no row wait longer than it was meant to because the clock was set back since."""
     connection.execute(
-        f"UPDATE {queue} SET due_at = due_at - (waiting_since - ?1), waiting_since = ?1 "  # noqa: S608 (two names of ours)
-        "WHERE ended_at IS NULL AND waiting_since > ?1",
-        (now_ms,),
+        f"UPDATE {queue} SET due_at = due_at - (waiting_since - now_ms()), waiting_since = now_ms() "  # noqa: S608 (two names of ours)
+        "WHERE ended_at IS NULL AND waiting_since > now_ms()",
     )
-    latest = (now_ms + LONGEST_WAIT_MS,)
-    sql = f"UPDATE {queue} SET due_at = ?1 WHERE ended_at IS NULL AND due_at > ?1"  # noqa: S608 (two names of ours)
-    connection.execute(sql, latest)
+    sql = f"UPDATE {queue} SET due_at = now_ms() + ?1 WHERE ended_at IS NULL AND due_at > now_ms() + ?1"  # noqa: S608 (two names of ours)
+    connection.execute(sql, (LONGEST_WAIT_MS,))

@@ -41,7 +41,7 @@ _OLD: Mapping[Aging, str] = {
 
 def last_seq(connection: Connection, queue: Queue) -> int:
     """The newest row of a queue."""
-    return int(connection.execute(f"SELECT ifnull(max(seq), 0) FROM {queue}").fetchone()[0])  # noqa: S608 (two names)
+    return int(connection.execute(f"SELECT coalesce(max(seq), 0) FROM {queue}").fetchone()[0])  # noqa: S608 (two names)
 
 
 def full_rows(
@@ -59,7 +59,7 @@ def empty_rows(connection: Connection, queue: Queue, rows: Sequence[tuple[int, s
     The rows stay, so that no event comes in a second time.
     """
     connection.executemany(
-        f"UPDATE {queue} SET payload = ?, error = NULL, state = iif(state = 'dead', ?, state)"  # noqa: S608 (two names)
+        f"UPDATE {queue} SET payload = ?, error = NULL, state = CASE WHEN state = 'dead' THEN ? ELSE state END"  # noqa: S608 (two names)
         " WHERE seq = ? AND ended_at IS NOT NULL",
         [(emptied(payload), _DROPPED[queue], seq) for seq, payload in rows],
     )

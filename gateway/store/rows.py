@@ -53,9 +53,16 @@ def key_of(conversation: ConversationRef) -> tuple[str, str, str | None]:
     return (conversation.channel, conversation.conversation, conversation.thread)
 
 
-def insert(connection: Connection, table: str, columns: Mapping[str, object], then: str = "") -> int:
-    """Insert a row; how many were. `then` stands behind it, such as `ON CONFLICT DO NOTHING`."""
-    return connection.execute(*_inserting(table, columns, then)).rowcount
+def insert(connection: Connection, table: str, columns: Mapping[str, object], then: str = "") -> None:
+    """Insert a row; `then` stands behind it, such as `ON CONFLICT DO NOTHING`. A server is not waited for."""
+    connection.execute(*_inserting(table, columns, then))
+
+
+def insert_new(
+    connection: Connection, table: str, columns: Mapping[str, object], then: str = "ON CONFLICT DO NOTHING"
+) -> bool:
+    """Insert a row, unless there is one like it, as `then` has it; whether it was inserted."""
+    return connection.execute(*_inserting(table, columns, then)).rowcount == 1
 
 
 def insert_numbered(connection: Connection, table: str, columns: Mapping[str, object]) -> int:
@@ -63,10 +70,10 @@ def insert_numbered(connection: Connection, table: str, columns: Mapping[str, ob
     return int(connection.execute(*_inserting(table, columns, "RETURNING id")).fetchone()[0])
 
 
-def put(connection: Connection, table: str, columns: Mapping[str, object], *, key: str) -> int:
+def put(connection: Connection, table: str, columns: Mapping[str, object], *, key: str) -> None:
     """Insert a row, or put it in the place of the one that has the same values in the columns of `key`."""
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key.split(", "))
-    return insert(connection, table, columns, f"ON CONFLICT ({key}) DO UPDATE SET {changes}")
+    insert(connection, table, columns, f"ON CONFLICT ({key}) DO UPDATE SET {changes}")
 
 
 def _inserting(table: str, columns: Mapping[str, object], then: str) -> tuple[str, tuple[object, ...]]:

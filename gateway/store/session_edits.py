@@ -16,7 +16,7 @@ from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import PERSON, ids_of_person
-from gateway.store.rows import columns_of, insert, marks_for, value_of
+from gateway.store.rows import columns_of, insert_new, marks_for, value_of
 from gateway.store.search import RANKED, MessageIndex, finder_of, search_messages
 from gateway.store.sessions import MESSAGE, NO_ID, make_active, message_of, session_of
 from gateway.store.turns import delete_steps
@@ -149,9 +149,9 @@ class SqlSessionEdits:
 
         def work(connection: Connection) -> None:
             if not connection.execute("SELECT 1 FROM session_keys WHERE key = ?", (session.key,)).fetchone():
-                is_made = insert(connection, "sessions", columns_of(session), "ON CONFLICT (id) DO NOTHING")
+                is_made = insert_new(connection, "sessions", columns_of(session))
                 key = {"key": session.key, "session_id": session.id}
-                is_first = insert(connection, "session_keys", key, "ON CONFLICT (key) DO NOTHING")
+                is_first = insert_new(connection, "session_keys", key)
                 if is_made and not is_first:  # a turn was committed at this moment
                     connection.execute("DELETE FROM sessions WHERE id = ?", (session.id,))
 

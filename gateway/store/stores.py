@@ -19,8 +19,8 @@ from gateway.store.log import SqlConversationLog
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
-from gateway.store.proposals import SqlProposals
 from gateway.store.postgres import search as postgres_search
+from gateway.store.proposals import SqlProposals
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
@@ -112,7 +112,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
     """
     migrate(path, prepare=register_functions)
     engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
-    return _over(engine, SearchIndex(engine), now_ms)
+    return _over(engine, SearchIndex(engine))
 
 
 def open_postgres(
@@ -121,8 +121,7 @@ def open_postgres(
     connections: int = 8,
     statement_timeout_s: float = 30.0,
     prepared_statements: bool = True,
-    shift_ms: Callable[[], int] | None = None,
-    now_ms: Callable[[], int] = steady_ms,
+    clock_ms: Callable[[], int] | None = None,
 ) -> Stores:
     """Open a database on a server, made or brought up to date first. Blocks; needs psycopg.
 
@@ -131,8 +130,7 @@ def open_postgres(
         connections: at once, at most.
         statement_timeout_s: for each statement.
         prepared_statements: False behind a pooler that does not follow them (pgbouncer before 1.21).
-        shift_ms: how much later the server's `now_ms()` is to be, for tests.
-        now_ms: the clock for leases and waits, in milliseconds.
+        clock_ms: what `now_ms()` is in place of the server's clock, for tests.
 
     Raises:
         SchemaTooNew: a newer program made the tables; nothing was changed.
@@ -147,25 +145,25 @@ def open_postgres(
         connections=connections,
         statement_timeout_s=statement_timeout_s,
         prepared_statements=prepared_statements,
-        shift_ms=shift_ms,
+        clock_ms=clock_ms,
     )
-    return _over(engine, postgres_search.SearchIndex(), now_ms)
+    return _over(engine, postgres_search.SearchIndex())
 
 
-def _over(engine: Any, index: MessageIndex, now_ms: Callable[[], int]) -> Stores:
+def _over(engine: Any, index: MessageIndex) -> Stores:
     return Stores(
         engine=engine,
-        inbox=SqlInbox(engine, now_ms=now_ms),
-        outbox=SqlOutbox(engine, now_ms=now_ms),
+        inbox=SqlInbox(engine),
+        outbox=SqlOutbox(engine),
         sessions=SqlSessions(engine.of("sessions"), index),
-        turns=SqlTurns(engine, now_ms=now_ms, on_messages=index.added),
+        turns=SqlTurns(engine, on_messages=index.added),
         usage=SqlUsage(engine.of("usage")),
         log=SqlConversationLog(engine),
-        journal=SqlMemoryJournal(engine),
-        deliveries=SqlDeliveries(engine, now_ms=now_ms),
-        proposals=SqlProposals(engine),
-        people=SqlPeople(engine, now_ms=now_ms),
-        links=SqlLinks(engine, now_ms=now_ms),
+        journal=SqlMemoryJournal(engine.of("journal")),
+        deliveries=SqlDeliveries(engine),
+        proposals=SqlProposals(engine.of("proposals")),
+        people=SqlPeople(engine.of("people")),
+        links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),
         ingest=SqlIngestJobs(engine.of("ingest")),
         index=index,

@@ -1,4 +1,4 @@
-"""Turns in SQLite: all effects in one transaction; see `gateway.pipeline.commit.TurnStore`."""
+"""Turns: all effects in one transaction; see `gateway.pipeline.commit.TurnStore`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.domain.sessions import Session
 from gateway.errors import ClaimLost
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.clock import steady_ms, wall_ms
+from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
 from gateway.store.ingest import insert_job
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
@@ -28,8 +28,8 @@ _END = """
 """
 # The wait that begins now is not the message's fault: the attempt is taken back.
 _PARK = """
-    UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = ?, waiting_since = ?,
-                     waits_for = ?, is_told = 1, attempts = attempts - 1, deaths = 0
+    UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = now_ms() + ?,
+                     waiting_since = now_ms(), waits_for = ?, is_told = TRUE, attempts = attempts - 1, deaths = 0
     WHERE seq = ? AND state = 'running' AND claimed_by = ?
 """
 _BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -37,32 +37,28 @@ _END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? 
 
 
 class SqlTurns:
-    """Commits turns, and keeps the steps of unfinished ones; `now_ms` measures how long a message is parked."""
+    """Commits turns, and keeps the steps of unfinished ones."""
 
     def __init__(
         self,
         engine: Engine,
         *,
-        now_ms: Callable[[], int] = steady_ms,
         on_messages: Callable[[int], None] = lambda _count: None,
     ) -> None:
         """Nothing is read yet; `on_messages` is told how many messages of a session were committed."""
         self._engine = engine
         self._on_messages = on_messages
-        self._now_ms = now_ms
 
     async def commit_turn(self, commit: TurnCommit) -> None:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> None:
-            _end_claim(connection, commit, now_ms)
+            _end_claim(connection, commit)
             if commit.session is not None:
                 save_session(connection, _as_it_is_now(connection, commit.session, commit.inbox_seq))
             if commit.supersedes is not None:
-                connection.execute("UPDATE messages SET is_superseded = 1 WHERE turn_id = ?", (commit.supersedes,))
+                connection.execute("UPDATE messages SET is_superseded = TRUE WHERE turn_id = ?", (commit.supersedes,))
             for message in commit.messages:
                 save_message(connection, message)
-            insert_replies(connection, commit.turn_id, commit.replies, now_ms, delivered=commit.delivered)
+            insert_replies(connection, commit.turn_id, commit.replies, delivered=commit.delivered)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
             insert_proposals(connection, commit.proposals)
@@ -113,11 +109,10 @@ def delete_steps(connection: Connection, turn_id: str) -> None:
     connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (turn_id,))
 
 
-def _end_claim(connection: Connection, commit: TurnCommit, now_ms: int) -> None:
+def _end_claim(connection: Connection, commit: TurnCommit) -> None:
     error = None if commit.error is None else storable(commit.error)
     if commit.end == "parked":
-        due_at = now_ms + round(commit.again_after_s * 1000)
-        row = (error, due_at, now_ms, commit.waits_for, commit.inbox_seq, commit.owner)
+        row = (error, round(commit.again_after_s * 1000), commit.waits_for, commit.inbox_seq, commit.owner)
         ended = connection.execute(_PARK, row)
     else:
         ended = connection.execute(_END, (commit.end, error, wall_ms(), commit.inbox_seq, commit.owner))

@@ -24,7 +24,7 @@ from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.persons import PERSON
-from gateway.store.rows import columns_of, insert, insert_numbered, marks_for, value_of
+from gateway.store.rows import columns_of, insert, insert_new, insert_numbered, marks_for, value_of
 
 ADD_TO_DAY = """
     ON CONFLICT (day, user_id, personality_id, model) DO UPDATE SET
@@ -175,7 +175,7 @@ def _save(connection: Connection, bill_id: str, spender: Spender, day: str, call
         turns = int(bool(spender.turn_id) and is_counted is None)
         row = columns_of(spender) | columns_of(call)
         noted = {**row, "call_id": f"{bill_id}-{number}", "at": wall_ms()}
-        if not insert(connection, "usage", noted, "ON CONFLICT (call_id) DO NOTHING"):
+        if not insert_new(connection, "usage", noted):
             continue  # it was settled before
         del row["turn_id"]
         sums = {"day": day, **row, "turns": turns, "calls": 1, "cost_usd": call.cost_usd or 0.0}

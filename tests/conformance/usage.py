@@ -176,6 +176,27 @@ class UsageSuite:
         await store.settle(mine.reservation, ADA, DAY, [cost(1)])
         assert (await granted(store, ask(output_tokens=150), limits)).output_tokens == 150
 
+    async def test_what_is_settled_twice_counts_once(self, house: House) -> None:
+        """It was committed, and whoever asked did not hear of it."""
+        store = usage_of(house)
+        one = await granted(store, ask(), per_user(tokens=200))
+        for _ in range(2):
+            await store.settle(one.reservation, ADA, DAY, [cost(1), cost(2)], "bill")
+        assert [(row.turns, row.calls, row.output_tokens) for row in await store.spent(since=DAY)] == [(1, 2, 3)]
+
+    async def test_calls_of_a_turn_that_end_at_once_count_the_turn_once(self, house: House) -> None:
+        store = usage_of(house)
+        await asyncio.gather(*(store.settle(None, ADA, DAY, [cost(1)]) for _ in range(8)))
+        assert [(row.turns, row.calls) for row in await store.spent(since=DAY)] == [(1, 8)]
+
+    async def test_reservations_of_processes_that_live_are_left_alone(self, house: House) -> None:
+        store = usage_of(house)
+        for owner in ("me", "other", "dead"):
+            await granted(store, ask(), per_user(tokens=1_000), owner=owner)
+        assert await store.forgive({"me", "other"}) == 1
+        reserved = [one.reserved.tokens for one in await store.spending(DAY)]
+        assert sum(reserved) == 220
+
     async def test_accounts_that_are_linked_share_what_was_spent_and_what_is_reserved(self, house: House) -> None:
         """Row 22: budgets follow the person, from the decision to its end."""
         store = usage_of(house)

@@ -71,8 +71,8 @@ class Eraser:
         keys = [account.key for each in ids for account in await self.identities.accounts_of(each)]
         tombstone = Tombstone.of({*ids, *keys})
         await Tombstones(self.home).add([tombstone])
-        await self.store.engine.write(partial(erasure.end_requests, keys=keys))
-        await self.store.engine.write(partial(erasure.end_keys, user_ids=ids))
+        await self.store.engine.write(partial(erasure.end_requests, keys=keys), alone=("links",))
+        await self.store.engine.write(partial(erasure.end_keys, user_ids=ids), alone=())
         return tombstone
 
     async def due(self) -> Sequence[Tombstone]:
@@ -100,32 +100,31 @@ class Eraser:
         """
         person = await self.whom(tombstone)
         database = self.store.engine
-        run = database.write_long
         sessions = await database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
         # While the database still says what is whose.
         await self._erase_memory(person)
         self.on_step("traces")
         await self._erase_traces(person)
         self.on_step("chats")
-        places = await run(partial(erasure.places_of, person=person))
+        places = await database.write_long(partial(erasure.places_of, person=person), alone=())
         await asyncio.to_thread(remove_traces_of_chats, self.home, person.keys, places)
         self.on_step("copies")
         for copy in await asyncio.to_thread(remove_copies, self.home):
             _log.warning("copy_deleted", copy=copy, erasure=tombstone.id)
         self.on_step("database")
-        await run(partial(erasure.erase, person=person, sessions=sessions))
+        await database.write_long(partial(erasure.erase, person=person, sessions=sessions), alone=erasure.ALONE)
         self.on_step("compact")
         await database.compact()
         self.on_step("identities")
         await self._erase_identities(person)
         self.on_step("noted")
-        await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id))
+        await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id), alone=())
         _log.info("person_erased", erasure=tombstone.id)
 
     async def _erase_memory(self, person: Person) -> None:
         """The memory that is asked now comes last, because it may forget what is whose, too."""
         self.on_step("files")
-        lines = await self.store.engine.write_long(partial(erasure.lines_added_by, person=person))
+        lines = await self.store.engine.write_long(partial(erasure.lines_added_by, person=person), alone=())
         await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
         if self.memory.kind != TRACES_KIND:
             async with self._opened_traces() as trace_store:

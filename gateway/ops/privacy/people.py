@@ -12,9 +12,7 @@ from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person
 from gateway.store.payloads import to_ms
 from gateway.store.persons import ids_of_person, living_id
 
-_SENDERS = """
-    SELECT DISTINCT channel, json_extract(payload, '$.sender[1]') FROM inbox WHERE accepted_at <= ?
-"""
+_SENDERS = "SELECT DISTINCT channel, sender FROM inbox WHERE accepted_at <= ?"
 
 
 def ids_of(connection: Connection, user_id: str) -> frozenset[str]:

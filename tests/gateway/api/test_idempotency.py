@@ -106,6 +106,19 @@ async def test_what_a_dead_process_began_is_done_again(gateway: Gateway) -> None
     assert await here.begin("another caller", "k", b"other") == "new"
 
 
+async def test_what_another_process_that_lives_began_is_left_to_it(gateway: Gateway) -> None:
+    async def alive() -> set[str]:
+        return {"there"}
+
+    engine = gateway.store.engine
+    here, there = SqlIdempotency(engine, owner="here", alive=alive), SqlIdempotency(engine, owner="there")
+    dead = SqlIdempotency(engine, owner="dead", alive=alive)
+    assert await there.begin("", "k", b"hash") == "new"
+    assert await here.begin("", "k", b"hash") == "running"
+    assert await dead.begin("", "other", b"hash") == "new"
+    assert await here.begin("", "other", b"hash") == "new"
+
+
 async def test_what_failed_may_be_tried_again_and_what_is_old_is_forgotten(gateway: Gateway) -> None:
     store = SqlIdempotency(gateway.store.engine, owner="here")
     assert await store.begin("", "failed", b"hash") == "new"

@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.clock import wall_ms
 from gateway.store.stores import Stores, open_postgres, open_store
 from tests.conformance.stores import House
 from tests.servers.postgres import PostgresServer, fresh_database
-
-
-def _make_tables(url: str) -> None:
-    from gateway.store.postgres.schema import upgrade
-
-    upgrade(url)
+from tests.stores import make_tables
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """A database of its own on the server of all tests."""
-    with fresh_database(postgres_server, _make_tables) as url:
+    with fresh_database(postgres_server, make_tables) as url:
         yield url
 
 
@@ -36,8 +30,7 @@ async def sqlite_house(tmp_path: Path) -> AsyncIterator[House]:
 @pytest.fixture
 async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
     def opened(now_ms: Callable[[], int]) -> Stores:
-        began_ms = wall_ms()
-        return open_postgres(postgres_url, now_ms=now_ms, shift_ms=lambda: now_ms() - began_ms)
+        return open_postgres(postgres_url, clock_ms=now_ms)
 
     made = House(opened)
     yield made

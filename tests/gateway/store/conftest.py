@@ -1,14 +1,16 @@
-"""An SQLite store in a directory of its own, closed at the end."""
+"""A store of each engine, in a directory or a database of its own, closed at the end."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gateway.store.stores import Stores, open_store
+from gateway.store.stores import Stores, open_postgres, open_store
 from tests.conformance.stores import House
+from tests.servers.postgres import PostgresServer, fresh_database
+from tests.stores import make_tables
 
 
 @pytest.fixture
@@ -26,5 +28,24 @@ async def store(path: Path) -> AsyncIterator[Stores]:
 @pytest.fixture
 async def sqlite_house(path: Path) -> AsyncIterator[House]:
     made = House(lambda now_ms: open_store(path, now_ms=now_ms))
+    yield made
+    await made.store.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """An empty database of today's schema."""
+    with fresh_database(postgres_server, make_tables) as url:
+        yield url
+
+
+@pytest.fixture
+async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
+    """Its server's clock shows what the house's shows."""
+
+    def opened(now_ms: Callable[[], int]) -> Stores:
+        return open_postgres(postgres_url, clock_ms=now_ms)
+
+    made = House(opened)
     yield made
     await made.store.close()

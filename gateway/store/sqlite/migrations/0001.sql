@@ -20,7 +20,8 @@ CREATE TABLE inbox (
     conversation  TEXT NOT NULL,
     thread        TEXT,
     message_id    TEXT NOT NULL,
-    sender        TEXT NOT NULL DEFAULT '',     -- for the limit of what one sender may have waiting
+    sender        TEXT NOT NULL DEFAULT '',     -- the account on the channel, as in `Sender`
+    is_direct     INTEGER NOT NULL DEFAULT 0,   -- nobody else reads along
     payload       TEXT NOT NULL,
     state         TEXT NOT NULL CHECK (state IN ('ready', 'running', 'parked', 'done', 'dead')),
     attempts      INTEGER NOT NULL DEFAULT 0,
@@ -304,7 +305,7 @@ CREATE TABLE memory_proposals (
 ) STRICT;
 CREATE INDEX memory_proposals_waiting ON memory_proposals (id) WHERE state = 'waiting';
 CREATE INDEX memory_proposals_unwritten ON memory_proposals (id)
-    WHERE state = 'approved' AND store = 'traces' AND is_written = 0;
+    WHERE state = 'approved' AND store = 'traces' AND NOT is_written;
 
 -- Numbers are given out before a turn is committed, because its answer names them; none is ever given twice.
 CREATE TABLE memory_proposal_numbers (
@@ -404,7 +405,8 @@ CREATE TABLE owner_chats (
 
 -- A code of `/link` that was given out, and what became of it; kept for a day. See gateway/people/linking/links.py.
 CREATE TABLE link_requests (
-    id           TEXT PRIMARY KEY,
+    number       INTEGER PRIMARY KEY,   -- orders those of one moment
+    id           TEXT NOT NULL UNIQUE,
     code_hash    TEXT NOT NULL UNIQUE,
     state        TEXT NOT NULL CHECK (state IN ('open', 'asked', 'linked', 'refused', 'replaced')),
     starter      TEXT NOT NULL,     -- an account, `kind:id`
@@ -430,7 +432,8 @@ CREATE INDEX link_tries_of_account ON link_tries (account, tried_at);
 -- Which user was absorbed by which. Other rows keep the user id that they were written with, so a link is undone by
 -- ending its row.
 CREATE TABLE user_links (
-    id        TEXT PRIMARY KEY,
+    number    INTEGER PRIMARY KEY,  -- orders those of one moment
+    id        TEXT NOT NULL UNIQUE,
     survivor  TEXT NOT NULL,
     absorbed  TEXT NOT NULL,
     accounts  TEXT NOT NULL,        -- JSON: the absorbed user's accounts, as they were
@@ -499,12 +502,11 @@ CREATE TABLE erased_events (
     message BLOB NOT NULL UNIQUE
 ) STRICT, WITHOUT ROWID;
 
--- The key of these digests: a copy of the rows alone tells nothing.
+-- The key of these digests, made with the first: a copy of the rows alone tells nothing.
 CREATE TABLE erased_events_key (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     key      BLOB NOT NULL
 ) STRICT;
-INSERT INTO erased_events_key VALUES (1, randomblob(32));
 
 -- ---- workers --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The SQLite store does what every store must do."""
+"""The stores do what every store must do, on both engines."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from tests.conformance.stores import (
 from tests.conformance.usage import UsageSuite, spend
 
 
-@pytest.fixture
-async def house(sqlite_house: House) -> House:
-    return sqlite_house
+@pytest.fixture(params=["sqlite", "postgres"])
+def house(request: pytest.FixtureRequest) -> House:
+    made: House = request.getfixturevalue(f"{request.param}_house")
+    return made
 
 
 class TestInbox(InboxSuite):
