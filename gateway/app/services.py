@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.people.api_keys import ApiKeys
 from gateway.services.deliveries import DeliveryService
+from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.memory import MemoryService
 from gateway.services.naming import Naming
@@ -62,6 +63,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         people=people,
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
         personal=PersonalService(gateway.home, people, gateway.privacy),
+        identity_map=IdentityMapService(gateway.identities, people, erased=gateway.privacy.erased),
         personalities=PersonalityService(gateway.home, gateway.personalities),
     )
 

@@ -17,6 +17,7 @@ from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.memory import check_memory, make_memory, memory_sync
+from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces, memory_in
@@ -33,7 +34,6 @@ from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
-from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.people.pairing import Pairing
@@ -137,7 +137,8 @@ class Composition:
 
     def _compose_people(self) -> None:
         """Identities and access."""
-        self.identities = IdentityMap(self.home / "users" / "identity-map.json")
+        self.people_parts = people_parts(self.home, self.store.engine)
+        self.identities = self.people_parts.identities
         self.operators = Operators(self.channels)
         self.people = AccessRecords(self.store.people)
         self.access = Access(
@@ -154,6 +155,7 @@ class Composition:
             self.identities,
             pepper=partial(load_pepper, self.home, self.secret),
             operators=self.operators,
+            tries=self.people_parts.owner_tries,
         )
 
     def _compose_models(self, owner: str) -> None:
@@ -218,6 +220,7 @@ class Composition:
             store=store,
             trace_store=self.trace_store,
             identities=self.identities,
+            tombstones=self.people_parts.tombstones,
             people=self.people,
             operators=self.operators,
             linking=self.linking,
@@ -231,7 +234,9 @@ class Composition:
             outbox=self.outbox,
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
-        self.commands = Commands(self.linking, self.load_services, memory_lacks=lacks)
+        self.commands = Commands(
+            self.linking, self.load_services, erasure_codes=self.people_parts.erasure_codes, memory_lacks=lacks
+        )
         self.admission = Admission(
             access=self.access,
             people=self.people,

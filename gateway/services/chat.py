@@ -15,7 +15,7 @@ from gateway.domain.roles import may, needs
 from gateway.domain.sessions import OPERATOR_ACCOUNT, Session, SessionStore, conversation_key, session_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.access import Access
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.people.operators import Operators
 from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.inbox import Inbox
@@ -47,7 +47,7 @@ class ChatService:
         inbox: Inbox,
         sessions: SessionStore,
         session_edits: SqlSessionEdits,
-        identities: IdentityMap,
+        identities: Identities,
         personalities: Personalities,
         log: SqlConversationLog,
         operators: Operators,

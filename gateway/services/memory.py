@@ -18,7 +18,7 @@ from gateway.memory.offered import PROTOCOLS, lacking, offered
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory.review import MemoryReview
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import (
     EditableMemory,
@@ -63,7 +63,7 @@ class MemoryService:
         review: MemoryReview,
         proposals: ProposalStore,
         personalities: Personalities,
-        identities: IdentityMap,
+        identities: Identities,
         links: LinkStore,
         naming: Naming,
         traces: TraceService,

@@ -13,7 +13,7 @@ from gateway.errors import FileError, IdentityMapBroken
 from gateway.files.atomic import check_id
 from gateway.files.positions.validation import did_you_mean
 from gateway.memory.paths import scope_of_key
-from gateway.people.identity import IdentityMap, User
+from gateway.people.identity.identities import Identities, User
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import MemoryPlace, MemoryProvider, MemoryScope, MemoryStoreName
 from gateway.services.caller import Ambiguous, Caller, NotNamed
@@ -41,7 +41,7 @@ class Naming:
     def __init__(
         self,
         memory: MemoryProvider,
-        identities: IdentityMap,
+        identities: Identities,
         personalities: Personalities,
         *,
         links: LinkStore,

@@ -11,6 +11,7 @@ class Dialect:
 
     Attributes:
         name: of the engine, for people.
+        is_shared: processes on other machines may use the same database.
         locked: behind a SELECT whose rows nobody else may change until the transaction ends.
         skip_locked: the same, without the rows that another transaction holds at this moment.
         shared: behind a SELECT whose rows may be read by others and changed by none until the transaction ends.
@@ -23,6 +24,7 @@ class Dialect:
     """
 
     name: str
+    is_shared: bool
     locked: str
     skip_locked: str
     shared: str
@@ -35,6 +37,7 @@ class Dialect:
 
 SQLITE = Dialect(
     name="SQLite",
+    is_shared=False,
     locked="",
     skip_locked="",
     shared="",
@@ -52,6 +55,7 @@ SQLITE = Dialect(
 )
 POSTGRES = Dialect(
     name="PostgreSQL",
+    is_shared=True,
     locked="FOR UPDATE",
     skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
     shared="FOR SHARE",

@@ -52,6 +52,8 @@ USER_COLUMNS = (
     ("ingest_jobs", "user_id"),
     ("turns_since_consolidation", "user_id"),
     ("api_keys", "user_id"),
+    ("accounts", "user_id"),
+    ("erasure_codes", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (
@@ -63,6 +65,7 @@ KEY_COLUMNS = (
     ("link_requests", "starter"),
     ("link_requests", "redeemer"),
     ("link_tries", "account"),
+    ("owner_tries", "account"),
 )
 """Where accounts stand as in the identity map, `kind:id`."""
 _USERS = "(SELECT id FROM gone_users)"
@@ -132,6 +135,8 @@ _DELETED = (
     ("user_links", f"survivor IN {_USERS} OR absorbed IN {_USERS}"),
     ("link_requests", f"starter IN {_KEYS} OR redeemer IN {_KEYS}"),
     ("link_tries", _OF_ACCOUNT),
+    ("owner_tries", _OF_ACCOUNT),
+    ("erasure_codes", _OF_USER),
     # Access by the configuration stays; access that was granted here must be requested again.
     ("account_ranks", _OF_ACCOUNT),
     ("admissions", _OF_ACCOUNT),

@@ -248,6 +248,18 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="people.py:People.unlink",
         command="people unlink",
     ),
+    "export the identity map": Operation(
+        decides="identity_map.export",
+        route="people.py:export_map",
+        sdk="people.py:People.export_map",
+        command="people export-map",
+    ),
+    "import an identity map": Operation(
+        decides="identity_map.take_in",
+        route="people.py:import_map",
+        sdk="people.py:People.import_map",
+        command="people import-map",
+    ),
     "export a person's data": Operation(
         decides="personal._written",
         through=("personal.export", "personal.export_to"),

@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway.config.memory_kinds import TRACES_KIND
+from gateway.domain.tombstones import Tombstone, Tombstones
 from gateway.memory.stored.memory import StoredMemory
 from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import directories_of_users, ids_of, named
-from gateway.ops.privacy.tombstones import Tombstone, Tombstones
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.store import erasure
+from gateway.store.accounts import settle
 from gateway.store.engine import Connection
 from gateway.store.erasure import Person
 from gateway.store.stores import Stores
@@ -52,7 +53,8 @@ class Eraser:
 
     home: Path
     store: Stores
-    identities: IdentityMap
+    identities: Identities
+    tombstones: Tombstones
     memory: PersonalMemory
     kinds: Mapping[str, str]
     trace_store: TraceStore | None = None
@@ -65,19 +67,19 @@ class Eraser:
             user_id: or an account, `kind:id`, that is no user's.
 
         Raises:
-            FileError: it could not be written; nothing will be erased.
+            FileError, StoreUnavailable: it could not be written; nothing will be erased.
         """
         ids = await self.store.engine.read(lambda connection: ids_of(connection, user_id))
         keys = [account.key for each in ids for account in await self.identities.accounts_of(each)]
         tombstone = Tombstone.of({*ids, *keys})
-        await Tombstones(self.home).add([tombstone])
+        await self.tombstones.add([tombstone])
         await self.store.engine.write(partial(erasure.end_requests, keys=keys), alone=("links",))
         await self.store.engine.write(partial(erasure.end_keys, user_ids=ids), alone=())
         return tombstone
 
     async def due(self) -> Sequence[Tombstone]:
         """The erasures that this directory's database has not gone through."""
-        tombstones = await asyncio.to_thread(Tombstones(self.home).read)
+        tombstones = await self.tombstones.all()
         applied = await self.store.engine.read(erasure.applied_erasures) if tombstones else frozenset()
         return [each for each in tombstones if each.id not in applied]
 
@@ -99,6 +101,7 @@ class Eraser:
             EthosError, OSError: something could not be done now; what is left is done when this is called again.
         """
         person = await self.whom(tombstone)
+        await self.store.engine.write(partial(settle, user_ids=person.user_ids), alone=())
         database = self.store.engine
         sessions = await database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
         # While the database still says what is whose.

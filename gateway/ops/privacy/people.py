@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gateway.ops.privacy.tombstones import Tombstone
+from gateway.domain.tombstones import Tombstone
 from gateway.people.identity.file import Account
 from gateway.store.engine import Connection
 from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person

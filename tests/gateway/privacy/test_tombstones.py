@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from gateway.domain.tombstones import Tombstone
 from gateway.errors import FileError
-from gateway.ops.privacy.tombstones import TOMBSTONES_NAME, Tombstone, Tombstones
+from gateway.ops.privacy.tombstones import TOMBSTONES_NAME, TombstoneFile
 
 
 async def test_a_tombstone_knows_its_own_and_tells_nobody(tmp_path: Path) -> None:
     """The names are found again among candidates, and stand nowhere in the file."""
-    tombstones = Tombstones(tmp_path)
-    assert tombstones.read() == ()
+    tombstones = TombstoneFile(tmp_path)
+    assert await tombstones.all() == ()
     stone = Tombstone.of(["u_ada", "fake:ada"])
     await tombstones.add([stone])
-    (read,) = Tombstones(tmp_path).read()
+    (read,) = await TombstoneFile(tmp_path).all()
     assert read.names(["u_ada", "u_ben", "fake:ada", "fake:ad"]) == {"u_ada", "fake:ada"}
     text = (tmp_path / TOMBSTONES_NAME).read_text()
     assert "u_ada" not in text
@@ -34,9 +35,9 @@ async def test_the_same_person_has_other_digests_each_time() -> None:
 async def test_many_at_once_are_all_kept(tmp_path: Path) -> None:
     """And one that is there already is kept once."""
     stones = [Tombstone.of([f"u_{number}"]) for number in range(20)]
-    await asyncio.gather(*(Tombstones(tmp_path).add([stone]) for stone in (*stones, stones[0])))
-    assert {stone.id for stone in Tombstones(tmp_path).read()} == {stone.id for stone in stones}
-    assert len(Tombstones(tmp_path).read()) == 20
+    await asyncio.gather(*(TombstoneFile(tmp_path).add([stone]) for stone in (*stones, stones[0])))
+    assert {stone.id for stone in await TombstoneFile(tmp_path).all()} == {stone.id for stone in stones}
+    assert len(await TombstoneFile(tmp_path).all()) == 20
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2, "erasures": []}', '{"version": 1, "erasures": [1]}'])
@@ -45,7 +46,7 @@ async def test_a_damaged_file_is_an_error_that_says_what_it_is_for(tmp_path: Pat
     path = tmp_path / TOMBSTONES_NAME
     path.write_text(text)
     with pytest.raises(FileError, match=r"erasures\.json"):
-        Tombstones(tmp_path).read()
+        await TombstoneFile(tmp_path).all()
     with pytest.raises(FileError):
-        await Tombstones(tmp_path).add([Tombstone.of(["u_ada"])])
+        await TombstoneFile(tmp_path).add([Tombstone.of(["u_ada"])])
     assert path.read_text() == text

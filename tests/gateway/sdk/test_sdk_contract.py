@@ -48,6 +48,7 @@ VALUES: dict[str, Any] = {
     "is_dry_run": True,
     "is_pinned": True,
     "is_one_kept": True,
+    "is_replacing": True,
     "key": "k_1",
     "limit": 5,
     "line": "tea",

@@ -167,7 +167,8 @@ CREATE TABLE messages (
 );
 CREATE INDEX messages_of_session ON messages (session_id, id);
 CREATE INDEX messages_of_turn ON messages (turn_id);
-CREATE INDEX messages_of_words ON messages USING gin (words);
+-- Each search reads all of what is not sorted in yet: by default up to 4 MB, 10 ms.
+CREATE INDEX messages_of_words ON messages USING gin (words) WITH (gin_pending_list_limit = 256);
 
 -- ---- what models cost -----------------------------------------------------------------------------------------------
 
@@ -403,6 +404,32 @@ CREATE TABLE user_links (
 CREATE UNIQUE INDEX user_links_absorbed ON user_links (absorbed) WHERE undone_at IS NULL;
 CREATE INDEX user_links_survivor ON user_links (survivor) WHERE undone_at IS NULL;
 
+CREATE TABLE accounts (
+    key text COLLATE "C" PRIMARY KEY,
+    user_id text COLLATE "C" NOT NULL,
+    label text COLLATE "C" NOT NULL,
+    first_seen_at bigint,
+    via text COLLATE "C" NOT NULL
+);
+CREATE INDEX accounts_of_user ON accounts (user_id);
+
+CREATE TABLE owner_tries (
+    turn_id text COLLATE "C" PRIMARY KEY,
+    account text COLLATE "C" NOT NULL,
+    tried_at bigint NOT NULL
+);
+CREATE INDEX owner_tries_of_account ON owner_tries (account, tried_at);
+
+CREATE TABLE erasure_codes (
+    user_id text COLLATE "C" PRIMARY KEY,
+    code text COLLATE "C" NOT NULL,
+    channel text COLLATE "C" NOT NULL,
+    conversation text COLLATE "C" NOT NULL,
+    thread text COLLATE "C",
+    ends_at bigint NOT NULL,
+    tries bigint NOT NULL
+);
+
 -- ---- API and dashboard ----------------------------------------------------------------------------------------------
 
 CREATE TABLE api_keys (
@@ -437,6 +464,18 @@ CREATE TABLE sign_ins (
     last_seen_at bigint NOT NULL
 );
 
+CREATE TABLE sign_in_failures (
+    address text COLLATE "C" PRIMARY KEY,
+    failures bigint NOT NULL,
+    last_at bigint NOT NULL
+);
+CREATE INDEX sign_in_failures_by_time ON sign_in_failures (last_at);
+
+CREATE TABLE settings (
+    name text COLLATE "C" PRIMARY KEY,
+    value text COLLATE "C" NOT NULL
+);
+
 -- ---- erasures -------------------------------------------------------------------------------------------------------
 
 CREATE TABLE erasures (
@@ -452,6 +491,13 @@ CREATE TABLE erased_events (
 CREATE TABLE erased_events_key (
     only_row bigint PRIMARY KEY CHECK (only_row = 1),
     key bytea NOT NULL
+);
+
+CREATE TABLE tombstones (
+    id text COLLATE "C" PRIMARY KEY,
+    erased_at bigint NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    digests text COLLATE "C" NOT NULL
 );
 
 -- ---- workers --------------------------------------------------------------------------------------------------------

@@ -449,6 +449,35 @@ CREATE TABLE user_links (
 CREATE UNIQUE INDEX user_links_absorbed ON user_links (absorbed) WHERE undone_at IS NULL;
 CREATE INDEX user_links_survivor ON user_links (survivor) WHERE undone_at IS NULL;
 
+-- Who is behind each account, where many workers share the database; on one machine users/identity-map.json says it.
+CREATE TABLE accounts (
+    key           TEXT PRIMARY KEY,   -- `kind:id`
+    user_id       TEXT NOT NULL,
+    label         TEXT NOT NULL,
+    first_seen_at INTEGER,            -- NULL: a map that was imported did not say it
+    via           TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX accounts_of_user ON accounts (user_id);
+
+-- Wrong codes of `/owner`, so that an account has only so many within ten minutes; where many workers share the database.
+CREATE TABLE owner_tries (
+    turn_id  TEXT PRIMARY KEY,
+    account  TEXT NOT NULL,
+    tried_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX owner_tries_of_account ON owner_tries (account, tried_at);
+
+-- Codes of `/forget-me` that wait, the last one of each person; where many workers share the database.
+CREATE TABLE erasure_codes (
+    user_id      TEXT PRIMARY KEY,
+    code         TEXT NOT NULL,
+    channel      TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    thread       TEXT,
+    ends_at      INTEGER NOT NULL,
+    tries        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- ---- API and dashboard ----------------------------------------------------------------------------------------------
 
 -- Keys of the HTTP API. The key itself is shown once; what is kept is the SHA-256 of its secret, 256 random bits.
@@ -487,6 +516,20 @@ CREATE TABLE sign_ins (
     last_seen_at INTEGER NOT NULL   -- to the minute
 ) STRICT, WITHOUT ROWID;
 
+-- Wrong tokens and keys in a row, by network address; where many workers share the database.
+CREATE TABLE sign_in_failures (
+    address  TEXT PRIMARY KEY,
+    failures INTEGER NOT NULL,
+    last_at  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sign_in_failures_by_time ON sign_in_failures (last_at);
+
+-- What all workers must have in common: `secret` is the fingerprint of their secret.
+CREATE TABLE settings (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- ---- erasures -------------------------------------------------------------------------------------------------------
 
 -- Which erasures this database has gone through; see gateway/ops/privacy/tombstones.py. One that is missing here, as in a
@@ -507,6 +550,14 @@ CREATE TABLE erased_events_key (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     key      BLOB NOT NULL
 ) STRICT;
+
+-- Who was erased, in digests; where many workers share the database. On one machine erasures.json says it.
+CREATE TABLE tombstones (
+    id        TEXT PRIMARY KEY,
+    erased_at INTEGER NOT NULL,
+    key       TEXT NOT NULL,         -- of the digests, in hex
+    digests   TEXT NOT NULL          -- in hex, parted by spaces
+) STRICT, WITHOUT ROWID;
 
 -- ---- workers --------------------------------------------------------------------------------------------------------
 
