@@ -57,6 +57,16 @@ class News(Protocol):
 class NewsBus(Protocol):
     """Carries texts from one process to all others."""
 
+    async def open(self) -> None:
+        """Connect, and see that what is sent comes back.
+
+        Raises:
+            StoreUnavailable: it does not, and why.
+        """
+
+    async def close(self) -> None:
+        """Let go of it. Idempotent."""
+
     async def send(self, texts: Sequence[str]) -> None:
         """Send texts of at most `MAX_BYTES`; those that cannot be sent are dropped."""
 
@@ -78,6 +88,25 @@ class NoOthers:
 
     def on(self, kind: Kind, act: Act) -> None:
         """Nobody tells anything."""
+
+
+class NoBus:
+    """Between workers that look for themselves."""
+
+    is_heard = False
+
+    async def open(self) -> None:
+        """Nothing is to be opened."""
+
+    async def close(self) -> None:
+        """Nothing is to be closed."""
+
+    async def send(self, texts: Sequence[str]) -> None:
+        """Nothing is told."""
+
+    async def run(self, heard: Callable[[str], None]) -> None:  # noqa: ARG002 (nothing is heard)
+        """Until cancelled."""
+        await asyncio.get_running_loop().create_future()
 
 
 class SharedNews:
