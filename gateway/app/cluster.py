@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, On
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
 from gateway.cluster.leases import Leases
 from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
-from gateway.cluster.worker import Beats, Worker, WorkerStore, this_worker
+from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
 from gateway.config import Config
 from gateway.errors import StoreError
 from gateway.store.leases import SqlLeases
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Beside the news: so often it is looked whether replies wait for a channel of this worker.
 LOOK_S, LOOK_WITHOUT_NEWS_S = 1.0, 0.25
+
 
 def open_configured_store(config: Config, path: Path) -> Stores:
     """The database that the configuration names, else the file; raises as `open_postgres` and `open_store`."""
@@ -46,7 +47,6 @@ class Alone:
 
     def __init__(self) -> None:
         self.worker = Worker(id="", name=socket.gethostname())
-        self.store: WorkerStore | None = None
         self.holding: ChannelHolding = OneWorker()
         self.jobs: Jobs = OwnJobs()
         self.news: News = NoOthers()
@@ -57,6 +57,10 @@ class Alone:
     async def run(self) -> None:
         """Nothing is to be done."""
         await asyncio.get_running_loop().create_future()
+
+    async def workers(self) -> Sequence[SeenWorker]:
+        """Those of the database; here it is the one."""
+        return [SeenWorker(worker=self.worker, silent_s=0.0, holds=())]
 
     async def drain(self) -> None:
         """Nobody is to know."""
@@ -79,14 +83,14 @@ class Shared(Alone):
         self._bus = _bus(config)
         self._shared_news = SharedNews(self._bus, self.worker.id)
         self.news = self._shared_news
-        self.store = SqlWorkers(store.engine)
+        self._workers = SqlWorkers(store.engine)
         leases = SqlLeases(store.engine)
         self.leases = Leases(leases, self.worker.id, hears_news=lambda: self.news.is_heard)
         named = config.worker.channels
         channels = () if "channels" not in self.worker.roles else None if named == "all" else named
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
         self.jobs = LeasedJobs(self.leases)
-        self._beats = Beats(self.store, self.worker, lambda: gateway.dispatcher.running)
+        self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running)
         self._doing: set[asyncio.Task[Any]] = set()
         self._replies = asyncio.Event()
 
@@ -108,6 +112,10 @@ class Shared(Alone):
         async with asyncio.TaskGroup() as tasks:
             for part in (self.leases.run(), self._beats.run(), self._shared_news.run(), self._look()):
                 tasks.create_task(part)
+
+    async def workers(self) -> Sequence[SeenWorker]:
+        """Those of the database, the oldest first."""
+        return await self._workers.workers()
 
     async def drain(self) -> None:
         """Say that this worker takes nothing more."""

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 

@@ -383,7 +383,9 @@ def _check_workers(config: Config, document: MarkedYaml) -> None:
     known, named = [*config.channels], config.worker.channels
     for index, name in enumerate(named if named != "all" else ()):
         if name not in known:
-            text = f"there is no channel {shown(name)}{did_you_mean(name, known)}; expected `all`, or names of `channels`"
+            text = (
+                f"there is no channel {shown(name)}{did_you_mean(name, known)}; expected `all`, or names of `channels`"
+            )
             document.complain(("worker", "channels", index), text)
     if not config.has_others:
         return

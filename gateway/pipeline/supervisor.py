@@ -35,9 +35,7 @@ _log = structlog.get_logger(__name__)
 class Supervisor:
     """Keeps the channels connected while it runs."""
 
-    def __init__(
-        self, channels: Channels, inbox: Inbox, outbox: Outbox, holding: ChannelHolding | None = None
-    ) -> None:
+    def __init__(self, channels: Channels, inbox: Inbox, outbox: Outbox, holding: ChannelHolding | None = None) -> None:
         """`holding` says which channels this worker holds; None: it is the only one."""
         self._channels = channels
         self._inbox = inbox

@@ -58,6 +58,23 @@ class MemoryHealth(ApiModel):
     late_turns: int = Field(default=0, description="Turns whose memory updates wait.")
 
 
+class WorkerHealth(ApiModel):
+    """A process that serves from the database."""
+
+    id: str = Field(description="Random, another one for each start.")
+    name: str = Field(description="Its name.", examples=["ethos-5d9c"])
+    version: str = Field(description="Version of the gateway.", examples=["0.1.0"])
+    config_hash: str = Field(description="The same for workers with the same configuration.")
+    roles: tuple[str, ...] = Field(description="Some of `channels`, `turns` and `web`.")
+    state: Literal["serving", "draining", "gone"] = Field(
+        description="`draining`: it takes nothing more; `gone`: it has been silent for too long."
+    )
+    started_at: datetime = Field(description="When it started.")
+    silent_s: float = Field(description="Seconds since its last sign of life.")
+    turns: int = Field(description="Turns that ran there at that time.")
+    channels: tuple[str, ...] = Field(description="Channels that it has.")
+
+
 class Health(ApiModel):
     """The state of the running gateway."""
 

@@ -15,10 +15,10 @@ from gateway.cluster.leases import Leases
 from gateway.cluster.news import NoOthers
 from gateway.domain.channels import Channels
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, ClaimLost
+from gateway.messages import OutboundMessage, Receipt
 from gateway.pipeline.outbox import REPEAT_NOTE, Outbox
 from gateway.pipeline.queues import DeliveryPolicy
 from gateway.pipeline.supervisor import Supervisor
-from gateway.messages import OutboundMessage, Receipt
 from gateway.protocols import Accept, ReceivesAnywhere
 from gateway.store.leases import SqlLeases
 from gateway.store.notes import SqlNotes
