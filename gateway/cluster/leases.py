@@ -178,7 +178,8 @@ class Leases:
         """Take a lease as soon as no other worker has it; one that is held here, at once. For one caller a name."""
         if name in self._held:
             return self._held[name]
-        future = self._wanted[name] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
+        self._wanted[name] = future
         self._looked.set()
         try:
             return await future

@@ -156,7 +156,7 @@ def _read(
         _check_prices(config, document)
         _check_embeddings(config, document)
         _check_traces(config, document)
-        _check_workers(config, document)
+        _check_workers(config, reading)
     return reading, config
 
 
@@ -378,9 +378,9 @@ def _check_traces(config: Config, document: MarkedYaml) -> None:
         document.complain(("memory", "traces", "enabled"), text)
 
 
-def _check_workers(config: Config, document: MarkedYaml) -> None:
+def _check_workers(config: Config, reading: _Reading) -> None:
     """What many workers share cannot be a file of one of them."""
-    known, named = [*config.channels], config.worker.channels
+    document, known, named = reading.document, [*config.channels], config.worker.channels
     for index, name in enumerate(named if named != "all" else ()):
         if name not in known:
             text = (
@@ -388,6 +388,9 @@ def _check_workers(config: Config, document: MarkedYaml) -> None:
             )
             document.complain(("worker", "channels", index), text)
     if not config.has_others:
+        if config.worker.model_fields_set - {"name"}:
+            text = "has no effect without `store.url`: the only worker has all channels and roles"
+            reading.warned.complain(("worker",), text)
         return
     provider = value_at(document.values, ("memory", "provider"))
     if DEFAULT_KIND in (provider, provider.get("kind") if isinstance(provider, dict) else None):

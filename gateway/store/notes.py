@@ -40,12 +40,12 @@ class SqlNotes:
         work = statement(_REMOVE, (self._channel, storable_id(key)))
         await self._engine.write(self._under_epoch(work), is_durable=False, alone=())
 
-    def _under_epoch(self, work: Work[int]) -> Work[int]:
+    def _under_epoch(self, work: Work[object]) -> Work[object]:
         """The same, which raises ClaimLost where another worker holds the channel by now."""
         if (epoch := self._epoch()) == 0:
             return work
 
-        def held(connection: Connection) -> int:
+        def held(connection: Connection) -> object:
             hold_epoch(connection, f"channel:{self._channel}", epoch)
             return work(connection)
 

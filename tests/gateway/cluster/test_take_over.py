@@ -119,8 +119,8 @@ def test_another_process_has_the_channel_soon_and_never_two(
             first.process.send_signal(signal.SIGCONT)
             time.sleep(1.0)  # time in which it would go on, if it had not noticed
         doubled_s = seconds_by_two(first, second)
-        print(f"\ntake-over ({fault.__name__}, {'sqlite' if place[1] == 'off' else 'postgres'}): {took_s:.2f} s,"
-              f" held by two {doubled_s:.2f} s")  # fmt: skip
+        engine = "SQLite" if place[1] == "off" else "PostgreSQL"
+        sys.stdout.write(f"\n{fault.__name__}, {engine}: taken over in {took_s:.2f} s, by two for {doubled_s:.2f} s\n")
         assert doubled_s == 0
         assert took_s <= goal_s
 
@@ -139,8 +139,10 @@ def test_a_holder_in_a_silent_network_stops_before_another_has_the_channel(
             proxy.go_on()
             time.sleep(1.0)
             doubled_s = seconds_by_two(first, second)
-            print(f"\ntake-over (silence): {took_s:.2f} s, its holder stopped after {last_s:.2f} s, held by two"
-                  f" {doubled_s:.2f} s")  # fmt: skip
+            told = (
+                f"taken over in {took_s:.2f} s, its holder stopped after {last_s:.2f} s, by two for {doubled_s:.2f} s"
+            )
+            sys.stdout.write(f"\nsilence: {told}\n")
             assert doubled_s == 0
             assert last_s < took_s <= GOAL_S
 

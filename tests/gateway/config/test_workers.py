@@ -97,3 +97,10 @@ def test_markdown_files_are_refused_where_many_workers_would_share_them(tmp_path
 
 def test_roles_stand_in_one_order(tmp_path: Path) -> None:
     assert loaded(tmp_path, "worker: {roles: [web, turns], name: north}").worker.roles == ("turns", "web")
+
+
+def test_roles_of_the_only_worker_are_unwise(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("worker: {roles: [turns], name: north}")
+    [warning] = load_config(path, environment={}).warnings
+    assert "worker: has no effect without `store.url`" in warning
