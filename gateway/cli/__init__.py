@@ -24,6 +24,7 @@ from gateway.cli import (
     running,
     sessions,
     status,
+    store,
     traces,
     usage,
     workers,
@@ -54,6 +55,7 @@ app.add_typer(workers.app, name="channels")
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(traces.app, name="traces")
+app.add_typer(store.app, name="store")
 app.add_typer(keys.app, name="keys")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(people.app, name="people")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.clock import steady_ms, wall_ms
+from gateway.store.copy_state import refuse_moved
 from gateway.store.deliveries import SqlDeliveries
 from gateway.store.engine import Engine
 from gateway.store.inbox import SqlInbox
@@ -25,7 +27,7 @@ from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
 from gateway.store.sign_ins import SqlSignIns
-from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.engine import SqliteEngine, connect
 from gateway.store.sqlite.schema import migrate
 from gateway.store.sqlite.search import SearchIndex, register_functions
 from gateway.store.turns import SqlTurns
@@ -107,10 +109,13 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
 
     Raises:
         SchemaTooNew: a newer program wrote the file; nothing was changed.
+        StoreMoved: it went elsewhere, or has not all that is copied into it.
         StoreUnavailable: the file cannot be opened, is not a database, or is damaged.
         UnsafePath: the directory lies on a network file system.
     """
     migrate(path, prepare=register_functions)
+    with closing(connect(path)) as connection:
+        refuse_moved(connection, str(path.parent))
     engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
     return _over(engine, SearchIndex(engine))
 
@@ -134,12 +139,15 @@ def open_postgres(
 
     Raises:
         SchemaTooNew: a newer program made the tables; nothing was changed.
+        StoreMoved: it went elsewhere, or has not all that is copied into it.
         StoreUnavailable: the server cannot be reached or used, or the database is another program's.
     """
-    from gateway.store.postgres.engine import PostgresEngine  # noqa: PLC0415 (psycopg is an extra)
+    from gateway.store.postgres.copied import refuse_moved_database  # noqa: PLC0415 (psycopg is an extra)
+    from gateway.store.postgres.engine import PostgresEngine  # noqa: PLC0415 (as above)
     from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (as above)
 
     upgrade(url)
+    refuse_moved_database(url)
     engine = PostgresEngine(
         url,
         connections=connections,

@@ -38,7 +38,7 @@ def reached_in_the_code() -> list[str]:
 
 def test_the_list_and_the_code_name_the_same_points_each_in_one_place() -> None:
     assert sorted(reached_in_the_code()) == sorted(
-        [*failpoints.POINTS, *failpoints.MEMORY_POINTS, *failpoints.WORKER_POINTS]
+        [*failpoints.POINTS, *failpoints.MEMORY_POINTS, *failpoints.WORKER_POINTS, *failpoints.COPY_POINTS]
     )
 
 

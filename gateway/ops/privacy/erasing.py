@@ -119,7 +119,7 @@ class Eraser:
         self.on_step("compact")
         await database.compact()
         self.on_step("identities")
-        await self._erase_identities(person)
+        await self.identities.erase(person.user_ids)
         self.on_step("noted")
         await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id), alone=())
         _log.info("person_erased", erasure=tombstone.id)
@@ -156,7 +156,3 @@ class Eraser:
             return
         async with await asyncio.to_thread(open_trace_store, path) as trace_store:
             yield trace_store
-
-    async def _erase_identities(self, person: Person) -> None:
-        if await asyncio.to_thread((self.home / "users").is_dir):
-            await self.identities.erase(person.user_ids)

@@ -9,7 +9,7 @@ from gateway.domain.tombstones import Tombstone
 from gateway.people.identity.file import Account
 from gateway.store.engine import Connection
 from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person
-from gateway.store.payloads import to_ms
+from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import ids_of_person, living_id
 
 _SENDERS = "SELECT DISTINCT channel, sender FROM inbox WHERE accepted_at <= ?"
@@ -84,6 +84,7 @@ def directories_of_users(home: Path) -> Sequence[str]:
 def _on_channels(
     senders: Iterable[tuple[str, str]], keys: Collection[str], kinds: Mapping[str, str]
 ) -> frozenset[tuple[str, str]]:
+    keys = {storable(key) for key in keys}  # as the senders are kept
     ids = {key.partition(":")[2] for key in keys}
     return frozenset(
         (channel, account)

@@ -96,6 +96,8 @@ class IdentityMap:
 
     async def erase(self, user_ids: Collection[str]) -> None:
         """Take users out of the map and its good copy. The other copies next to it are deleted."""
+        if not self._lock_path.parent.is_dir():
+            return
         async with self._locked(self._lock_timeout_s):
             await self._write(lambda document: document.without_users(user_ids))
             await _to_the_end(self._disk.remove_copies)

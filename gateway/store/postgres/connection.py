@@ -255,6 +255,14 @@ class PostgresConnection:
         self._connection.execute(text.encode())
         self._enter()
 
+    def copy_in(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Send rows by `COPY … FROM STDIN`, which no pipeline can, in the transaction that is open."""
+        self._leave()
+        with self.cursor().copy(sql.encode()) as copying:
+            for row in rows:
+                copying.write_row(row)
+        self._enter()
+
     def outside(self, *statements: str) -> None:
         """Run statements that cannot be part of a transaction, however long they take."""
         limit = "0" if not self.is_pooled else None  # there is none of ours behind a pooler

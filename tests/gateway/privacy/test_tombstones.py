@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.domain.tombstones import Tombstone
 from gateway.errors import FileError
+from gateway.messages import ConversationRef
+from gateway.ops.privacy.home import eraser_of, opened
 from gateway.ops.privacy.tombstones import TOMBSTONES_NAME, TombstoneFile
+from gateway.store.accounts import SqlAccounts
+from gateway.store.tombstones import SqlTombstones
+from gateway.store.tries import SqlErasureCodes, SqlOwnerTries
 
 
 async def test_a_tombstone_knows_its_own_and_tells_nobody(tmp_path: Path) -> None:
@@ -38,6 +44,28 @@ async def test_many_at_once_are_all_kept(tmp_path: Path) -> None:
     await asyncio.gather(*(TombstoneFile(tmp_path).add([stone]) for stone in (*stones, stones[0])))
     assert {stone.id for stone in await TombstoneFile(tmp_path).all()} == {stone.id for stone in stones}
     assert len(await TombstoneFile(tmp_path).all()) == 20
+
+
+async def test_where_people_are_kept_in_tables_an_erasure_goes_through_them(tmp_path: Path) -> None:
+    """The tombstone is a row, the account goes, and a code of `/forget-me` goes with it. There is no `users/`."""
+    async with opened(tmp_path) as store:
+        people, tombstones = SqlAccounts(store.engine), SqlTombstones(store.engine)
+        eraser = replace(eraser_of(tmp_path, store), identities=people, tombstones=tombstones)
+        ada, bob = await people.resolve("fake:ada", "Ada"), await people.resolve("fake:bob", "Bob")
+        place = ConversationRef(channel="fake", conversation="c1")
+        await SqlErasureCodes(store.engine).put(ada, "ACDEFG", place)
+        await SqlOwnerTries(store.engine).take("fake:ada", "t1")
+        tombstone = await eraser.schedule(ada)
+        assert [each.id for each in await eraser.due()] == [tombstone.id]
+        assert (await tombstones.all())[0].names([ada, bob, "fake:ada"]) == {ada, "fake:ada"}
+        await eraser.erase(tombstone)
+        assert await eraser.due() == []
+        assert [user.id for user in await people.users()] == [bob]
+        assert await store.engine.rows("SELECT user_id FROM erasure_codes") == []
+        assert await store.engine.rows("SELECT account FROM owner_tries") == []
+        assert len(await tombstones.all()) == 1
+    assert not (tmp_path / TOMBSTONES_NAME).exists()
+    assert not (tmp_path / "users").exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2, "erasures": []}', '{"version": 1, "erasures": [1]}'])

@@ -500,6 +500,21 @@ CREATE TABLE tombstones (
     digests text COLLATE "C" NOT NULL
 );
 
+-- ---- copies ---------------------------------------------------------------------------------------------------------
+
+CREATE TABLE copy_state (
+    only_row bigint PRIMARY KEY CHECK (only_row = 1),
+    state text COLLATE "C" NOT NULL CHECK (state IN ('arriving', 'arrived', 'leaving', 'moved')),
+    other text COLLATE "C" NOT NULL,
+    since bigint NOT NULL
+);
+
+CREATE TABLE copy_progress (
+    table_name text COLLATE "C" PRIMARY KEY,
+    amount bigint NOT NULL,
+    digest bytea NOT NULL
+);
+
 -- ---- workers --------------------------------------------------------------------------------------------------------
 
 CREATE TABLE workers (

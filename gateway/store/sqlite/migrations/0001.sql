@@ -559,6 +559,23 @@ CREATE TABLE tombstones (
     digests   TEXT NOT NULL          -- in hex, parted by spaces
 ) STRICT, WITHOUT ROWID;
 
+-- ---- copies ---------------------------------------------------------------------------------------------------------
+
+-- What a copy of the whole store made of this database; see gateway/store/copying.py. No row: an ordinary database.
+CREATE TABLE copy_state (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    state    TEXT NOT NULL CHECK (state IN ('arriving', 'arrived', 'leaving', 'moved')),
+    other    TEXT NOT NULL,         -- the other end, for people
+    since    INTEGER NOT NULL
+) STRICT;
+
+-- How far each table of a copy into this database has come, committed with its rows.
+CREATE TABLE copy_progress (
+    table_name TEXT PRIMARY KEY,
+    amount     INTEGER NOT NULL,
+    digest     BLOB NOT NULL        -- of these rows
+) STRICT, WITHOUT ROWID;
+
 -- ---- workers --------------------------------------------------------------------------------------------------------
 
 -- The processes that serve from this database, as they said last; none on one machine.
