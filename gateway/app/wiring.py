@@ -54,7 +54,9 @@ from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
+from gateway.store.blobs import SqlBlobs
 from gateway.store.notes import SqlNotes
+from gateway.store.personalities import StoredPersonalities
 from gateway.store.stores import Stores
 
 if TYPE_CHECKING:
@@ -162,7 +164,9 @@ class Composition:
     def _compose_models(self, owner: str) -> None:
         """Models, and what they may cost."""
         config = self.config
-        self.personalities = Personalities(self.home)
+        self.personalities = Personalities(
+            StoredPersonalities(self.store.engine) if self.store.is_shared else self.home
+        )
         self.models = LiveModels(ModelRegistry(config))
         self.models.current.get(None)  # what is wrong with the default model's settings is an error of the start
         self.meter = Meter(self._model_named, self.store.usage, budgets_of(config), self.models.current, owner=owner)
@@ -173,7 +177,7 @@ class Composition:
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
         self.memory_provider = self._memory or make_memory(
-            self.home, config, store.journal, memory_in(self.trace_store, self.live)
+            self.home, config, store, memory_in(self.trace_store, self.live)
         )
         self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
@@ -186,7 +190,7 @@ class Composition:
             personalities=self.personalities,
         )
         self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
-        self.transfers = Transfers(self.home, self.live)
+        self.transfers = Transfers(self.home, self.live, SqlBlobs(store.engine) if store.is_shared else None)
 
     def _compose_queues(self, owner: str) -> None:
         """The two queues, and what serves them."""

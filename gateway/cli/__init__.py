@@ -13,6 +13,7 @@ from gateway.cli import (
     backup,
     config,
     doctor,
+    files,
     keys,
     memory,
     opening,
@@ -61,6 +62,7 @@ app.add_typer(sessions.app, name="sessions")
 app.add_typer(people.app, name="people")
 app.add_typer(queues.app, name="deliveries")
 app.add_typer(personalities.app, name="personalities")
+app.add_typer(files.app, name="files")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -126,34 +126,53 @@ async def copy(
 
     Stop the gateway first. Call it again after an interruption: it goes on where it stopped.
     """
-    from gateway.ops.moving import move, place_of
+    from gateway.ops.moving import move, place_of, take_back
 
     home = data_directory()
     target, source = place_of(to), _configured(home)
     if source == target and not isinstance(source, Path):  # the configuration names the new one already
         source = home
+    has_memory = _has_memory(home)
     if undo:
-        await _undo(source, target, as_json=as_json)
+        here, there = await take_back(source, target, has_memory=has_memory)
+        if as_json:
+            print_json({"source": here, "target": there})
+        else:
+            say(f"{here} is used again, and {there} is closed. A later `ethos store copy` to it copies what is new.")
         return
     began_s = time.monotonic()
+    if isinstance(source, Path) and not isinstance(target, Path) and has_memory:
+        await _settle_memory(source)
     with _progress("copied") as told:
-        tables = await move(home, source, target, told)
+        tables = await move(home, source, target, told, has_memory=has_memory)
     _tell(tables, source, target, time.monotonic() - began_s, as_json=as_json)
 
 
-async def _undo(source: Place, target: Place, *, as_json: bool) -> None:
-    from gateway.ops.moving import held, opened
-    from gateway.store.copying import undo
+def _has_memory(home: Path) -> bool:
+    """Whether the documents of the memory are files of the data directory."""
+    from gateway.cli.data import operator_config
 
-    async with (
-        held(source, makes=False), held(target, makes=False), opened(source) as one, opened(target) as other,
-    ):  # fmt: skip
-        await undo(one, other)
-        here, there = one.place, other.place
-    if as_json:
-        print_json({"source": here, "target": there})
-        return
-    say(f"{here} is used again, and {there} is closed. A later `ethos store copy` to it copies what is new.")
+    return operator_config(home).memory.provider.kind == "markdown"
+
+
+async def _settle_memory(home: Path) -> None:
+    """Let the files have what turns have committed, and the journal what was saved by hand."""
+    from contextlib import AsyncExitStack
+
+    from gateway.cli.data import operator_config
+    from gateway.cli.memory_copy import at_rest, brought_up_to_date, opened
+    from gateway.files.home import DATABASE_NAME
+    from gateway.ops.moving import opened as opened_end
+    from gateway.store.copy_state import state_of
+
+    if not (home / DATABASE_NAME).exists():
+        return  # which is refused by its name
+    async with opened_end(home) as end:
+        if await end.engine.read(state_of) is not None:
+            return  # it was done before; or it is refused
+    async with at_rest(home) as store, AsyncExitStack() as stack:
+        config = operator_config(home)
+        await brought_up_to_date(await opened(stack, home, config, config.memory.provider, store), store)
 
 
 def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: float, *, as_json: bool) -> None:
@@ -174,7 +193,7 @@ def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: 
         says = "Take `store.url` out of its config.yaml, then start" if not isinstance(source, Path) else "Start"
         say(f"{says} the gateway with ETHOS_HOME={target}.")
     else:
-        say("Set `store.url` to the new address, for every worker, and start them.")
+        say("This version cannot run a gateway there yet. Copy it into a directory, or take the move back with --undo.")
     say(
         "What was copied is kept, and marked as moved: no gateway uses it. The same command with --undo takes that "
         "back, as long as nothing was accepted at the new place."

@@ -23,7 +23,9 @@ from gateway.ops.backup.archive import list_files
 from gateway.ops.backup.contents import STAGING_PREFIX, secrets_of
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.ops.backup.taking import copy_at_one_moment
-from gateway.store.copying import CheckedTable, Copying, Told
+from gateway.ops.belongings import clear, gather, spread
+from gateway.store.copy_state import state_of
+from gateway.store.copying import CheckedTable, Copying, Told, undo
 from gateway.store.sqlite.copied import SqliteEnd
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate
@@ -124,11 +126,14 @@ async def opened(place: Place) -> AsyncIterator[End]:
         await end.engine.close()
 
 
-async def move(home: Path, source: Place, target: Place, told: Told) -> Sequence[CheckedTable]:
+async def move(
+    home: Path, source: Place, target: Place, told: Told, *, has_memory: bool = True
+) -> Sequence[CheckedTable]:
     """Copy all of a store to an empty place, verify it, and mark the source as moved.
 
     Args:
         home: the data directory whose files belong with the source.
+        has_memory: in a data directory the documents of the memory are files.
 
     Raises:
         ConfigError: the two are one place, or one is none.
@@ -138,10 +143,29 @@ async def move(home: Path, source: Place, target: Place, told: Told) -> Sequence
     if target in (source, home):
         raise ConfigError([f"{target} is where the store is now; name another directory or database"])
     async with held(source, makes=False), held(target, makes=True), opened(source) as one, opened(target) as other:
-        along = None
+        along, at_end = None, None
         if isinstance(target, Path):
-            along = partial(_copy_files, home, target, only_settings=not isinstance(source, Path))
-        return await Copying(one, other, told=told).move(along)
+            is_from_server = not isinstance(source, Path)
+
+            async def along() -> None:
+                await _copy_files(home, target, only_settings=is_from_server)
+                if is_from_server:
+                    await spread(target, other.engine, has_memory=has_memory)
+
+            at_end = partial(clear, has_memory=has_memory) if is_from_server else None
+        elif isinstance(source, Path):
+            state = await one.engine.read(state_of)
+            if state is None or state.state != "moved":
+                await gather(source, one.engine, has_memory=has_memory)
+        return await Copying(one, other, told=told).move(along, at_end)
+
+
+async def take_back(source: Place, target: Place, *, has_memory: bool = True) -> tuple[str, str]:
+    """Undo a move; the names of both places. See `gateway.store.copying.undo`."""
+    async with held(source, makes=False), held(target, makes=False), opened(source) as one, opened(target) as other:
+        is_of_files = isinstance(source, Path) and not isinstance(target, Path)
+        await undo(one, other, partial(clear, has_memory=has_memory) if is_of_files else None)
+        return one.place, other.place
 
 
 def left_behind(source: Place, target: Place) -> Sequence[str]:

@@ -130,6 +130,7 @@ class ChatService:
 
     async def commands(self) -> list[wire.Command]:
         """What a message may begin with, after a `/`."""
+        await self._personalities.refresh()
         personalities = tuple(one.id for one in await asyncio.to_thread(self._personalities.list))
         return [
             wire.Command(
@@ -191,6 +192,7 @@ class ChatService:
         self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
     ) -> Session:
         """A new session, or the one that another message has begun there at the same time."""
+        await self._personalities.refresh()
         personality = self._personalities.get(personality_id or self._config.current.personality)
         now = datetime.now(UTC)
         session = Session(

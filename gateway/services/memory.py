@@ -369,6 +369,7 @@ class MemoryService:
 
     async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
         """Wherever a document may be, by its name in the journal, in the order of the list."""
+        await self._personalities.refresh()
         scopes = {one.id: one.memory_scope for one in self._personalities.list() if isinstance(one, Personality)}
         users = [user.id for user in await self._identities.users()] if caller.user_id is None else [caller.user_id]
         names = {f"users/{user}/USER.md" for user in users}

@@ -139,6 +139,7 @@ class Naming:
         """
         chat = caller.chat
         usual = self._config.current.personality if chat is None else chat.personality_id
+        await self._personalities.refresh()
         personality = self._personalities.get(wanted.personality or usual)
         place = personality.memory_scope if chat is None else memory_of(chat.role, personality.memory_scope)
         is_per_user = place == "per-user"

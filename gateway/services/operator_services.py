@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
+from gateway.services.files import FileService
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.memory import MemoryService
@@ -38,3 +39,4 @@ class OperatorServices:
     personal: PersonalService
     identity_map: IdentityMapService
     personalities: PersonalityService
+    files: FileService

@@ -20,7 +20,7 @@ from gateway.errors import StoreError, StoreMoved
 from gateway.memory.tokenizer import words_of
 from gateway.runtime.failpoints import reach
 from gateway.store.copy_state import CopyState, set_state, state_of
-from gateway.store.engine import Connection, snapshot
+from gateway.store.engine import Connection, Work, snapshot
 from gateway.store.search import RANKED, search_messages
 from gateway.store.tables import Digest, End, Line, Table, count_of, digest_of, orphans_of
 
@@ -65,11 +65,14 @@ class Copying:
         self._at_target: Mapping[str, Table] = {}
         self._digests: dict[str, Digest] = {}
 
-    async def move(self, along: Callable[[], Awaitable[None]] | None = None) -> Sequence[CheckedTable]:
+    async def move(
+        self, along: Callable[[], Awaitable[None]] | None = None, at_end: Work[None] | None = None
+    ) -> Sequence[CheckedTable]:
         """Copy, verify, and mark the source: from then on the target is served in its place.
 
         Args:
             along: copies what belongs with the rows; may be called more than once.
+            at_end: changes the target in the commit that opens it.
 
         Raises:
             StoreMoved: the source has gone elsewhere before.
@@ -86,7 +89,13 @@ class Copying:
         reach("copy.verified")
         await self._source.engine.write(partial(set_state, state="moved", other=self._target.place))
         reach("copy.moved")
-        await self._target.engine.write(partial(set_state, state="arrived", other=self._source.place))
+
+        def arrive(connection: Connection) -> None:
+            if at_end is not None:
+                at_end(connection)
+            set_state(connection, "arrived", self._source.place)
+
+        await self._target.engine.write(arrive)
         return checked
 
     async def back_up(self) -> Sequence[CheckedTable]:
@@ -283,8 +292,11 @@ def _ask(loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> Futu
     return asyncio.run_coroutine_threadsafe(asked, loop)
 
 
-async def undo(source: End, target: End) -> None:
+async def undo(source: End, target: End, at_end: Work[None] | None = None) -> None:
     """Take the mark of a move away: the source is served again, and the target is closed.
+
+    Args:
+        at_end: changes the source in the commit that opens it again.
 
     Raises:
         StoreError: the source was not moved to this target, or something was accepted there since; nothing changed.
@@ -303,7 +315,13 @@ async def undo(source: End, target: End) -> None:
         await target.engine.read(partial(_refuse_users, end=target))
         await target.engine.write(partial(set_state, state="arriving", other=source.place))
         reach("copy.undoing")
-    await source.engine.write(partial(set_state, state=None, other=""))
+
+    def reopen(connection: Connection) -> None:
+        if at_end is not None:
+            at_end(connection)
+        set_state(connection, None, "")
+
+    await source.engine.write(reopen)
 
 
 def _leave(connection: Connection, *, end: End, other: str) -> None:

@@ -162,7 +162,7 @@ class SqlMemoryJournal:
         return _in_order(await self._entries(sql, (document,)))
 
     async def replace_history(self, document: str, entries: Sequence[JournalEntry]) -> None:
-        await self._engine.write(partial(_replace_history, document=document, entries=entries))
+        await self._engine.write(partial(put_history, document=document, entries=entries))
 
     async def numbers(self, count: int) -> int:
         return await self._engine.write(partial(_numbers, count=count), is_durable=False, alone=())
@@ -313,13 +313,14 @@ def _numbers(connection: Connection, *, count: int) -> int:
     return int(connection.execute(take, (count,)).fetchone()[0]) - count + 1
 
 
-def _replace_history(connection: Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
+def put_history(connection: Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
+    """See `MemoryJournal.replace_history`."""
     connection.execute("DELETE FROM memory_journal WHERE document = ? AND outcome IS NOT NULL", (document,))
     for entry in entries:
         # Noted by its turn here, and settled where it comes from.
         sql = "DELETE FROM memory_journal WHERE turn_id = ? AND update_index = ? AND document = ?"
         connection.execute(sql, (*entry.request.key, document))
-        insert(connection, "memory_journal", _columns(entry))
+        insert(connection, "memory_journal", columns_of_entry(entry))
 
 
 # ---- rows and values ------------------------------------------------------------------------------------------------
@@ -339,7 +340,8 @@ def _columns_of_request(request: JournalRequest) -> dict[str, object]:
     }
 
 
-def _request(row: Row) -> JournalRequest:
+def request_of(row: Row) -> JournalRequest:
+    """The request of a row."""
     return value_of(
         JournalRequest,
         row,
@@ -350,7 +352,8 @@ def _request(row: Row) -> JournalRequest:
     )
 
 
-def _columns(entry: JournalEntry) -> dict[str, object]:
+def columns_of_entry(entry: JournalEntry) -> dict[str, object]:
+    """A row of the journal."""
     request, delta, checkpoint = entry.request, entry.delta, entry.checkpoint
     return columns_of(request, without=("index",)) | {
         "id": entry.id,
@@ -383,7 +386,7 @@ def _entry(row: Row) -> JournalEntry:
     return value_of(
         JournalEntry,
         row,
-        request=_request(row),
+        request=request_of(row),
         written_at=datetime.fromisoformat(row["written_at"]) if row["written_at"] else None,
         hash_before=_hex(row["hash_before"]),
         hash_after=_hex(row["hash_after"]),

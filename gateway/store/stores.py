@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.memory.addresses import shown
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.copy_state import refuse_moved
 from gateway.store.deliveries import SqlDeliveries
+from gateway.store.dialect import SQLITE
+from gateway.store.documents import SqlDocuments
 from gateway.store.engine import Engine
 from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
@@ -80,6 +83,7 @@ class Stores:
     usage: SqlUsage
     log: SqlConversationLog
     journal: SqlMemoryJournal
+    documents: SqlDocuments
     deliveries: SqlDeliveries
     proposals: SqlProposals
     people: SqlPeople
@@ -90,6 +94,11 @@ class Stores:
     api_keys: SqlApiKeys
     session_edits: SqlSessionEdits
     sign_ins: SqlSignIns
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether many workers use it, so that nothing of theirs may be files of one machine."""
+        return self.engine.dialect is not SQLITE
 
     async def problems(self) -> Sequence[str]:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
@@ -117,7 +126,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
     with closing(connect(path)) as connection:
         refuse_moved(connection, str(path.parent))
     engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
-    return _over(engine, SearchIndex(engine))
+    return _over(engine, SearchIndex(engine), place=str(path))
 
 
 def open_postgres(
@@ -155,10 +164,10 @@ def open_postgres(
         prepared_statements=prepared_statements,
         clock_ms=clock_ms,
     )
-    return _over(engine, postgres_search.SearchIndex())
+    return _over(engine, postgres_search.SearchIndex(), place=shown(url))
 
 
-def _over(engine: Any, index: MessageIndex) -> Stores:
+def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
     return Stores(
         engine=engine,
         inbox=SqlInbox(engine),
@@ -168,6 +177,7 @@ def _over(engine: Any, index: MessageIndex) -> Stores:
         usage=SqlUsage(engine.of("usage")),
         log=SqlConversationLog(engine),
         journal=SqlMemoryJournal(engine.of("journal")),
+        documents=SqlDocuments(engine, place=place),
         deliveries=SqlDeliveries(engine),
         proposals=SqlProposals(engine.of("proposals")),
         people=SqlPeople(engine.of("people")),

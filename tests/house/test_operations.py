@@ -303,6 +303,30 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="traces.py:Traces.recall",
         command="traces search",
     ),
+    "list files": Operation(
+        decides="files.list",
+        route="files.py:list_",
+        sdk="files.py:Files.list",
+        command="files pull",
+    ),
+    "read a file": Operation(
+        decides="files.get",
+        route="files.py:get",
+        sdk="files.py:Files.get",
+        command="files pull",
+    ),
+    "watch files": Operation(
+        decides="files.revision",
+        route="files.py:revision",
+        sdk="files.py:Files.revision",
+        command="files pull",
+    ),
+    "put a file": Operation(
+        decides="files.put",
+        route="files.py:put",
+        sdk="files.py:Files.put",
+        command="files push",
+    ),
     "list deliveries": Operation(
         decides="deliveries.list",
         route="deliveries.py:list_",

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from gateway.config.memory_kinds import TRACES_KIND
+from gateway.config.memory_kinds import DATABASE_KIND, TRACES_KIND
 from gateway.domain.tombstones import Tombstone, Tombstones
 from gateway.memory.stored.memory import StoredMemory
 from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
@@ -129,6 +129,8 @@ class Eraser:
         self.on_step("files")
         lines = await self.store.engine.write_long(partial(erasure.lines_added_by, person=person), alone=())
         await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
+        if self.memory.kind != DATABASE_KIND:
+            await StoredMemory(self.store.documents).erase(person.user_ids, lines)
         if self.memory.kind != TRACES_KIND:
             async with self._opened_traces() as trace_store:
                 if trace_store is not None:

@@ -49,3 +49,12 @@ async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
     made = House(opened)
     yield made
     await made.store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def stores(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Stores]:
+    """All stores over an empty database of each engine."""
+    is_server = request.param == "postgres"
+    opened = open_postgres(request.getfixturevalue("postgres_url")) if is_server else open_store(path)
+    yield opened
+    await opened.close()

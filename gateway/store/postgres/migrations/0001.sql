@@ -307,6 +307,27 @@ CREATE TABLE turns_since_consolidation (
     turns bigint NOT NULL
 );
 
+CREATE TABLE documents (
+    path text COLLATE "C" PRIMARY KEY,
+    content bytea NOT NULL,
+    version bigint NOT NULL,
+    sha256 text COLLATE "C" NOT NULL,
+    position bigint NOT NULL,
+    archive bytea NOT NULL,
+    modified_at bigint
+);
+
+CREATE TABLE blobs (
+    id text COLLATE "C" NOT NULL,
+    number bigint NOT NULL,
+    data bytea NOT NULL,
+    media_type text COLLATE "C",
+    size_bytes bigint,
+    until bigint NOT NULL,
+    PRIMARY KEY (id, number)
+);
+CREATE INDEX blobs_until ON blobs (until);
+
 -- ---- people ---------------------------------------------------------------------------------------------------------
 
 CREATE TABLE account_ranks (

@@ -340,6 +340,30 @@ CREATE TABLE turns_since_consolidation (
     turns   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Texts that people edit, by their paths as on one machine: users/<user id>/USER.md, personalities/<id>/SOUL.md, ...
+-- Of USER.md and MEMORY.md the history is in `memory_journal`.
+CREATE TABLE documents (
+    path        TEXT PRIMARY KEY,
+    content     BLOB NOT NULL,
+    version     INTEGER NOT NULL,           -- grows with each change
+    sha256      TEXT NOT NULL,              -- of the text as the gateway left it
+    position    INTEGER NOT NULL,           -- of the newest entry of its history
+    archive     BLOB NOT NULL,              -- the oldest lines of a text that became too long
+    modified_at INTEGER                     -- NULL where only the history has something to say
+) STRICT;
+
+-- Files that came in, and exports, in pieces; the piece 0 says that all others are there. They go when `until` is over.
+CREATE TABLE blobs (
+    id         TEXT NOT NULL,
+    number     INTEGER NOT NULL,
+    data       BLOB NOT NULL,
+    media_type TEXT,                        -- of the piece 0, as the next one
+    size_bytes INTEGER,
+    until      INTEGER NOT NULL,
+    PRIMARY KEY (id, number)
+) STRICT;
+CREATE INDEX blobs_until ON blobs (until);
+
 -- ---- people ---------------------------------------------------------------------------------------------------------
 
 -- Who has a role; see gateway/people/access_records.py. Accounts are `kind:id`, as in users/identity-map.json.

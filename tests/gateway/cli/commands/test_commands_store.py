@@ -85,20 +85,35 @@ def test_a_move_is_taken_back(ethos: Ethos, home: Path, tmp_path: Path, monkeypa
     assert "has accepted messages since the move" in refused.err
 
 
-def test_to_a_server_and_back(ethos: Ethos, home: Path, url: str, tmp_path: Path) -> None:
+def test_to_a_server_and_back(
+    ethos: Ethos, home: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "personalities" / "pirate").mkdir(mode=0o700)
+    (home / "personalities" / "pirate" / "SOUL.md").write_text("You are a pirate.")
+    files = {path.relative_to(home): path.read_text() for path in home.rglob("*.md")}
+    assert len(files) == 2
     before = ethos("store", "check", "--json").value["tables"]
     done = ethos("store", "copy", "--to", url)
     assert (done.code, done.err) == (0, "")
     assert "Set `store.url`" in done.out
     use(home, url)
-    assert ethos("store", "check", "--json").value["tables"] == before
+    made = ("accounts", "documents", "tombstones")  # of files
+    after = ethos("store", "check", "--json").value["tables"]
+    assert [one for one in after if one["name"] not in made] == [one for one in before if one["name"] not in made]
+    assert {one["name"]: one["amount"] for one in after if one["name"] in made} == {
+        "accounts": 2, "documents": 2, "tombstones": 0
+    }  # fmt: skip
     status = ethos("store", "status", "--json").value
     assert (status["engine"], status["state"], status["other"]) == ("PostgreSQL", "in use", str(home))
     target = tmp_path / "new"
     back = ethos("store", "copy", "--to", target)
     assert (back.code, back.err) == (0, "")
     assert "Take `store.url` out of its config.yaml" in back.out
-    (home / "config.yaml").unlink()
+    for name, text in files.items():
+        assert (target / name).read_text() == text, name
+    (target / "config.yaml").write_text(CONFIG)
+    monkeypatch.setenv("ETHOS_HOME", str(target))
+    assert [entry["content"] for entry in ethos("memory", "log", "--json").value] == ["Dog: called Rex"]
     with closing(sqlite3.connect(target / "ethos.sqlite")) as connection:
         assert connection.execute("SELECT count(*) FROM messages").fetchone() != (0,)
 
