@@ -18,7 +18,7 @@ from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, kin
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
-from gateway.config.workers import OFF
+from gateway.config.workers import OFF, ROLES
 from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.domain.sessions import LOCAL
 from gateway.errors import ConfigError
@@ -400,7 +400,7 @@ def _check_traces(config: Config, document: MarkedYaml) -> None:
 
 
 def _check_workers(config: Config, reading: _Reading) -> None:
-    """What many workers share cannot be a file of one of them."""
+    """Many workers have one secret; the only one has all roles and channels."""
     document, known, named = reading.document, [*config.channels], config.worker.channels
     for index, name in enumerate(named if named != "all" else ()):
         if name not in known:
@@ -409,17 +409,10 @@ def _check_workers(config: Config, reading: _Reading) -> None:
             )
             document.complain(("worker", "channels", index), text)
     if not config.has_others:
-        if config.worker.model_fields_set - {"name"}:
+        if named != "all" or config.worker.roles != ROLES:
             text = "has no effect without `store.url`: the only worker has all channels and roles"
             reading.warned.complain(("worker",), text)
         return
-    provider = value_at(document.values, ("memory", "provider"))
-    if DEFAULT_KIND in (provider, provider.get("kind") if isinstance(provider, dict) else None):
-        text = (
-            "`store.url` is for many workers, and Markdown files would be on the disk of one of them; leave the "
-            "provider out: the memory is then in the database (`ethos files pull` writes it as files)"
-        )
-        document.complain(("memory", "provider"), text)
     if config.secret is None:
         text = "missing; workers that share a database have one secret: `openssl rand -hex 32`, as `${ETHOS_SECRET}`"
         document.complain(("secret",), text)

@@ -91,8 +91,8 @@ def test_what_else_is_wrong(tmp_path: Path, text: str, wanted: str) -> None:
 
 @pytest.mark.parametrize("provider", ["markdown", "{kind: markdown}"])
 def test_markdown_files_are_refused_where_many_workers_would_share_them(tmp_path: Path, provider: str) -> None:
-    [problem] = problems(tmp_path, f"{SHARED}memory: {{provider: {provider}}}")
-    assert "memory.provider: `store.url` is for many workers, and Markdown files would be on the disk of one" in problem
+    told = "\n".join(problems(tmp_path, f"{SHARED}memory: {{provider: {provider}}}"))
+    assert "`markdown` cannot be used with `store.url`: its files lie on one machine" in told
 
 
 def test_roles_stand_in_one_order(tmp_path: Path) -> None:
