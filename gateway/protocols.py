@@ -103,6 +103,17 @@ class SupportsHttp(Protocol):
 
 
 @runtime_checkable
+class ReceivesAnywhere(SupportsHttp, Protocol):
+    """Its HTTP application needs no connection: of many workers each receives, and one has the channel."""
+
+    async def receive(self, accept: Accept) -> None:
+        """Hand over what comes by HTTP until cancelled, while another worker has the channel.
+
+        Neither `connect` nor `run` is called meanwhile, and nothing may be noted or sent.
+        """
+
+
+@runtime_checkable
 class SupportsAttachments(Protocol):
     """Can fetch the files that come with messages."""
 

@@ -44,6 +44,10 @@ class WebhookAdapter:
 
     async def run(self, accept: Accept) -> None:
         """Accept messages until cancelled, or closed."""
+        await self.receive(accept)
+
+    async def receive(self, accept: Accept) -> None:
+        """The same: what comes needs no connection."""
         self._endpoint.open(accept)
         try:
             await self._closed.wait()

@@ -14,6 +14,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from gateway.agent.model import Model
+from gateway.app.cluster import open_configured_store
 from gateway.app.settings import measure
 from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
@@ -29,7 +30,6 @@ from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
 from gateway.store.idempotency import SqlIdempotency
 from gateway.store.settings import check_secret
-from gateway.store.stores import open_store
 from gateway.web.api import Api
 from gateway.web.server import WebServer
 from gateway.web.token import load_token
@@ -132,7 +132,7 @@ class Gateway(Composition):
 
     async def _open(self, stack: AsyncExitStack, database: Path) -> None:
         """Open the stores and put everything together; what the stack closes ends it."""
-        self.store = await asyncio.to_thread(open_store, database)
+        self.store = await asyncio.to_thread(open_configured_store, self.config, database)
         stack.push_async_callback(self.store.close)
         if self.store.engine.dialect.is_shared:
             await check_secret(self.store.engine, self.secret)
@@ -196,32 +196,23 @@ class Gateway(Composition):
         await self.linking.job.recover()
         await self.admission.recover()
         reach("start.replayed")
-        uncertain = await self.outbox.recover()
+        uncertain = 0 if self.cluster.is_shared else await self.outbox.recover()  # else whoever takes the channel
         await self.meter.recover()
         waiting = await self.dispatcher.recover()
         await self.parking.recover(await self.store.inbox.parked())
         reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
-        parts = [
-            asyncio.create_task(part, name=name)
-            for name, part in (
-                ("outbox", self.outbox.run()),
-                ("dispatcher", self.dispatcher.run()),
-                ("memory", self.memory.run()),
-                ("traces", self.traces.run()),
-                ("supervisor", self.supervisor.run()),
-                ("privacy", self.privacy.run()),
-            )
-        ]
-        parts.append(asyncio.create_task(self.web.serve(), name="web"))
+        await self.cluster.open()
+        parts = self._parts()
+        sharing = asyncio.create_task(self.cluster.run(), name="cluster")
         self.is_serving.set()
         _log.info("serving")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:
-            await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
-            for part in parts:
+            await asyncio.wait([*parts, sharing, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for part in (*parts, sharing):
                 if part.done() and not part.cancelled() and part.exception() is not None:
                     part.result()  # a part that ends before it is told is a fault: say so, and end
             await self._stop()
@@ -230,6 +221,23 @@ class Gateway(Composition):
                 task.cancel()
             await asyncio.wait([*parts, stopped, warming])
             await self.supervisor.close()
+            await self.cluster.close()
+            sharing.cancel()
+            await asyncio.wait([sharing])
+
+    def _parts(self) -> list[asyncio.Task[None]]:
+        """What runs, by the roles of this worker."""
+        roles = self.cluster.worker.roles
+        parts = [
+            ("outbox", self.outbox.run),
+            *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
+            ("memory", self.memory.run),
+            ("traces", self.traces.run),
+            ("supervisor", self.supervisor.run),
+            ("privacy", self.privacy.run),
+            *([("web", self.web.serve)] if "web" in roles else []),
+        ]
+        return [asyncio.create_task(run(), name=name) for name, run in parts]
 
     async def _warm_up(self) -> None:
         """Once the channels are there, load what the first answer will need."""
@@ -244,6 +252,8 @@ class Gateway(Composition):
         """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
+        self.checkup.is_draining = True
+        await self.cluster.drain()
         await self.reloading.end(self.config.shutdown_s / 2)
         await self.supervisor.stop_receiving()
         reach("stop.draining")

@@ -64,6 +64,8 @@ def services_of(gateway: Composition) -> OperatorServices:
             naming=naming,
             reload=gateway.reloading.reload,
             privacy=gateway.privacy,
+            workers=gateway.cluster.workers,
+            holding=gateway.cluster.holding,
         ),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),

@@ -6,8 +6,9 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from gateway.agent.budgets import Budgets, Limit
-from gateway.config import OTLP_ENDPOINT, Config, DayBudget
+from gateway.config import Config, DayBudget
 from gateway.config.values import zone_of
+from gateway.config.watching import OTLP_ENDPOINT
 from gateway.ops.telemetry import start_metrics, start_traces
 from gateway.people.access import AccessRule
 from gateway.pipeline.answer import TurnSettings

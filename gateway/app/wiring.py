@@ -16,6 +16,7 @@ from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
+from gateway.app.cluster import cluster_of
 from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
@@ -253,13 +254,14 @@ class Composition:
     def _compose_pipeline(self, owner: str) -> None:
         """The turns, and the channels whose messages they answer."""
         config = self.config
+        self.cluster = cluster_of(self)
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
         self.parking = Parking(self.dispatcher, self.operators)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config), owner=owner)
         self.dispatcher.take_over(self.turns, policy_of(config))
-        self.supervisor = Supervisor(self.channels, self.inbox, self.outbox)
+        self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
         self.chat = ChatService(
             local_channel=self.local_channel,
             inbox=self.inbox,
@@ -336,7 +338,7 @@ class Composition:
             name=name,
             state_dir=self.home / "channels" / name,
             log=self.store.log,
-            notes=SqlNotes(self.store.engine, name),
+            notes=SqlNotes(self.store.engine, name, partial(self.channels.epoch, name)),
             commands=self.commands.infos,
         )
         return load_kind(channel.kind).build(channel.settings, services)

@@ -28,6 +28,7 @@ from gateway.cli import (
     store,
     traces,
     usage,
+    workers,
 )
 
 app = typer.Typer(
@@ -50,6 +51,8 @@ app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("usage")(usage.usage)
 app.command("retention")(privacy.retention)
+app.command("workers")(workers.workers)
+app.add_typer(workers.app, name="channels")
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(traces.app, name="traces")

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
@@ -42,10 +41,15 @@ def serve(
     ] = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="In place of `log.level`.")] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="In place of `log.format`.")] = None,
+    roles: Annotated[str | None, typer.Option(help="In place of `worker.roles`, such as `channels,web`.")] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
     _collect_seldom()  # while all is loaded, which takes a tenth longer else
-    adapt = partial(_with_log, level=log_level, style=log_format)
+    chosen = _roles(roles)
+
+    def adapt(config: Config) -> Config:
+        return _with_roles(_with_log(config, level=log_level, style=log_format), chosen)
+
     is_chat = _is_terminal() if chat is None else chat
     try:
         with asyncio.Runner(loop_factory=_event_loop()) as runner:
@@ -238,6 +242,25 @@ def _with_log(config: Config, *, level: LogLevel | None, style: LogFormat | None
     """The configuration with what the command line says of the log."""
     said = {name: value for name, value in (("level", level), ("format", style)) if value is not None}
     return config.model_copy(update={"log": config.log.model_copy(update=said)})
+
+
+def _roles(text: str | None) -> tuple[str, ...] | None:
+    """The roles that the command line names, None where it names none."""
+    from gateway.config.workers import ROLES
+
+    if text is None:
+        return None
+    named = {name.strip() for name in text.split(",")}
+    if not named <= set(ROLES):
+        fail(f"--roles: {', '.join(sorted(named - set(ROLES))) or text!r}; expected some of {', '.join(ROLES)}")
+    return tuple(role for role in ROLES if role in named)
+
+
+def _with_roles(config: Config, roles: tuple[str, ...] | None) -> Config:
+    """The configuration with what the command line says of the worker."""
+    if roles is None:
+        return config
+    return config.model_copy(update={"worker": config.worker.model_copy(update={"roles": roles})})
 
 
 def _configure_logs(config: Config, stream: TextIO | None = None) -> None:

@@ -28,12 +28,12 @@ from gateway.config.values import (
     time_of_day,
     zone_name,
 )
+from gateway.config.watching import LogConfig, TelemetryConfig
+from gateway.config.workers import LEASE_S, StoreConfig, WorkerConfig
 from gateway.domain.sessions import LOCAL
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
-OTLP_ENDPOINT = "http://localhost:4318"
-"""Where a collector listens by default, as OpenTelemetry has it."""
 
 
 class ModelConfig(Section):
@@ -237,7 +237,7 @@ class LimitsConfig(Section):
         steps_per_turn: calls of the model in one turn.
         history_tokens: of a session, put in front of the model; older messages are summarised.
         max_message_chars: a longer message is refused, with a word to its writer.
-        lease_s: how long a claim on a message lasts without a sign of life.
+        lease_s: how long a claim on a message lasts without a sign of life; 15 with a `store.url`.
     """
 
     running_turns: Annotated[Count, Field(ge=1, le=10_000)] = 64
@@ -310,18 +310,6 @@ class DeliveryConfig(Section):
         return value
 
 
-class LogConfig(Section):
-    """The log on standard error; `auto` is text on a terminal and JSON elsewhere.
-
-    Attributes:
-        message_text: what people and the agent write is shown, at the level `debug`.
-    """
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["auto", "text", "json"] = "auto"
-    message_text: bool = False
-
-
 class RetentionConfig(Section):
     """After how many days what is forgotten; None: never, unless its person is erased.
 
@@ -344,20 +332,6 @@ class RetentionConfig(Section):
     log_days: Days | None = 30
 
 
-class TelemetryConfig(Section):
-    """What others may measure; both are off, and cost nothing, unless switched on.
-
-    Attributes:
-        metrics: `/metrics` on the web server, for Prometheus.
-        traces: OpenTelemetry traces, sent by OTLP over HTTP.
-        otlp_endpoint: the collector's base address; the default gives way to `OTEL_EXPORTER_OTLP_ENDPOINT`.
-    """
-
-    metrics: bool = False
-    traces: bool = False
-    otlp_endpoint: WebAddress = OTLP_ENDPOINT
-
-
 class Config(Section):
     """Everything that can be configured.
 
@@ -377,6 +351,8 @@ class Config(Section):
     session_scope: Literal["conversation", "user"] = "conversation"
     channels: dict[str, ChannelConfig] = Field(default_factory=dict)
     web: WebConfig = Field(default_factory=WebConfig)
+    store: StoreConfig = Field(default_factory=StoreConfig)
+    worker: WorkerConfig = Field(default_factory=WorkerConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
@@ -391,6 +367,19 @@ class Config(Section):
     @classmethod
     def _has_offline(cls, models: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
         return {OFFLINE: ModelConfig(provider="offline"), **models}
+
+    @field_validator("limits")
+    @classmethod
+    def _has_lease(cls, limits: LimitsConfig, info: ValidationInfo) -> LimitsConfig:
+        store = info.data.get("store")
+        if store is None or store.url is None or "lease_s" in limits.model_fields_set:
+            return limits
+        return limits.model_copy(update={"lease_s": LEASE_S})
+
+    @property
+    def has_others(self) -> bool:
+        """Whether this is one worker of many."""
+        return self.store.url is not None
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, kin
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
+from gateway.config.workers import OFF, ROLES
 from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.domain.sessions import LOCAL
 from gateway.errors import ConfigError
@@ -155,6 +156,7 @@ def _read(
         _check_prices(config, document)
         _check_embeddings(config, document)
         _check_traces(config, document)
+        _check_workers(config, reading)
     return reading, config
 
 
@@ -397,6 +399,25 @@ def _check_traces(config: Config, document: MarkedYaml) -> None:
         document.complain(("memory", "traces", "enabled"), text)
 
 
+def _check_workers(config: Config, reading: _Reading) -> None:
+    """Many workers have one secret; the only one has all roles and channels."""
+    document, known, named = reading.document, [*config.channels], config.worker.channels
+    for index, name in enumerate(named if named != "all" else ()):
+        if name not in known:
+            text = (
+                f"there is no channel {shown(name)}{did_you_mean(name, known)}; expected `all`, or names of `channels`"
+            )
+            document.complain(("worker", "channels", index), text)
+    if not config.has_others:
+        if named != "all" or config.worker.roles != ROLES:
+            text = "has no effect without `store.url`: the only worker has all channels and roles"
+            reading.warned.complain(("worker",), text)
+        return
+    if config.secret is None:
+        text = "missing; workers that share a database have one secret: `openssl rand -hex 32`, as `${ETHOS_SECRET}`"
+        document.complain(("secret",), text)
+
+
 def _check_prices(config: Config, document: MarkedYaml) -> None:
     """A budget of money needs the price of whatever may be called."""
     if config.budgets.limits_money:
@@ -461,9 +482,11 @@ def _warn(config: Config, reading: _Reading) -> None:
 
 
 def _is_open_address(path: KeyPath, document: MarkedYaml) -> bool:
-    """Whether it is the address of a memory that could hold a password, and does not."""
+    """Whether it is the address of a server that could hold a password, and does not."""
     value = value_at(document.values, path)
-    if path[:2] != ("memory", "provider") or not isinstance(value, str) or "://" not in value:
+    if path == ("store", "listen_url") and value == OFF:
+        return True
+    if (path[:2] != ("memory", "provider") and path[0] != "store") or not isinstance(value, str) or "://" not in value:
         return False
     return "password" not in value and ":" not in value.partition("://")[2].rpartition("@")[0]
 

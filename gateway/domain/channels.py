@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from gateway.messages import Capabilities
 from gateway.protocols import ChannelAdapter, ReportsProblems
 
-ChannelState = Literal["starting", "up", "down", "auth_failed", "stopped"]
+ChannelState = Literal["starting", "up", "down", "auth_failed", "stopped", "elsewhere"]
+"""`elsewhere`: another worker has it."""
+
+
+class Hold(Protocol):
+    """A channel that this process may connect, and send through."""
+
+    @property
+    def epoch(self) -> int:
+        """Grows with each holder; 0 where there is only one worker."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether this process certainly holds it now."""
+
+    async def lost(self) -> None:
+        """Wait until it is held no more."""
 
 
 @dataclass(slots=True)
@@ -24,6 +40,7 @@ class ChannelStatus:
         error: why it is not up, for people; no secret.
         is_proven: a message that was not there before came or went through this connection.
         is_leaving: it is about to be exchanged, so no more sends begin through it.
+        hold: by what right it is connected here; None while it is not.
         undelivered: answers that were given up since one was last delivered.
         undelivered_since: of the first of these.
         undelivered_reason: of the last of these.
@@ -38,9 +55,15 @@ class ChannelStatus:
     error: str | None = None
     is_proven: bool = False
     is_leaving: bool = False
+    hold: Hold | None = None
     undelivered: int = 0
     undelivered_since: datetime | None = None
     undelivered_reason: str | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no other worker has it."""
+        return self.hold is None or self.hold.is_good
 
 
 class Channels:
@@ -77,8 +100,18 @@ class Channels:
     def if_up(self, channel: str) -> ChannelAdapter | None:
         """Its adapter while it is connected, and not about to be exchanged."""
         status = self._status.get(channel)
-        is_up = status is None or (status.state == "up" and not status.is_leaving)
+        is_up = status is None or (status.state == "up" and not status.is_leaving and status.is_held)
         return self.find(channel) if is_up else None
+
+    def epoch(self, channel: str) -> int:
+        """Under which it is held here; 0 where there is only one worker, or it is not held here."""
+        status = self._status.get(channel)
+        return 0 if status is None or status.hold is None else status.hold.epoch
+
+    def is_elsewhere(self, channel: str) -> bool:
+        """Whether another worker has it."""
+        status = self._status.get(channel)
+        return status is not None and status.state == "elsewhere"
 
     def kind(self, channel: str) -> str:
         """Its platform, the first half of an account's name; the channel's own name where it is not configured."""

@@ -101,6 +101,8 @@ class Checkup:
         self._reloading = reloading
         self._started_at = started_at
         self._running: asyncio.Task[_Facts] | None = None
+        self.is_draining = False
+        """The gateway ends: it takes nothing more."""
 
     async def health(self) -> Health:
         """How the gateway is, now. Takes no longer than `PATIENCE_S`, and says so where the disk does not answer."""
@@ -144,7 +146,7 @@ class Checkup:
             status=verdict(
                 channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
             ),
-            is_ready=is_started and facts.store_problem is None,
+            is_ready=is_started and facts.store_problem is None and not self.is_draining,
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,

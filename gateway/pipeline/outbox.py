@@ -54,6 +54,8 @@ class Outbox:
         self.next_send = asyncio.Event()
         """Set after the next try to send something; another one then stands in its place."""
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
+        self.tell_holder: Callable[[str], None] = lambda _channel: None
+        """Told of a channel that another worker has, and whose replies wait."""
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -119,6 +121,19 @@ class Outbox:
             self._queue.wake_in(conversation, due_in_s)
         return uncertain
 
+    async def take_over(self, channel: str, epoch: int) -> None:
+        """Take up what an earlier holder of the channel left: what it was sending is uncertain."""
+        uncertain = await self._store.take_over_replies(channel, epoch)
+        if uncertain:
+            _log.info("replies_taken_over", channel=channel, uncertain_replies=uncertain)
+        await self.look(channel)
+
+    async def look(self, channel: str) -> None:
+        """Send what waits for a channel: other workers answered people there."""
+        for conversation, due_in_s in await self._store.unsent(channel):
+            self._queue.belongs(conversation, conversation.channel)
+            self._queue.wake_in(conversation, due_in_s)
+
     async def run(self) -> None:
         """Send until cancelled."""
         await self._queue.run()
@@ -135,6 +150,8 @@ class Outbox:
         adapter = self._channels.if_up(conversation.channel)
         if adapter is None:
             self._held.setdefault(conversation.channel, set()).add(conversation)
+            if self._channels.is_elsewhere(conversation.channel):
+                self.tell_holder(conversation.channel)
             return IDLE
         self._sending[conversation.channel] += 1
         retry_in_s: float | None = None
@@ -143,7 +160,8 @@ class Outbox:
             if self._retries.is_early(conversation):
                 await self._store.make_reply_due(conversation)
                 self._retries.no_longer_early(conversation)
-            row = await self._store.claim_reply(conversation, is_durable=not adapter.capabilities.is_idempotent_send)
+            is_durable, epoch = not adapter.capabilities.is_idempotent_send, self._channels.epoch(conversation.channel)
+            row = await self._store.claim_reply(conversation, is_durable=is_durable, epoch=epoch)
             if isinstance(row, NotDue):
                 return row.due_in_s
             if row is not None:
@@ -240,6 +258,7 @@ class Outbox:
         """Seconds until the reply is to be tried again, once that is written down; see `OutboxStore.record_retry`."""
         note(result="uncertain" if is_uncertain else "retry")
         record = partial(self._store.record_retry, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain)
+        record = partial(record, epoch=row.epoch)
         await self._record(row, partial(record, is_counted=is_counted, is_put_off=is_put_off))
         _log.warning("reply_retry", message_id=row.message.id, attempts=row.attempts, after_s=after_s, error=reason)
         return after_s

@@ -134,6 +134,7 @@ class OutboxRow:
         attempts: this one included; those that failed for the platform's sake do not count.
         is_uncertain: an earlier attempt may have arrived.
         has_more: its conversation has another reply behind it.
+        epoch: of the channel's holder that sends it; 0 where there is only one worker.
         failing_s: for how long its platform has not been able to take it, without the time in which it was not tried;
             None where it was not tried in vain.
     """
@@ -145,15 +146,23 @@ class OutboxRow:
     is_uncertain: bool
     has_more: bool
     failing_s: float | None = None
+    epoch: int = 0
 
 
 class OutboxStore(Protocol):
     """The durable queue of what is to be sent."""
 
-    async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
+    async def claim_reply(
+        self, conversation: ConversationRef, *, is_durable: bool, epoch: int = 0
+    ) -> OutboxRow | NotDue | None:
         """Mark the conversation's oldest unsent reply as being sent, if its time has come.
 
-        `is_durable` False is enough where sending twice is harmless.
+        Args:
+            is_durable: False is enough where sending twice is harmless.
+            epoch: of the lease of its channel, 0 where there is only one worker.
+
+        Raises:
+            ClaimLost: another worker has the channel.
         """
 
     async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
@@ -163,15 +172,17 @@ class OutboxStore(Protocol):
         self,
         seq: int,
         *,
+        epoch: int = 0,
         after_s: float,
         error: str,
         is_uncertain: bool,
         is_counted: bool = True,
         is_put_off: bool = False,
     ) -> None:
-        """To be sent again after some seconds.
+        """To be sent again after some seconds, unless a later holder of its channel has it.
 
         Args:
+            epoch: under which it was claimed.
             is_counted: False: it was the platform's failure, not the reply's.
             is_put_off: or as soon as its platform takes replies again.
         """
@@ -185,8 +196,11 @@ class OutboxStore(Protocol):
     async def recover_replies(self) -> int:
         """For a start: what was being sent when the process died becomes unsent and uncertain; how many."""
 
-    async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        """Every conversation with an unsent reply, and the seconds until its head is due."""
+    async def take_over_replies(self, channel: str, epoch: int) -> int:
+        """What was being sent through a channel under an older epoch becomes unsent and uncertain; how many."""
+
+    async def unsent(self, channel: str | None = None) -> Sequence[tuple[ConversationRef, float]]:
+        """Every conversation, of one channel or all, with an unsent reply; and the seconds until its head is due."""
 
     async def put_off(self) -> Sequence[ConversationRef]:
         """Every conversation whose head waits until its platform takes replies again."""

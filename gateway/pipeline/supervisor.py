@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 
 import structlog
 
-from gateway.domain.channels import Channels, ChannelState
+from gateway.cluster.channels import ChannelHolding, OneWorker
+from gateway.cluster.leases import while_held
+from gateway.domain.channels import Channels, ChannelState, Hold
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
 from gateway.messages import InboundMessage
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.outbox import Outbox
-from gateway.protocols import Accept, ChannelAdapter
+from gateway.protocols import Accept, ChannelAdapter, ReceivesAnywhere
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
@@ -33,10 +35,13 @@ _log = structlog.get_logger(__name__)
 class Supervisor:
     """Keeps the channels connected while it runs."""
 
-    def __init__(self, channels: Channels, inbox: Inbox, outbox: Outbox) -> None:
+    def __init__(self, channels: Channels, inbox: Inbox, outbox: Outbox, holding: ChannelHolding | None = None) -> None:
+        """`holding` says which channels this worker holds; None: it is the only one."""
         self._channels = channels
         self._inbox = inbox
         self._outbox = outbox
+        self._holding = holding or OneWorker()
+        self._holds: dict[str, Hold] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault: asyncio.Future[None] | None = None
         self._untried = set(channels.configured)
@@ -65,6 +70,7 @@ class Supervisor:
         """
         await self._end([self._tasks.pop(name) for name in gone if name in self._tasks])
         await asyncio.gather(*(self._close(self._channels.configured[name]) for name in gone))
+        await asyncio.gather(*(self._give_back(name) for name in gone))
         for name in gone:
             self._channels.drop(name)
         self._channels.add(new)
@@ -90,8 +96,12 @@ class Supervisor:
             self._fault.set_exception(error)
 
     async def stop_receiving(self) -> None:
-        """Take no more messages; what is connected can still send. Takes no longer than `END_TIMEOUT_S`."""
+        """Take no more messages. What is connected can still send, but what another worker is to have is given back.
+
+        Takes no longer than `END_TIMEOUT_S`, and twice as long where something is given back.
+        """
         await self._end(list(self._tasks.values()))
+        await asyncio.gather(*(self._give_back(name) for name in [*self._holds]))
 
     async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -109,12 +119,60 @@ class Supervisor:
     # ---- one channel -----------------------------------------------------------------------------------------------
 
     async def _keep(self, adapter: ChannelAdapter) -> None:
+        """Keep it connected whenever this worker holds it."""
+        while True:
+            hold = await self._held(adapter)
+            if hold.epoch == 0:
+                await self._keep_connected(adapter, hold)
+                return
+            self._holds[adapter.name] = hold
+            if await while_held(hold, self._keep_connected(adapter, hold)):
+                await hold.lost()  # it waits for its operator, here as elsewhere
+            await self._give_back(adapter.name)
+
+    async def _held(self, adapter: ChannelAdapter) -> Hold:
+        """Wait until this worker holds the channel; what comes by HTTP is accepted meanwhile, where it can be."""
+        receiving = asyncio.create_task(self._receive(adapter), name=f"HTTP of {adapter.name}")
+        try:
+            hold = await self._holding.take(adapter.name)
+        finally:
+            receiving.cancel()
+            await asyncio.wait([receiving])
+        status = self._channels.status(adapter.name)
+        status.hold = hold
+        if hold.epoch:
+            self._note(adapter, "starting", None)
+        return hold
+
+    async def _receive(self, adapter: ChannelAdapter) -> None:
+        self._note(adapter, "elsewhere", None)
+        self._tried([adapter.name])
+        if isinstance(adapter, ReceivesAnywhere):
+            try:
+                await adapter.receive(self._accept_from(adapter.name))
+            except Exception:  # noqa: BLE001 (whatever an adapter does, it waits for the channel)
+                _log.exception("adapter_fault", channel=adapter.name)
+
+    async def _give_back(self, channel: str) -> None:
+        """Let another worker have a channel that has stopped here, once its last sends are over."""
+        hold = self._holds.pop(channel, None)
+        if hold is None:
+            return
+        self.hold(channel)
+        await self._outbox.quiet(channel, END_TIMEOUT_S)
+        await self._holding.give_back(channel, hold)
+        status = self._channels.status(channel)
+        status.hold, status.is_leaving = None, False
+        if status.state != "stopped":
+            self._note(self._channels.configured[channel], "elsewhere", None)
+
+    async def _keep_connected(self, adapter: ChannelAdapter, hold: Hold) -> None:
         clock = asyncio.get_running_loop().time
         failures = 0
         while True:
             started_s, retry_after_s = clock(), 0.0
             try:
-                await self._serve(adapter)
+                await self._serve(adapter, hold)
             except AdapterAuthFailed as error:
                 self._note(adapter, "auth_failed", str(error))
                 return
@@ -142,21 +200,25 @@ class Supervisor:
         status = self._channels.status(channel)
         return status.state == "up" and (status.is_proven or lasted_s > STABLE_S)
 
-    async def _serve(self, adapter: ChannelAdapter) -> None:
+    async def _serve(self, adapter: ChannelAdapter, hold: Hold) -> None:
         """Connect once, and hand over messages until the connection breaks."""
         try:
+            if hold.epoch:
+                await self._outbox.take_over(adapter.name, hold.epoch)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await adapter.connect()
         finally:
             self._tried([adapter.name])
         self._note(adapter, "up", None)
         try:
-            await adapter.run(self._accept_from(adapter.name))
+            await adapter.run(self._accept_from(adapter.name, hold))
         except BaseExceptionGroup as group:
             raise _first(group) from group
 
-    def _accept_from(self, channel: str) -> Accept:
+    def _accept_from(self, channel: str, hold: Hold | None = None) -> Accept:
         async def accept(message: InboundMessage) -> None:
+            if hold is not None and not hold.is_good:
+                raise AdapterNotReady("another worker has the channel")
             accepted = await self._inbox.accept(message)
             self._channels.exchanged(channel, is_new=accepted is not None)
             reach("inbox.acknowledging")
@@ -172,6 +234,8 @@ class Supervisor:
             happened("channel.state", channel=adapter.name, state=state)
             if state == "up":
                 _log.info("channel_up", channel=adapter.name, connection=status.connections + 1)
+            elif state in ("starting", "elsewhere"):
+                _log.info("channel_" + ("taken" if state == "starting" else state), channel=adapter.name)
             elif state == "auth_failed":
                 _log.error("channel_auth_failed", channel=adapter.name, connection=status.connections, error=error)
             else:

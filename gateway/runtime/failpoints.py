@@ -87,6 +87,13 @@ MEMORY_POINTS: Mapping[str, str] = {
     "memory.webdav.user_erased": "a person's own files are not on the server any more, and still here",
 }
 
+# Of many workers on one database; a gateway alone never comes to them.
+WORKER_POINTS: Mapping[str, str] = {
+    "lease.taken": "the database has this worker as the holder, nothing is begun",
+    "lease.lost": "a lease is over, what it is of was told and has not stopped",
+    "news.sending": "something is to be told to the others, and nothing is sent",
+}
+
 # Of `ethos store copy`.
 COPY_POINTS: Mapping[str, str] = {
     "copy.begun": "the target knows that a copy into it has begun",
@@ -120,7 +127,7 @@ def arm(setting: str) -> None:
         _act = _noting(rest)
     elif verb == "kill":
         name, _, count = rest.partition(" ")
-        if name not in {**POINTS, **MEMORY_POINTS, **COPY_POINTS} or not (count or "1").isdigit():
+        if name not in {**POINTS, **MEMORY_POINTS, **WORKER_POINTS, **COPY_POINTS} or not (count or "1").isdigit():
             raise ValueError(f"{VARIABLE}: {setting!r} names no failpoint; expected one of {', '.join(POINTS)}")
         _act = _killing(name, int(count or "1"))
     else:

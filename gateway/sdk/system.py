@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from types import NoneType
+
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.system import ChannelHealth, ForgetOld, Forgotten, Health, Reloaded, Settings, Usage
+from gateway.sdk.models.system import (
+    ChannelHealth,
+    ForgetOld,
+    Forgotten,
+    Health,
+    Reloaded,
+    Settings,
+    Usage,
+    WorkerHealth,
+)
 from gateway.sdk.request import LONG_TIMEOUT_S
 from gateway.sdk.styles import Namespace, S, operation
 
@@ -20,6 +31,18 @@ class System(Namespace[S]):
     async def channels(self) -> tuple[ChannelHealth, ...]:
         """The channels with their state."""
         return (await self.sender.get("/system/channels", Page[ChannelHealth])).items
+
+    @operation
+    async def workers(self) -> tuple[WorkerHealth, ...]:
+        """The processes that serve from the database, the oldest first."""
+        return (await self.sender.get("/system/workers", Page[WorkerHealth])).items
+
+    @operation
+    async def release(self, channel: str, *, idempotency_key: str | None = None) -> None:
+        """Have another worker take a channel, which the one that has it stops first."""
+        await self.sender.write(
+            "POST", "/system/channels/{channel}/release", NoneType, idempotency_key, channel=channel
+        )
 
     @operation
     async def usage(self, *, days: int = 30, user: str | None = None) -> Usage:

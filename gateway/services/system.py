@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.agent.budgets import UsageStore, UsageSum, UsageSums
+from gateway.cluster.channels import CHANNEL, ChannelHolding
+from gateway.cluster.worker import SeenWorker
 from gateway.config import DayBudget, LiveConfig
 from gateway.config.values import zone_of
 from gateway.errors import FileError
@@ -17,7 +19,7 @@ from gateway.pipeline.health import Checkup
 from gateway.runtime.logs import secrets_in
 from gateway.sdk.models import system as wire
 from gateway.sdk.models.system import Health
-from gateway.services.caller import Caller
+from gateway.services.caller import Caller, NotFound, Refused
 from gateway.services.naming import Naming
 
 HIDDEN = "**********"  # as pydantic shows a SecretStr
@@ -36,14 +38,18 @@ class SystemService:
         naming: Naming,
         reload: Callable[[], Awaitable[wire.Reloaded]],
         privacy: PrivacyWorker,
+        workers: Callable[[], Awaitable[Sequence[SeenWorker]]],
+        holding: ChannelHolding,
     ) -> None:
-        """`reload` reads the configuration again."""
+        """`reload` reads the configuration again; `workers` gives those of the database."""
         self._checkup = checkup
         self._usage = usage
         self._config = config
         self._naming = naming
         self._reload = reload
         self._privacy = privacy
+        self._workers = workers
+        self._holding = holding
 
     async def health(self, caller: Caller) -> Health:
         """How the gateway is, now.
@@ -57,6 +63,28 @@ class SystemService:
     async def channels(self, caller: Caller) -> list[wire.ChannelHealth]:
         """The channels in their true state; raises as `health`."""
         return list((await self.health(caller)).channels)
+
+    async def workers(self, caller: Caller) -> Sequence[wire.WorkerHealth]:
+        """The workers of the database, the oldest first; raises as `health`."""
+        caller.refuse_others(None)
+        return [_worker(seen) for seen in await self._workers()]
+
+    async def release(self, caller: Caller, channel: str) -> None:
+        """Have another worker take a channel: the one that has it stops it first.
+
+        Raises:
+            NotAllowed: it is the operator's only.
+            NotFound: no channel has that name.
+            Refused: no other worker can take it.
+        """
+        caller.refuse_keys()
+        if channel not in self._config.current.channels:
+            known = ", ".join(self._config.current.channels) or "none is configured"
+            raise NotFound(f"there is no channel {channel!r}; expected one of: {known}")
+        if not self._config.current.has_others:
+            raise Refused("there is one worker only, which has every channel; others need `store.url`")
+        if not await self._holding.release(channel):
+            raise Refused(f"no worker has the channel {channel} now; the next one that can takes it")
 
     async def usage(self, caller: Caller, *, days: int, user: str | None = None) -> wire.Usage:
         """What was spent in so many days, today included.
@@ -141,6 +169,22 @@ class SystemService:
             return await self._privacy.forget_old(is_dry=is_dry_run)
         except OSError as error:
             raise FileError(f"{error.filename} could not be removed: {error.strerror}") from error
+
+
+def _worker(seen: SeenWorker) -> wire.WorkerHealth:
+    worker = seen.worker
+    return wire.WorkerHealth(
+        id=worker.id,
+        name=worker.name,
+        version=worker.version,
+        config_hash=worker.config_hash,
+        roles=worker.roles,
+        state="gone" if seen.is_gone else "draining" if worker.is_draining else "serving",
+        started_at=worker.started_at,
+        silent_s=seen.silent_s,
+        turns=worker.turns,
+        channels=tuple(name.removeprefix(CHANNEL) for name in seen.holds if name.startswith(CHANNEL)),
+    )
 
 
 def _without(value: Any, secrets: set[str]) -> Any:

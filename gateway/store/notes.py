@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gateway.pipeline.storable import storable_id
 from gateway.runtime.failpoints import reach
-from gateway.store.engine import Engine, statement
+from gateway.store.engine import Connection, Engine, Work, statement
+from gateway.store.leases import hold_epoch
 from gateway.store.payloads import storable
 from gateway.store.rows import put
 
@@ -19,9 +20,11 @@ _KEYS = "SELECT key FROM adapter_notes WHERE channel = ? AND substr(key, 1, ?) =
 class SqlNotes:
     """The notes of one channel. Keys hold ids of platforms, and so take the form that those are stored in."""
 
-    def __init__(self, engine: Engine, channel: str) -> None:
+    def __init__(self, engine: Engine, channel: str, epoch: Callable[[], int] = int) -> None:
+        """`epoch` gives that of the lease under which the channel is held; 0 where there is only one worker."""
         self._engine = engine
         self._channel = channel
+        self._epoch = epoch
 
     async def get(self, key: str) -> str | None:
         row = await self._engine.row(_GET, (self._channel, storable_id(key)))
@@ -30,11 +33,23 @@ class SqlNotes:
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         row = {"channel": self._channel, "key": storable_id(key), "text": storable(text)}
         work = partial(put, table="adapter_notes", columns=row, key="channel, key")
-        await self._engine.write(work, is_durable=is_durable, alone=())
+        await self._engine.write(self._under_epoch(work), is_durable=is_durable, alone=())
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
-        await self._engine.write(statement(_REMOVE, (self._channel, storable_id(key))), is_durable=False, alone=())
+        work = statement(_REMOVE, (self._channel, storable_id(key)))
+        await self._engine.write(self._under_epoch(work), is_durable=False, alone=())
+
+    def _under_epoch(self, work: Work[object]) -> Work[object]:
+        """The same, which raises ClaimLost where another worker holds the channel by now."""
+        if (epoch := self._epoch()) == 0:
+            return work
+
+        def held(connection: Connection) -> object:
+            hold_epoch(connection, f"channel:{self._channel}", epoch)
+            return work(connection)
+
+        return held
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         prefix = storable_id(prefix)

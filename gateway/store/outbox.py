@@ -8,6 +8,7 @@ from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
+from gateway.store.leases import hold_epoch
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
 from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
 from gateway.store.rows import columns_of, key_of, value_of
@@ -19,13 +20,17 @@ _OLDEST_TWO = """
 # What the claim comes later than planned is time in which nothing was tried: it is taken out of the failure, once.
 _CLAIM = """
     UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + ?1 - due_at,
-                      due_at = ?1, waiting_since = ?1
+                      due_at = ?1, waiting_since = ?1, epoch = ?3
     WHERE seq = ?2 RETURNING failing_since
 """
 _UNSENT = """
     SELECT channel, conversation, thread, due_at - now_ms() AS due_in_ms FROM outbox JOIN (
         SELECT min(seq) AS head FROM outbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread
     ) AS heads ON seq = head ORDER BY seq
+"""
+_TAKE_OVER = """
+    UPDATE outbox SET state = 'ready', is_uncertain = TRUE
+    WHERE channel = ? AND ended_at IS NULL AND state = 'sending' AND epoch < ?
 """
 _SENT = """
     UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = FALSE, ended_at = ? WHERE seq = ?
@@ -36,7 +41,7 @@ _RETRY = """
                       attempts = attempts - CASE WHEN ?4 THEN 0 ELSE 1 END,
                       failing_since = coalesce(failing_since, CASE WHEN ?4 THEN NULL ELSE now_ms() END),
                       is_put_off = ?5
-    WHERE seq = ?6 AND state = 'sending'
+    WHERE seq = ?6 AND state = 'sending' AND epoch = ?7
 """
 _PUT_OFF = "SELECT DISTINCT channel, conversation, thread FROM outbox WHERE ended_at IS NULL AND is_put_off"
 _DEAD = """
@@ -77,21 +82,26 @@ class SqlOutbox:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
+    async def claim_reply(
+        self, conversation: ConversationRef, *, is_durable: bool, epoch: int = 0
+    ) -> OutboxRow | NotDue | None:
         def work(connection: Connection) -> OutboxRow | NotDue | None:
+            if epoch:
+                hold_epoch(connection, f"channel:{conversation.channel}", epoch)
             rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
             if not rows or rows[0]["state"] == "sending":
                 return None
             head, now_ms = rows[0], rows[0]["now_ms"]
             if head["due_at"] > now_ms:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
-            (failing_since,) = connection.execute(_CLAIM, (now_ms, head["seq"])).fetchone()
+            (failing_since,) = connection.execute(_CLAIM, (now_ms, head["seq"], epoch)).fetchone()
             return value_of(
                 OutboxRow,
                 head,
                 message=outbound(head),
                 attempts=head["attempts"] + 1,
                 has_more=len(rows) > 1,
+                epoch=epoch,
                 failing_s=None if failing_since is None else max(0, now_ms - failing_since) / 1000,
             )
 
@@ -104,13 +114,14 @@ class SqlOutbox:
         self,
         seq: int,
         *,
+        epoch: int = 0,
         after_s: float,
         error: str,
         is_uncertain: bool,
         is_counted: bool = True,
         is_put_off: bool = False,
     ) -> None:
-        row = (round(after_s * 1000), storable(error), is_uncertain, is_counted, is_put_off, seq)
+        row = (round(after_s * 1000), storable(error), is_uncertain, is_counted, is_put_off, seq, epoch)
         await self._engine.write(statement(_RETRY, row), is_durable=False)
 
     async def make_reply_due(self, conversation: ConversationRef) -> None:
@@ -136,8 +147,12 @@ class SqlOutbox:
 
         return await self._engine.write(work)
 
-    async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        return waits_of(await self._engine.rows(_UNSENT))
+    async def take_over_replies(self, channel: str, epoch: int) -> int:
+        return await self._engine.write(statement(_TAKE_OVER, (channel, epoch)))
+
+    async def unsent(self, channel: str | None = None) -> Sequence[tuple[ConversationRef, float]]:
+        rows = await self._engine.rows(_UNSENT)
+        return waits_of([row for row in rows if channel in (None, row["channel"])])
 
     async def put_off(self) -> Sequence[ConversationRef]:
         return [conversation_of(row) for row in await self._engine.rows(_PUT_OFF)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.memory.addresses import shown
+from gateway.config.addresses import shown
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.clock import steady_ms, wall_ms

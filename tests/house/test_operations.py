@@ -183,6 +183,18 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="system.py:System.reload",
         command="reload",
     ),
+    "list workers": Operation(
+        decides="system.workers",
+        route="system.py:workers",
+        sdk="system.py:System.workers",
+        command="workers",
+    ),
+    "release a channel": Operation(
+        decides="system.release",
+        route="system.py:release",
+        sdk="system.py:System.release",
+        command="channels release",
+    ),
     "show a person": Operation(
         decides="people.show",
         chat="__init__.py:Commands._whoami",

@@ -29,6 +29,8 @@ KEPT = ("config.yaml", "identity-map.json", "USER.md", "MEMORY.md", "memory-arch
 LEFT = (
     "INSERT INTO erasures VALUES ('er_0123456789abcdef', 1)",
     "INSERT INTO erased_events VALUES (x'01', x'02')",
+    "INSERT INTO workers VALUES ('w1', 'north', '0.1', 'abc', 'turns', 0, 1763000000000, 1763000000000, 0)",
+    "INSERT INTO leases VALUES ('channel:chat', 'w1', 1, 1763000006000)",
     "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
     """INSERT INTO turn_steps (turn_id, steps, saved_at)
         SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY seq LIMIT 1""",

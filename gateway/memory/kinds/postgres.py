@@ -8,8 +8,8 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, SecretStr, field_validator
 
+from gateway.config.addresses import refuse_other_schemes, refuse_unescaped_password, shown
 from gateway.config.values import CaFile, Count, Seconds, Section
-from gateway.memory.addresses import refuse_other_schemes, refuse_unescaped_password, shown
 from gateway.memory.stored.memory import TIMES_LONGER, StoredMemory
 from gateway.memory.stored.postgres import PostgresDocuments
 from gateway.protocols import MemoryServices

@@ -11,8 +11,8 @@ from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from gateway.config.addresses import refuse_other_schemes, refuse_unescaped_password, shown
 from gateway.config.values import CaFile, Seconds, Section
-from gateway.memory.addresses import refuse_other_schemes, refuse_unescaped_password, shown
 from gateway.memory.stored.memory import TIMES_LONGER, StoredMemory
 from gateway.memory.stored.redis import RedisDocuments
 from gateway.protocols import MemoryServices

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
+from gateway.config.addresses import refuse_other_schemes
 from gateway.config.values import CaFile, Seconds, Section, Text
 from gateway.files.atomic import make_private_directory
-from gateway.memory.addresses import refuse_other_schemes
 from gateway.memory.kinds import OwnServices
 from gateway.memory.stored.memory import TIMES_LONGER
 from gateway.memory.webdav.copies import COPIES_NAME

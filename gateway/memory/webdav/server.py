@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import httpx
 
+from gateway.config.addresses import shown
 from gateway.errors import MemoryUnavailable
-from gateway.memory.addresses import shown
 from gateway.memory.webdav.remote_file import RemoteFile
 from gateway.runtime.failpoints import reach
 

@@ -17,7 +17,9 @@ class ChannelHealth(ApiModel):
 
     name: str = Field(description="Name of the channel.", examples=["web"])
     kind: str = Field(description="Kind of its adapter.")
-    state: Literal["starting", "up", "down", "auth_failed", "stopped"] = Field(description="Its state.")
+    state: Literal["starting", "up", "down", "auth_failed", "stopped", "elsewhere"] = Field(
+        description="Its state; `elsewhere`: another worker has it."
+    )
     since: datetime = Field(description="When the state began.")
     last_exchange_at: datetime | None = Field(description="When the last message was accepted or sent.")
     connections: int = Field(description="How often it connected since the start.")
@@ -54,6 +56,23 @@ class MemoryHealth(ApiModel):
     since: datetime = Field(description="When the state began.")
     error: str | None = Field(default=None, description="Why it is down, or what does not work although it is up.")
     late_turns: int = Field(default=0, description="Turns whose memory updates wait.")
+
+
+class WorkerHealth(ApiModel):
+    """A process that serves from the database."""
+
+    id: str = Field(description="Random, another one for each start.")
+    name: str = Field(description="Its name.", examples=["ethos-5d9c"])
+    version: str = Field(description="Version of the gateway.", examples=["0.1.0"])
+    config_hash: str = Field(description="The same for workers with the same configuration.")
+    roles: tuple[str, ...] = Field(description="Some of `channels`, `turns` and `web`.")
+    state: Literal["serving", "draining", "gone"] = Field(
+        description="`draining`: it takes nothing more; `gone`: it has been silent for too long."
+    )
+    started_at: datetime = Field(description="When it started.")
+    silent_s: float = Field(description="Seconds since its last sign of life.")
+    turns: int = Field(description="Turns that ran there at that time.")
+    channels: tuple[str, ...] = Field(description="Channels that it has.")
 
 
 class Health(ApiModel):

@@ -7,7 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.system import ChannelHealth, ForgetOld, Forgotten, Health, Reloaded, Settings, Usage
+from gateway.sdk.models.system import (
+    ChannelHealth,
+    ForgetOld,
+    Forgotten,
+    Health,
+    Reloaded,
+    Settings,
+    Usage,
+    WorkerHealth,
+)
 from gateway.services.caller import Caller
 from gateway.web.api.access import Operator, Requires, WithServices
 from gateway.web.api.answers import problems
@@ -28,6 +37,23 @@ async def health(caller: Reader, services: WithServices) -> Health:
 async def channels(caller: Reader, services: WithServices) -> Page[ChannelHealth]:
     """The channels with their state."""
     return Page(items=tuple(await services.system.channels(caller)))
+
+
+@router.get("/workers", summary="List workers")
+async def workers(caller: Reader, services: WithServices) -> Page[WorkerHealth]:
+    """The processes that serve from the database, the oldest first; on one machine it is one."""
+    return Page(items=tuple(await services.system.workers(caller)))
+
+
+@router.post(
+    "/channels/{channel}/release",
+    status_code=204,
+    responses=problems(not_found="No channel has that name.", not_possible="No other worker can take it."),
+    summary="Release a channel",
+)
+async def release(caller: Operator, services: WithServices, channel: str) -> None:
+    """Have another worker take a channel, which the one that has it stops first."""
+    await services.system.release(caller, channel)
 
 
 @router.get(

@@ -72,7 +72,14 @@ async def test_the_configuration_is_shown_without_a_secret(tmp_path: Path, monke
     config = load_config(home=tmp_path).config
     unused: Any = None
     desk = SystemService(
-        checkup=unused, usage=unused, config=LiveConfig(config), naming=unused, reload=unused, privacy=unused
+        checkup=unused,
+        usage=unused,
+        config=LiveConfig(config),
+        naming=unused,
+        reload=unused,
+        privacy=unused,
+        workers=unused,
+        holding=unused,
     )
     values = (await desk.settings(Caller(name="test"))).values
     assert "canary" not in str(values)

@@ -28,6 +28,8 @@ ENVIRONMENT = {
     "MAIL_PASSWORD": "p",
     "MAIL_REFRESH_TOKEN": "r",
     "MAIL_CLIENT_SECRET": "s",
+    "ETHOS_STORE_URL": "postgresql://db.example.org/ethos",
+    "HOSTNAME": "north",
     "ETHOS_SECRET": bytes(range(32)).hex(),
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
@@ -47,7 +49,8 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "anthropic.key").touch(0o600)
     (tmp_path / "secrets" / "anthropic.key").write_text("k")
-    (tmp_path / "config.yaml").write_text(switched_on())
+    # With `store.url` a memory in files is refused.
+    (tmp_path / "config.yaml").write_text(switched_on().replace("    kind: markdown\n", ""))
     return tmp_path / "config.yaml"
 
 

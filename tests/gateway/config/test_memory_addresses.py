@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from gateway.config.addresses import shown
 from gateway.config.file import load_config
 from gateway.errors import ConfigError
-from gateway.memory.addresses import shown
 from gateway.runtime.logs import hiding, secrets_in
 
 SECRET = "canary-7c0ffee"

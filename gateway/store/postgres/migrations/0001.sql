@@ -80,6 +80,7 @@ CREATE TABLE outbox (
     waiting_since bigint NOT NULL DEFAULT 0,
     failing_since bigint,
     is_put_off boolean NOT NULL DEFAULT false,
+    epoch bigint NOT NULL DEFAULT 0,
     receipt text COLLATE "C",
     error text COLLATE "C",
     created_at bigint NOT NULL,
@@ -533,4 +534,25 @@ CREATE TABLE copy_progress (
     table_name text COLLATE "C" PRIMARY KEY,
     amount bigint NOT NULL,
     digest bytea NOT NULL
+);
+
+-- ---- workers --------------------------------------------------------------------------------------------------------
+
+CREATE TABLE workers (
+    id text COLLATE "C" PRIMARY KEY,
+    name text COLLATE "C" NOT NULL,
+    version text COLLATE "C" NOT NULL,
+    config_hash text COLLATE "C" NOT NULL,
+    roles text COLLATE "C" NOT NULL,
+    turns bigint NOT NULL,
+    started_at bigint NOT NULL,
+    beat_at bigint NOT NULL,
+    is_draining boolean NOT NULL DEFAULT false
+);
+
+CREATE TABLE leases (
+    name text COLLATE "C" PRIMARY KEY,
+    worker text COLLATE "C" NOT NULL,
+    epoch bigint NOT NULL,
+    until bigint NOT NULL
 );

@@ -67,6 +67,7 @@ CREATE TABLE outbox (
     waiting_since INTEGER NOT NULL DEFAULT 0,   -- as in `inbox`
     failing_since INTEGER,                      -- since when the platform cannot take it; by the clock of `due_at`
     is_put_off    INTEGER NOT NULL DEFAULT 0,   -- waits until the platform takes replies again, which named no time
+    epoch         INTEGER NOT NULL DEFAULT 0,   -- of the channel's holder that sends it; 0 on one machine
     receipt       TEXT,
     error         TEXT,
     created_at    INTEGER NOT NULL,
@@ -597,4 +598,27 @@ CREATE TABLE copy_progress (
     table_name TEXT PRIMARY KEY,
     amount     INTEGER NOT NULL,
     digest     BLOB NOT NULL        -- of these rows
+) STRICT, WITHOUT ROWID;
+
+-- ---- workers --------------------------------------------------------------------------------------------------------
+
+-- The processes that serve from this database, as they said last; none on one machine.
+CREATE TABLE workers (
+    id          TEXT PRIMARY KEY,   -- random, another one for each start
+    name        TEXT NOT NULL,
+    version     TEXT NOT NULL,
+    config_hash TEXT NOT NULL,
+    roles       TEXT NOT NULL,      -- parted by spaces
+    turns       INTEGER NOT NULL,   -- that it runs
+    started_at  INTEGER NOT NULL,
+    beat_at     INTEGER NOT NULL,   -- by the clock of leases
+    is_draining INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- What one worker at a time may do: `channel:NAME`, `session:KEY`, `job:NAME`.
+CREATE TABLE leases (
+    name   TEXT PRIMARY KEY,
+    worker TEXT NOT NULL,           -- empty: an operator has taken it from its holder
+    epoch  INTEGER NOT NULL,        -- grows with each holder
+    until  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

@@ -23,6 +23,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "down": ("Not connected", "warn"),
     "auth_failed": ("Refused", "bad"),
     "stopped": ("Stopped", ""),
+    "elsewhere": ("On another worker", "ok"),
 }
 
 

@@ -1,0 +1,163 @@
+"""This worker among others on one database: what it holds, hears and tells. The only worker does without all that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, OneWorker
+from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
+from gateway.cluster.leases import Leases
+from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
+from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
+from gateway.config import Config
+from gateway.errors import StoreError
+from gateway.store.leases import SqlLeases
+from gateway.store.stores import Stores, open_postgres, open_store
+from gateway.store.workers import SqlWorkers
+
+if TYPE_CHECKING:
+    from gateway.app.wiring import Composition
+
+# Beside the news: so often it is looked whether replies wait for a channel of this worker.
+LOOK_S, LOOK_WITHOUT_NEWS_S = 1.0, 0.25
+
+
+def open_configured_store(config: Config, path: Path) -> Stores:
+    """The database that the configuration names, else the file; raises as `open_postgres` and `open_store`."""
+    if config.store.url is None:
+        return open_store(path)
+    store = config.store
+    return open_postgres(
+        config.store.url.get_secret_value(),
+        connections=store.connections,
+        statement_timeout_s=store.statement_timeout_s,
+        prepared_statements=store.prepared_statements,
+    )
+
+
+class Alone:
+    """The only worker."""
+
+    is_shared = False
+
+    def __init__(self) -> None:
+        self.worker = Worker(id="", name=socket.gethostname())
+        self.holding: ChannelHolding = OneWorker()
+        self.jobs: Jobs = OwnJobs()
+        self.news: News = NoOthers()
+
+    async def open(self) -> None:
+        """Nothing is to be opened."""
+
+    async def run(self) -> None:
+        """Nothing is to be done."""
+        await asyncio.get_running_loop().create_future()
+
+    async def workers(self) -> Sequence[SeenWorker]:
+        """Those of the database; here it is the one."""
+        return [SeenWorker(worker=self.worker, silent_s=0.0, holds=())]
+
+    async def drain(self) -> None:
+        """Nobody is to know."""
+
+    async def close(self) -> None:
+        """Nothing is to be closed."""
+
+
+class Shared(Alone):
+    """One of many."""
+
+    is_shared = True
+
+    def __init__(self, gateway: Composition) -> None:
+        """Nothing is connected yet."""
+        config, store = gateway.config, gateway.store
+        super().__init__()
+        self.worker = this_worker(config)
+        self._gateway = gateway
+        self._bus = _bus(config)
+        self._shared_news = SharedNews(self._bus, self.worker.id)
+        self.news = self._shared_news
+        self._workers = SqlWorkers(store.engine)
+        leases = SqlLeases(store.engine)
+        self.leases = Leases(leases, self.worker.id, hears_news=lambda: self.news.is_heard)
+        named = config.worker.channels
+        channels = () if "channels" not in self.worker.roles else None if named == "all" else named
+        self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
+        self.jobs = LeasedJobs(self.leases)
+        self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running)
+        self._doing: set[asyncio.Task[Any]] = set()
+        self._replies = asyncio.Event()
+
+    async def open(self) -> None:
+        """Hear the others, be seen by them, and do what they tell.
+
+        Raises:
+            StoreUnavailable: nothing can be heard through the address that was given.
+        """
+        gateway = self._gateway
+        gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
+        self.news.on("replies", lambda _told: self._replies.set())
+        self.news.on("reload", lambda _told: self._do(gateway.reloading.reload()))
+        await self._bus.open()
+        await self._beats.beat()
+
+    async def run(self) -> None:
+        """Hold, hear, tell and be seen until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self.leases.run(), self._beats.run(), self._shared_news.run(), self._look()):
+                tasks.create_task(part)
+
+    async def workers(self) -> Sequence[SeenWorker]:
+        """Those of the database, the oldest first."""
+        return await self._workers.workers()
+
+    async def drain(self) -> None:
+        """Say that this worker takes nothing more."""
+        await self._beats.drain()
+
+    async def close(self) -> None:
+        """Give everything back, say so, and be gone."""
+        for task in self._doing:
+            task.cancel()
+        await self.leases.close()
+        self.news.tell("released")
+        await self._shared_news.flush()
+        await self._beats.leave()
+        await self._bus.close()
+
+    async def _look(self) -> None:
+        """Send what other workers answered on the channels that are held here."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S):
+                    await self._replies.wait()
+            self._replies.clear()
+            for name in [*self.leases.held]:
+                if name.startswith(CHANNEL):
+                    with contextlib.suppress(StoreError):  # the next look finds it
+                        await self._gateway.outbox.look(name.removeprefix(CHANNEL))
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
+
+
+def _bus(config: Config) -> NewsBus:
+    url = config.store.listens_at
+    if url is None:
+        return NoBus()
+    from gateway.store.postgres.listening import PostgresListening  # noqa: PLC0415 (psycopg is an extra)
+
+    return PostgresListening(url)
+
+
+def cluster_of(gateway: Composition) -> Alone:
+    """One among others where the database is shared, else the only one."""
+    return Shared(gateway) if gateway.store.engine.dialect.is_shared else Alone()

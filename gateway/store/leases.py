@@ -1,0 +1,81 @@
+"""Leases by the database's clock; see `gateway.cluster.leases.LeaseStore`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from gateway.cluster.leases import LeaseRow
+from gateway.errors import ClaimLost
+from gateway.store.engine import Connection, Engine, statement
+
+_TAKE = """
+    INSERT INTO leases (name, worker, epoch, until) VALUES (?1, ?2, 1, now_ms() + ?3)
+    ON CONFLICT (name) DO UPDATE SET
+        worker = excluded.worker, until = excluded.until,
+        epoch = leases.epoch + CASE WHEN leases.worker = excluded.worker AND leases.until >= now_ms() THEN 0 ELSE 1 END
+    WHERE leases.until < now_ms() OR leases.worker = excluded.worker
+    RETURNING epoch
+"""
+_RENEW = """
+    UPDATE leases SET until = now_ms() + ?
+    WHERE name = ? AND epoch = ? AND worker = ? AND until >= now_ms() RETURNING name
+"""
+_GIVE_BACK = "UPDATE leases SET until = 0 WHERE name = ? AND epoch = ?"
+# Of a session or a job nobody asks for the epoch, so nothing is left of them.
+_FORGET = "DELETE FROM leases WHERE name = ? AND epoch = ?"
+_RELEASE = "UPDATE leases SET worker = '' WHERE name = ? AND worker <> '' AND until >= now_ms()"
+_STANDING = """
+    SELECT name, worker, epoch, until - now_ms() AS for_ms FROM leases
+    WHERE (name >= 'channel:' AND name < 'channel;') OR (name >= 'job:' AND name < 'job;') ORDER BY name
+"""
+_EPOCH = "SELECT epoch FROM leases WHERE name = ?"
+
+
+class SqlLeases:
+    """One row for each name that was ever held."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def take(self, name: str, *, worker: str, lease_s: float) -> int | None:
+        def work(connection: Connection) -> int | None:
+            row = connection.execute(_TAKE, (name, worker, round(lease_s * 1000))).fetchone()
+            return None if row is None else int(row["epoch"])
+
+        return await self._engine.write(work, alone=())  # a crash of the server that forgot it would let two hold it
+
+    async def renew(self, epochs: Mapping[str, int], *, worker: str, lease_s: float) -> Collection[str]:
+        lease_ms = round(lease_s * 1000)
+
+        def work(connection: Connection) -> Collection[str]:
+            asked = [
+                connection.execute(_RENEW, (lease_ms, name, epoch, worker)) for name, epoch in sorted(epochs.items())
+            ]
+            return frozenset(str(row["name"]) for cursor in asked for row in cursor.fetchall())
+
+        return await self._engine.write(work, alone=())
+
+    async def give_back(self, name: str, epoch: int) -> None:
+        sql = _FORGET if name.startswith("session:") else _GIVE_BACK
+        await self._engine.write(statement(sql, (name, epoch)), is_durable=False, alone=())
+
+    async def release(self, name: str) -> bool:
+        return await self._engine.write(statement(_RELEASE, (name,)), alone=()) == 1
+
+    async def standing(self) -> Sequence[LeaseRow]:
+        rows = await self._engine.rows(_STANDING)
+        return [
+            LeaseRow(name=row["name"], worker=row["worker"], epoch=row["epoch"], for_s=row["for_ms"] / 1000)
+            for row in rows
+        ]
+
+
+def hold_epoch(connection: Connection, name: str, epoch: int) -> None:
+    """Let nobody take the lease before this transaction ends.
+
+    Raises:
+        ClaimLost: a later holder has taken it.
+    """
+    row = connection.execute(f"{_EPOCH} {connection.dialect.shared}", (name,)).fetchone()
+    if row is None or row["epoch"] != epoch:
+        raise ClaimLost(f"{name} was taken by another worker")

@@ -1,0 +1,72 @@
+"""The workers of one database; see `gateway.cluster.worker.WorkerStore`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gateway.cluster.worker import SeenWorker, Worker
+from gateway.store.engine import Connection, Engine, statement
+from gateway.store.payloads import from_ms, to_ms
+
+_BEAT = """
+    INSERT INTO workers (id, name, version, config_hash, roles, turns, started_at, beat_at, is_draining)
+    VALUES (?, ?, ?, ?, ?, ?, ?, now_ms(), ?)
+    ON CONFLICT (id) DO UPDATE SET
+        name = excluded.name, version = excluded.version, config_hash = excluded.config_hash, roles = excluded.roles,
+        turns = excluded.turns, beat_at = excluded.beat_at, is_draining = excluded.is_draining
+"""
+_FORGOTTEN_AFTER_MS = 3_600_000
+_LEAVE = "DELETE FROM workers WHERE id = ? OR beat_at < now_ms() - ?"
+_ALL = "SELECT *, now_ms() - beat_at AS silent_ms FROM workers ORDER BY started_at, id"
+_HELD = "SELECT worker, name FROM leases WHERE until >= now_ms() ORDER BY name"
+
+
+class SqlWorkers:
+    """One row for each process that serves."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def beat(self, worker: Worker) -> None:
+        row = (
+            worker.id,
+            worker.name,
+            worker.version,
+            worker.config_hash,
+            " ".join(worker.roles),
+            worker.turns,
+            to_ms(worker.started_at),
+            worker.is_draining,
+        )
+        await self._engine.write(statement(_BEAT, row), is_durable=False, alone=())
+
+    async def leave(self, worker_id: str) -> None:
+        values = (worker_id, _FORGOTTEN_AFTER_MS)
+        await self._engine.write(statement(_LEAVE, values), is_durable=False, alone=())
+
+    async def workers(self) -> Sequence[SeenWorker]:
+        def work(connection: Connection) -> Sequence[SeenWorker]:
+            holds: defaultdict[str, list[str]] = defaultdict(list)
+            for row in connection.execute(_HELD).fetchall():
+                holds[row["worker"]].append(row["name"])
+            rows = connection.execute(_ALL).fetchall()
+            return [
+                SeenWorker(
+                    worker=Worker(
+                        id=row["id"],
+                        name=row["name"],
+                        version=row["version"],
+                        config_hash=row["config_hash"],
+                        roles=tuple(row["roles"].split()),
+                        turns=row["turns"],
+                        started_at=from_ms(row["started_at"]),
+                        is_draining=bool(row["is_draining"]),
+                    ),
+                    silent_s=max(0, row["silent_ms"]) / 1000,
+                    holds=tuple(holds[row["id"]]),
+                )
+                for row in rows
+            ]
+
+        return await self._engine.read(work)

@@ -1,0 +1,62 @@
+"""What every store of workers must do. A test module makes a subclass and gives it a fixture `house`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.cluster.worker import SILENT_S, Worker
+from gateway.store.leases import SqlLeases
+from gateway.store.workers import SqlWorkers
+from tests.conformance.stores import House
+
+BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+ONE = Worker(id="w1", name="north", version="1.0", config_hash="abc", roles=("turns",), started_at=BEGAN)
+TWO = replace(ONE, id="w2", name="south", roles=("channels", "web"), started_at=BEGAN + timedelta(hours=1))
+
+
+class WorkerSuite:
+    """The suite; `house.wait` lets time of the database pass."""
+
+    async def test_a_worker_is_seen_as_it_says_with_its_silence(self, house: House) -> None:
+        store: Any = house.store
+        workers = SqlWorkers(store.engine)
+        assert await workers.workers() == []
+        await workers.beat(TWO)
+        await workers.beat(ONE)
+        house.wait(4)
+        await workers.beat(replace(TWO, turns=3, is_draining=True, config_hash="def"))
+        one, two = await workers.workers()
+        assert (one.worker, two.worker) == (ONE, replace(TWO, turns=3, is_draining=True, config_hash="def"))
+        assert 4 <= one.silent_s < 5
+        assert two.silent_s < 1
+        house.wait(SILENT_S - 3)
+        assert [seen.is_gone for seen in await workers.workers()] == [True, False]
+
+    async def test_one_that_leaves_is_forgotten_and_so_is_one_that_was_silent_for_an_hour(self, house: House) -> None:
+        store: Any = house.store
+        workers = SqlWorkers(store.engine)
+        await workers.beat(ONE)
+        house.wait(3_500)
+        await workers.beat(TWO)
+        await workers.leave("unknown")
+        assert [seen.worker.id for seen in await workers.workers()] == ["w1", "w2"]
+        house.wait(200)
+        await workers.leave("unknown")
+        assert [seen.worker.id for seen in await workers.workers()] == ["w2"]
+        await workers.leave("w2")
+        assert await workers.workers() == []
+        await workers.beat(TWO)
+        assert [seen.worker.id for seen in await workers.workers()] == ["w2"], "one that goes on is there again"
+
+    async def test_it_is_told_what_each_holds(self, house: House) -> None:
+        store: Any = house.store
+        workers, leases = SqlWorkers(store.engine), SqlLeases(store.engine)
+        await workers.beat(ONE)
+        await workers.beat(TWO)
+        for name in ("job:night", "channel:chat"):
+            await leases.take(name, worker="w1", lease_s=6)
+        assert [seen.holds for seen in await workers.workers()] == [("channel:chat", "job:night"), ()]
+        house.wait(7)
+        assert [seen.holds for seen in await workers.workers()] == [(), ()]
