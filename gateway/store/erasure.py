@@ -284,13 +284,13 @@ def _erase_mentions(connection: Connection, person: Person) -> None:
     """
     names = re.compile("|".join(sorted(map(_in_json, {*person.user_ids, *person.keys}))) or "(?!)")
     for queue in ("inbox", "outbox"):
-        rows = connection.execute(f"SELECT seq, payload, ended_at IS NOT NULL FROM {queue}")  # noqa: S608 (two names)
+        rows = connection.execute(f"SELECT lane, seq, payload, ended_at IS NOT NULL FROM {queue}")  # noqa: S608 (two names)
         changed = [
-            (emptied(payload) if is_ended else names.sub(ERASED, payload), seq)
-            for seq, payload, is_ended in rows
+            (emptied(payload) if is_ended else names.sub(ERASED, payload), lane, seq)
+            for lane, seq, payload, is_ended in rows
             if names.search(payload)
         ]
-        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE seq = ?", changed)  # noqa: S608 (names of ours)
+        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE lane = ? AND seq = ?", changed)  # noqa: S608 (names of ours)
 
 
 def _in_json(name: str) -> str:

@@ -50,7 +50,7 @@ _ALL = "SELECT * FROM user_links ORDER BY linked_at, rowid"
 _DIRECT = """
     SELECT channel, conversation, thread FROM inbox
     WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ? AND json_extract(payload, '$.is_direct')
-    ORDER BY seq DESC LIMIT 1
+    ORDER BY accepted_at DESC, seq DESC LIMIT 1
 """
 
 
