@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
+from gateway.store.lanes import SqlLanes
 from gateway.store.sessions import SqlSessions
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.search import BATCH, expression
@@ -211,14 +212,13 @@ class CountingDatabase:
 async def test_the_cost_of_a_window_and_of_a_claim_does_not_grow_with_what_is_finished(store: Stores) -> None:
     session = session_of("k")
     counting = CountingDatabase(store.engine)
-    sessions = SqlSessions(counting, store.index)
-    inbox = type(store.inbox)(counting)
+    sessions, lanes = SqlSessions(counting, store.index), SqlLanes(counting)
 
     async def steps_of_a_turn(name: str) -> int:
         counting.steps = 0
         await sessions.window(session.id, after=0, max_chars=200)
         await store.inbox.add(said(name), f"t_{name}")
-        row = await claimed(store, said(name).conversation)
+        [row] = (await lanes.claim("me", lease_s=60, limit=1, turns_of_one={"": 1, "local": 1})).rows
         await store.turns.commit_turn(ended(row))
         await sessions.active_session("k")
         return counting.steps

@@ -93,11 +93,11 @@ class FailsOnce:
         self.failed: set[str] = set()
         commit_turn = gateway.store.turns.commit_turn
 
-        async def commit(commit: TurnCommit) -> None:
+        async def commit(commit: TurnCommit) -> bool:
             if commit.turn_id not in self.failed:
                 self.failed.add(commit.turn_id)
                 raise StoreUnavailable("the disk is full")
-            await commit_turn(commit)
+            return await commit_turn(commit)
 
         monkeypatch.setattr(gateway.store.turns, "commit_turn", commit)
 
@@ -116,8 +116,7 @@ async def test_a_stop_is_not_forgotten_when_a_commit_fails(house: House, monkeyp
         assert len(fails.failed) == 2
         assert len(model.requests) == 1, "what was stopped is not asked again"
         await settled(gateway)
-        assert not gateway.dispatcher._stopped
-        assert not gateway.dispatcher._had_effect
+        assert not gateway.dispatcher._stops
 
 
 async def test_a_stop_of_what_still_waits_is_not_forgotten_when_a_commit_fails(

@@ -129,10 +129,10 @@ async def test_what_waited_too_long_is_given_up_with_a_word_and_stays_among_the_
         assert dead.error is not None
         assert "expired" in dead.error
         assert "down" in dead.error
-        conversation = await gateway.store.deliveries.retry("inbox", dead.seq)
+        conversation = await gateway.store.deliveries.retry("inbox", dead.id)
         assert conversation is not None
         assert await gateway.store.inbox.parked() == []  # it begins anew, and is not given up at the first failure
-        gateway.dispatcher.wake(conversation)
+        gateway.dispatcher.look()
         assert (await channel.answers_to(message, 3))[-1] == "late"
 
 
