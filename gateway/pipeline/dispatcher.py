@@ -346,6 +346,8 @@ class Dispatcher:
             return await self._cancelled(row, control, cancelled)
         except ClaimLost as error:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
+            await self._release(row)  # where its message was erased, the lane is still held
+            self.look()
             return None
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
             ended = self._retry_uncounted if _is_machine_failure(error) else self._failed

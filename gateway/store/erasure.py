@@ -94,6 +94,10 @@ _TOUCHED = """
     SELECT id FROM sessions WHERE user_id IN temp.gone_users OR id IN (SELECT session_id FROM temp.touched_before)
     UNION SELECT session_id FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns
 """
+_EMPTY_LANES = """
+    DELETE FROM lanes WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.lane = lanes.id)
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.lane = lanes.id)
+"""
 _END_REQUESTS = """
     UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
 """
@@ -187,6 +191,8 @@ def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = (
         connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
         for table, gone in _DELETED:
             connection.execute(f"DELETE FROM {table} WHERE {gone}")  # noqa: S608 (constants)
+        connection.execute(_EMPTY_LANES)
+        connection.execute("UPDATE lanes SET sender = '' WHERE (channel, sender) IN temp.gone_accounts")
         _erase_sessions(connection)
         _erase_usage(connection)
         erase_history(connection, person.user_ids)

@@ -16,6 +16,7 @@ from tests.conformance.links import LinkSuite
 from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
+from tests.conformance.lanes import LaneSuite
 from tests.conformance.stores import (
     HERE,
     House,
@@ -62,6 +63,10 @@ class TestLog(LogSuite):
         await store.inbox.add(said("new"), "t_new")
         for newest in (False, True):
             assert [entry.id for entry in await store.log.read(HERE, limit=3, newest=newest)] == ["new"]
+
+
+class TestLanes(LaneSuite):
+    pass
 
 
 class TestPeople(PeopleSuite):

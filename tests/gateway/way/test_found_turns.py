@@ -155,7 +155,7 @@ async def test_a_stop_behind_a_parked_message_that_is_gone_has_no_effect(
         await channel.answers_to(await channel.say("first"))
         if is_dropped_by_operator:
             [row] = await gateway.store.deliveries.rows("inbox")
-            await gateway.store.deliveries.drop("inbox", row.seq)
+            await gateway.store.deliveries.drop("inbox", row.id)
             assert await channel.ask("/stop") == "Nothing is running."
         else:
             assert await channel.ask("/stop") == "Stopped."

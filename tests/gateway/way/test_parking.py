@@ -111,7 +111,7 @@ async def test_what_is_dropped_is_no_longer_counted_as_parked(house: House, how:
             await channel.ask("/stop")
         else:
             [row] = await gateway.store.deliveries.rows("inbox")
-            await gateway.store.deliveries.drop("inbox", row.seq)
+            await gateway.store.deliveries.drop("inbox", row.id)
         await settled(gateway)
         assert await parked(gateway) == 0
 
@@ -247,6 +247,6 @@ async def test_what_the_operator_drops_leaves_no_steps_behind(house: House) -> N
         [row] = await gateway.store.deliveries.rows("inbox")
         await gateway.store.turns.save_steps(row.turn_id, "{}", is_durable=True)
         await gateway.store.turns.begin_tool(row.turn_id, "call", "send")
-        await gateway.store.deliveries.drop("inbox", row.seq)
+        await gateway.store.deliveries.drop("inbox", row.id)
         assert await gateway.store.turns.load_steps(row.turn_id) is None
         assert await gateway.store.turns.tool_outcome(row.turn_id, "call") == (False, None)
