@@ -67,7 +67,7 @@ class SqlDeliveries:
         begun = _BEGUN[queue]
         sql = (
             f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE {_CHOSEN[chosen]} "  # noqa: S608 (parts of our own)
-            f"AND (?1 IS NULL OR channel = ?1) AND (?2 IS NULL OR {STATE[queue]} = ?2) "
+            f"AND (CAST(?1 AS text) IS NULL OR channel = ?1) AND (CAST(?2 AS text) IS NULL OR {STATE[queue]} = ?2) "
             f"AND ({begun} < ?3 OR ({begun} = ?3 AND {_ID[queue]} < ?4)) "
             f"ORDER BY {begun} DESC, {_ID[queue]} DESC LIMIT ?5"
         )

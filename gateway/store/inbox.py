@@ -16,10 +16,6 @@ from gateway.store.payloads import conversation_of, inbound_json, storable
 from gateway.store.queue_rows import next_place
 from gateway.store.rows import columns_of, insert_new, key_of, value_of
 
-_ONCE = """
-    ON CONFLICT (channel, event_id) DO NOTHING
-    ON CONFLICT (channel, conversation, message_id) DO NOTHING
-"""
 _OPEN_OF_SENDER = """
     SELECT count(*), min(accepted_at) FROM (
         SELECT accepted_at FROM inbox WHERE channel = ? AND sender = ? AND ended_at IS NULL ORDER BY accepted_at LIMIT ?
@@ -76,7 +72,7 @@ class SqlInbox:
 def _accept(connection: Connection, message: InboundMessage, row: Mapping[str, Any], asks: Asks | None) -> int | None:
     place = arrive(connection, message.conversation, row["sender"], needs_channel=row["needs_channel"])
     had_effect = asks == "retry" and hasten(connection, place)
-    if not insert_new(connection, "inbox", {**row, **place._asdict(), "had_effect": had_effect}, _ONCE):
+    if not insert_new(connection, "inbox", {**row, **place._asdict(), "had_effect": had_effect}):
         rest(connection, place.lane)
         return None
     if asks == "stop" and stop(connection, place):
@@ -92,7 +88,7 @@ def _refuse(
     refused = {"state": "done", "error": "refused: the sender's queue was full", "ended_at": wall_ms()}
     place = next_place(connection, message.conversation)
     kept = {**row, **refused, **place._asdict(), "is_refused": True, "is_told": is_told}
-    if not insert_new(connection, "inbox", kept, _ONCE):
+    if not insert_new(connection, "inbox", kept):
         return None
     insert_replies(connection, row["turn_id"], notices)
     return Refused(is_told=is_told)

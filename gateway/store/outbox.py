@@ -26,7 +26,7 @@ _CLAIM = """
 _UNSENT = """
     SELECT channel, conversation, thread, due_at - now_ms() AS due_in_ms FROM outbox JOIN (
         SELECT lane AS head_lane, min(seq) AS head FROM outbox
-        WHERE ended_at IS NULL AND (?1 IS NULL OR channel = ?1) GROUP BY lane
+        WHERE ended_at IS NULL AND (CAST(?1 AS text) IS NULL OR channel = ?1) GROUP BY lane
     ) AS heads ON lane = head_lane AND seq = head ORDER BY created_at, lane
 """
 _SENT = """
@@ -42,7 +42,7 @@ _RETRY = """
 """
 _PUT_OFF = """
     SELECT DISTINCT channel, conversation, thread FROM outbox
-    WHERE ended_at IS NULL AND is_put_off AND (?1 IS NULL OR channel = ?1)
+    WHERE ended_at IS NULL AND is_put_off AND (CAST(?1 AS text) IS NULL OR channel = ?1)
 """
 _DEAD = """
     UPDATE outbox SET state = 'dead', error = ?, ended_at = ?
@@ -50,7 +50,7 @@ _DEAD = """
 """
 _RECOVER = """
     UPDATE outbox SET state = 'ready', is_uncertain = TRUE
-    WHERE ended_at IS NULL AND state = 'sending' AND epoch < ?2 AND (?1 IS NULL OR channel = ?1)
+    WHERE ended_at IS NULL AND state = 'sending' AND epoch < ?2 AND (CAST(?1 AS text) IS NULL OR channel = ?1)
 """
 _MAKE_DUE = f"""
     UPDATE outbox SET due_at = now_ms(), waiting_since = now_ms()

@@ -12,7 +12,7 @@ import pytest
 from gateway.errors import ClaimLost
 from gateway.messages import Attachment, ConversationRef, Sender
 from gateway.pipeline.queues import InboxRow, Look
-from tests.conformance.stores import HERE, NOTHING, THERE, House, answer, claimed, ended, said, turn
+from tests.conformance.stores import HERE, NOTHING, THERE, House, answer, claimed, ended, looks, said, turn
 
 PICTURE = Attachment(media_type="image/png", filename="a.png", size_bytes=3, ref="r")
 
@@ -91,23 +91,23 @@ class LaneSuite:
 
     async def test_an_event_that_comes_again_wakes_nobody_and_changes_no_wait(self, house: House) -> None:
         await turn(house.store)
-        assert await house.store.lanes.look("me") == NOTHING
+        await looks(house, NOTHING)
         await write(house, "a")
         [row] = await take(house)
         await house.store.lanes.release(row, after_s=30, error=None, is_counted=False)
         assert await house.store.inbox.add(said("a"), "t_again") is None
-        assert await house.store.lanes.look("me") == Look(is_due=False, next_s=30.0)
+        await looks(house, Look(is_due=False, next_s=30.0))
         house.wait(30)
         [row] = await take(house)
         await answered(house, row)
         assert await house.store.inbox.add(said("a"), "t_again") is None
-        assert await house.store.lanes.look("me") == NOTHING
+        await looks(house, NOTHING)
 
     async def test_a_lane_that_turns_out_empty_is_released(self, house: House) -> None:
         await write(house, "a")
         assert await house.store.deliveries.drop("inbox", "t_a") == HERE  # type: ignore[attr-defined]
         assert await take(house) == []
-        assert await house.store.lanes.look("me") == NOTHING
+        await looks(house, NOTHING)
 
     @pytest.mark.parametrize("conversations", [1, 7, 50])
     async def test_a_flood_of_one_person_delays_others_by_one_turn_at_most(

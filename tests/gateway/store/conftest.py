@@ -44,8 +44,9 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
     """Its server's clock shows what the house's shows, and goes on by what the test takes."""
 
+    began_ms = wall_ms()
+
     def opened(now_ms: Callable[[], int]) -> Stores:
-        began_ms = wall_ms()
         return open_postgres(postgres_url, now_ms=now_ms, shift_ms=lambda: now_ms() - began_ms)
 
     made = House(opened)
