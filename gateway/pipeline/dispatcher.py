@@ -189,16 +189,22 @@ class Dispatcher:
         self._is_draining = True
         try:
             async with asyncio.timeout(timeout_s):
-                await self._ended()
+                await self._stopped()
         except TimeoutError:
             _log.warning("turns_released", turns=len(self._tasks), waited_s=timeout_s)
             for task in self._tasks:
                 task.cancel("shutting down")
-            await self._ended()
+            await self._stopped()
 
     async def idle(self) -> None:
         """Wait until there is nothing to answer now; what waits for a time to come does not count."""
         while self._attending or self._is_claiming or self._woken.is_set() or self._may_be_more:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+
+    async def _stopped(self) -> None:
+        """Wait until no turn runs, and no claim is on its way."""
+        while self._attending or self._is_claiming:
             self._has_ended.clear()
             await self._has_ended.wait()
 
@@ -367,7 +373,7 @@ class Dispatcher:
 
     def _control(self, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
-        is_stopped = row.is_stopped or self._stops.get(row.message.conversation, 0) > row.seq
+        is_stopped = row.is_stopped or (row.asks != "stop" and self._stops.get(row.message.conversation, 0) > row.seq)
         return TurnControl(row=row, is_stop_requested=is_stopped, had_effect=row.had_effect)
 
     async def _cancelled(self, row: InboxRow, control: TurnControl, cancelled: asyncio.CancelledError) -> float | None:

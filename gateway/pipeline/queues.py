@@ -28,7 +28,7 @@ class InboxRow:
         is_told: the person was told already that the message waits.
         has_steps: an earlier try left steps from which the turn goes on; see `TurnStore.load_steps`.
         is_stopped: the person has said stop since.
-        had_effect: it is a `/stop` or a `/retry`, and had its effect before its turn.
+        asks: it is a `/stop` or a `/retry`; `had_effect`: before its own turn.
         accepted_at: by the wall clock.
         deaths: how often the process died while it was being answered.
         lone_deaths: how often that while nothing else was.
@@ -44,6 +44,7 @@ class InboxRow:
     has_steps: bool
     accepted_at: datetime
     is_stopped: bool = False
+    asks: Asks | None = None
     had_effect: bool = False
     deaths: int = 0
     lone_deaths: int = 0

@@ -72,7 +72,7 @@ class SqlInbox:
 def _accept(connection: Connection, message: InboundMessage, row: Mapping[str, Any], asks: Asks | None) -> int | None:
     place = arrive(connection, message.conversation, row["sender"], needs_channel=row["needs_channel"])
     had_effect = asks == "retry" and hasten(connection, place)
-    if not insert_new(connection, "inbox", {**row, **place._asdict(), "had_effect": had_effect}):
+    if not insert_new(connection, "inbox", {**row, **place._asdict(), "asks": asks, "had_effect": had_effect}):
         rest(connection, place.lane)
         return None
     if asks == "stop" and stop(connection, place):

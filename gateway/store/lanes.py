@@ -91,7 +91,9 @@ _EXPEDITE = """
 """
 _STOP = """
     UPDATE lanes SET stop_seq = coalesce(stop_seq, ?2)
-    WHERE id = ?1 AND EXISTS (SELECT 1 FROM inbox WHERE lane = ?1 AND seq < ?2 AND ended_at IS NULL)
+    WHERE id = ?1 AND EXISTS (
+        SELECT 1 FROM inbox WHERE lane = ?1 AND seq < ?2 AND ended_at IS NULL AND coalesce(asks, '') <> 'stop'
+    )
     RETURNING stop_seq
 """
 _HELD_BY = "SELECT id, due_at > now_ms() AS has_lease FROM lanes WHERE claim IS NOT NULL AND worker = ?"
@@ -343,7 +345,7 @@ def _claimed_row(head: Row) -> InboxRow:
         attempts=head["attempts"] + 1,
         has_steps=bool(head["has_steps"]),
         had_effect=bool(head["had_effect"]),
-        is_stopped=head["stop_seq"] is not None and head["stop_seq"] > head["seq"],
+        is_stopped=head["asks"] != "stop" and head["stop_seq"] is not None and head["stop_seq"] > head["seq"],
     )
 
 

@@ -192,6 +192,14 @@ class LaneSuite:
         await answered(house, next_row, is_stopped=True)
         assert (await claimed(house.store)).had_effect
 
+    async def test_a_stop_does_not_stop_another_one(self, house: House) -> None:
+        await write(house, "first", asks="stop")
+        await write(house, "second", asks="stop")
+        for name in ("first", "second"):
+            row = await claimed(house.store)
+            assert (row.message.id, row.is_stopped, row.had_effect) == (name, False, False)
+            await answered(house, row)
+
     async def test_a_stop_with_nothing_before_it_has_no_effect(self, house: House) -> None:
         await write(house, "stop", asks="stop")
         await write(house, "b")

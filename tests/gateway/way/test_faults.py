@@ -272,7 +272,7 @@ async def test_a_commit_that_does_not_fit_is_tried_again_at_growing_distances_un
         async def failing(turn: TurnCommit) -> None:
             if failures:
                 raise failures.pop()
-            await commit(turn)
+            return await commit(turn)
 
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
         assert await channel.ask("first") == "one"

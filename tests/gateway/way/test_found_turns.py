@@ -14,7 +14,7 @@ from gateway.messages import Attachment
 from gateway.pipeline import attachments as attachments_module
 from gateway.pipeline import dispatcher as dispatcher_module
 from gateway.pipeline.commit import TurnCommit
-from gateway.store.inbox import SqlInbox
+from gateway.store.lanes import SqlLanes
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel
@@ -256,13 +256,13 @@ async def test_retry_in_a_group_repeats_ones_own_question_and_nobody_elses(house
 async def test_a_message_that_ends_the_process_again_and_again_becomes_a_dead_letter(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = SqlInbox.claim
+    claim = SqlLanes.claim
 
     async def killed_eight_times(self, *args, **keywords):
-        row = await claim(self, *args, **keywords)
-        return replace(row, lone_deaths=8) if row is not None else None
+        claimed = await claim(self, *args, **keywords)
+        return replace(claimed, rows=[replace(row, lone_deaths=8) for row in claimed.rows])
 
-    monkeypatch.setattr(SqlInbox, "claim", killed_eight_times)
+    monkeypatch.setattr(SqlLanes, "claim", killed_eight_times)
     model = ScriptedModel()
     async with house.gateway(model) as (gateway, channel):
         assert (await channel.ask("kill")).startswith("Something went wrong here")
@@ -300,7 +300,7 @@ async def test_no_turn_begins_once_the_gateway_is_stopping(house: House, monkeyp
     model = ScriptedModel([Hang()])
     async with house.gateway(model, shutdown_s=0) as (gateway, channel):
         await channel.connected()
-        claim = SqlInbox.claim
+        claim = SqlLanes.claim
         claimed, released = asyncio.Event(), asyncio.Event()
 
         async def slow(self, *args, **keywords):
@@ -309,7 +309,7 @@ async def test_no_turn_begins_once_the_gateway_is_stopping(house: House, monkeyp
             await released.wait()
             return row
 
-        monkeypatch.setattr(SqlInbox, "claim", slow)
+        monkeypatch.setattr(SqlLanes, "claim", slow)
         message = await channel.say("hello")
         await asyncio.wait_for(claimed.wait(), 60)
         draining = asyncio.create_task(gateway.dispatcher.drain(0))
@@ -318,7 +318,7 @@ async def test_no_turn_begins_once_the_gateway_is_stopping(house: House, monkeyp
         released.set()
         await asyncio.wait_for(draining, 60)
         assert not model.requests
-        monkeypatch.setattr(SqlInbox, "claim", claim)
+        monkeypatch.setattr(SqlLanes, "claim", claim)
     async with house.gateway(ScriptedModel("here")) as (_, channel):
         assert await channel.answers_to(message) == ["here"]
 

@@ -336,9 +336,10 @@ async def test_where_people_read_the_log_a_reply_is_delivered_by_its_commit(
         channel.capabilities = replace(channel.capabilities, shows_log=True)
         commit, rows = gateway.store.turns.commit_turn, []
 
-        async def look(turn: TurnCommit) -> None:
-            await commit(turn)
+        async def look(turn: TurnCommit) -> bool:
+            has_more = await commit(turn)
             rows.extend(await gateway.store.deliveries.rows("outbox", chosen="all"))
+            return has_more
 
         monkeypatch.setattr(gateway.store.turns, "commit_turn", look)
         assert await channel.ask("hi") == "hello"

@@ -170,7 +170,7 @@ async def test_a_stop_that_comes_when_the_answer_is_being_committed_does_not_cla
             if not committing.is_set():
                 committing.set()
                 await released.wait()
-            await commit(turn)  # type: ignore[arg-type]
+            return await commit(turn)  # type: ignore[arg-type]
 
         monkeypatch.setattr(type(gateway.store.turns), "commit_turn", staticmethod(held))
         message = await channel.say("tell me")
@@ -192,7 +192,7 @@ async def test_a_stop_that_comes_when_the_message_is_being_parked_drops_it(
             if not committing.is_set():
                 committing.set()
                 await released.wait()
-            await commit(turn)  # type: ignore[arg-type]
+            return await commit(turn)  # type: ignore[arg-type]
 
         monkeypatch.setattr(type(gateway.store.turns), "commit_turn", staticmethod(held))
         message = await channel.say("tell me")

@@ -58,6 +58,7 @@ CREATE TABLE inbox (
     needs_channel boolean NOT NULL DEFAULT false,
     is_told boolean NOT NULL DEFAULT false,
     is_refused boolean NOT NULL DEFAULT false,
+    asks text COLLATE "C" CHECK (asks IN ('stop', 'retry')),
     had_effect boolean NOT NULL DEFAULT false,
     deaths bigint NOT NULL DEFAULT 0,
     lone_deaths bigint NOT NULL DEFAULT 0,

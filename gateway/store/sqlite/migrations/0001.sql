@@ -44,7 +44,8 @@ CREATE TABLE inbox (
     needs_channel INTEGER NOT NULL DEFAULT 0,
     is_told       INTEGER NOT NULL DEFAULT 0,
     is_refused    INTEGER NOT NULL DEFAULT 0,   -- its sender had too many waiting already
-    had_effect    INTEGER NOT NULL DEFAULT 0,   -- a `/stop` or a `/retry`: before its own turn
+    asks          TEXT CHECK (asks IN ('stop', 'retry')),   -- what it does at once
+    had_effect    INTEGER NOT NULL DEFAULT 0,   -- and did before its own turn
     deaths        INTEGER NOT NULL DEFAULT 0,   -- how often the process died while it was being answered
     lone_deaths   INTEGER NOT NULL DEFAULT 0,   -- and how often nothing else was running then
     error         TEXT,

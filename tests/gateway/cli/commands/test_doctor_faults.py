@@ -142,7 +142,9 @@ def newer_database(ground: Ground) -> None:
 
 
 def dead_letters(ground: Ground) -> None:
-    ground.change("UPDATE outbox SET state = 'dead', error = 'the person has left' WHERE id = (SELECT min(id) FROM outbox)")
+    ground.change(
+        "UPDATE outbox SET state = 'dead', error = 'the person has left' WHERE id = (SELECT min(id) FROM outbox)"
+    )
 
 
 def parked(ground: Ground) -> None:
