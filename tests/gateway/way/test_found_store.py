@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +19,7 @@ from gateway.errors import FileError, StoreUnavailable
 from gateway.files.home import LOCK_NAME
 from gateway.files.locks import hold
 from gateway.files.unix_socket import SOCKET_NAME
+from gateway.store.dialect import SQLITE
 from gateway.store.sqlite.engine import SqliteEngine
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel
@@ -24,6 +27,8 @@ from tests.scripted_model import ScriptedModel
 
 class Broken:
     """A connection some of whose statements fail."""
+
+    dialect = SQLITE
 
     def __init__(self, connection: sqlite3.Connection, *failing: str) -> None:
         self._connection = connection
@@ -40,6 +45,9 @@ class Broken:
             error.sqlite_errorname = "SQLITE_FULL"
             raise error
         return self._connection.execute(sql, *values)
+
+    def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:
+        return self._connection.executemany(sql, rows)
 
     def close(self) -> None:
         self._connection.close()
