@@ -265,7 +265,7 @@ def hold(connection: Connection, lane: int, claim: str) -> Row:
         ClaimLost: the claim is not this one any more.
     """
     sql = f"SELECT stop_seq FROM lanes WHERE id = ? AND claim = ? {connection.dialect.locked}"  # noqa: S608 (a word of the dialect)
-    row = connection.execute(sql, (lane, claim)).fetchone()
+    row: Row | None = connection.execute(sql, (lane, claim)).fetchone()
     if row is None:
         raise ClaimLost("the conversation is no longer claimed by who answered here; nothing of that was committed")
     return row

@@ -55,7 +55,9 @@ async def test_a_conversation_that_was_woken_in_vain_on_a_broken_disk_is_forgott
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher_module, "AFTER_FAULT_S", 0.001)
-    async with house.gateway(Switch()) as (gateway, channel):
+    model = Switch()
+    model.is_on = True
+    async with house.gateway(model) as (gateway, channel):
         await channel.connected()
         broken = Broken(gateway.store.engine._writer, "COMMIT")
         gateway.store.engine._writer = broken  # type: ignore[assignment]
