@@ -19,6 +19,7 @@
     ├── StoreError
     │   ├── StoreUnavailable      disk full, I/O error: nothing was committed; try again when it is mended
     │   ├── SchemaTooNew          the database was written by a newer program
+    │   ├── StoreMoved            the database went elsewhere, or has not yet all that is copied into it
     │   └── ClaimLost             somebody else holds, or has finished, the row
     ├── FileError                 a file that people edit, or its place, cannot be used
     │   ├── LockTimeout           the lock's holder did not let go in time
@@ -168,6 +169,10 @@ class StoreUnavailable(StoreError):
 
 class SchemaTooNew(StoreError):
     """The database was written by a newer program than this one."""
+
+
+class StoreMoved(StoreError):
+    """Nothing may be served from this database: it went elsewhere, or a copy into it is not whole."""
 
 
 class ClaimLost(StoreError):

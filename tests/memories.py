@@ -12,6 +12,7 @@ from gateway.config import MemoryConfig
 from gateway.config.memory_kinds import load_memory_kind
 from gateway.memory.kinds import OwnServices
 from gateway.protocols import OpensMemory
+from gateway.store.documents import SqlDocuments
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate
@@ -41,6 +42,7 @@ async def memory(
         max_document_bytes=max_document_bytes,
         home=home,
         journal=SqlMemoryJournal(database),
+        documents=SqlDocuments(database, place="ethos.db"),
         lock_timeout_s=60,
         traces=None if traces is None else partial(TraceMemoryProvider, traces, lambda: limits),
     )

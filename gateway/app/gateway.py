@@ -28,6 +28,7 @@ from gateway.protocols import MemoryProvider, SupportsHttp
 from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
 from gateway.store.idempotency import SqlIdempotency
+from gateway.store.settings import check_secret
 from gateway.store.stores import open_store
 from gateway.web.api import Api
 from gateway.web.server import WebServer
@@ -133,6 +134,8 @@ class Gateway(Composition):
         """Open the stores and put everything together; what the stack closes ends it."""
         self.store = await asyncio.to_thread(open_store, database)
         stack.push_async_callback(self.store.close)
+        if self.store.engine.dialect.is_shared:
+            await check_secret(self.store.engine, self.secret)
         self.trace_store = await open_configured_traces(
             stack, database.parent, self.config, self.store.links.person_ids
         )
@@ -156,6 +159,7 @@ class Gateway(Composition):
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
             sign_ins=self.store.sign_ins,
+            failures=self.people_parts.sign_in_failures,
             metrics=self._metrics_page if self._metrics is not None else None,
             api=api,
             host=self.config.web.host,

@@ -8,18 +8,18 @@ from pathlib import Path
 from gateway.config import Config, ProviderConfig
 from gateway.config.memory_kinds import load_memory_kind
 from gateway.errors import ConfigError
-from gateway.memory.journal import MemoryJournal
 from gateway.memory.kinds import OwnServices
 from gateway.memory.sync import CommittedMemory, MemorySync
 from gateway.protocols import ErasableMemory, MemoryProvider, MemoryServices
 from gateway.runtime.logs import hiding, secrets_in
+from gateway.store.stores import Stores
 
 # A write of these may wait for another process that writes the same file.
 _WITH_FILES = ("markdown", "webdav")
 
 
 def make_memory(
-    home: Path, config: Config, journal: MemoryJournal, traces: Callable[[], MemoryProvider] | None
+    home: Path, config: Config, store: Stores, traces: Callable[[], MemoryProvider] | None
 ) -> MemoryProvider:
     """The memory; nothing is opened or asked yet. `traces` makes it over the trace store, where that is open.
 
@@ -34,7 +34,8 @@ def make_memory(
             state_dir=directory,
             max_document_bytes=config.memory.max_file_bytes,
             home=home,
-            journal=journal,
+            journal=store.journal,
+            documents=store.documents,
             lock_timeout_s=config.memory.lock_timeout_s,
             traces=traces,
         )

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.config.memory_kinds import DATABASE_KIND
+from gateway.errors import NotOffered
+from gateway.memory.offered import offered
+from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
+from gateway.protocols import EditableMemory, ListsDocuments
+from gateway.services.caller import operator
 from gateway.services.deliveries import DeliveryService
+from gateway.services.files import FileService, versions_of
+from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.memory import MemoryService
 from gateway.services.naming import Naming
@@ -62,8 +72,28 @@ def services_of(gateway: Composition) -> OperatorServices:
         people=people,
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
         personal=PersonalService(gateway.home, people, gateway.privacy),
-        personalities=PersonalityService(gateway.home, gateway.personalities),
+        identity_map=IdentityMapService(gateway.identities, people, erased=gateway.privacy.erased),
+        personalities=PersonalityService(gateway.personalities),
+        files=FileService(
+            memory=gateway.memory.within_time,
+            versions=partial(_versions, gateway),
+            personalities=gateway.personalities,
+            naming=naming,
+            config=config,
+        ),
     )
+
+
+async def _versions(gateway: Composition) -> Mapping[str, str]:
+    """Those of all documents of the memory; the gateway's own database knows them without a look at the texts."""
+    if gateway.memory_kind == DATABASE_KIND:
+        return await gateway.store.documents.versions()
+    lists = gateway.memory_provider
+    if not isinstance(lists, ListsDocuments):
+        raise NotOffered("The memory of this gateway does not say which documents it has, so they cannot be files.")
+    keys = [key for key in await lists.keys() if is_document(key)]
+    memory = offered(gateway.memory.within_time, EditableMemory)  # type: ignore[type-abstract]
+    return await versions_of(memory, keys, operator("files"))
 
 
 def _memory_service(gateway: Composition, naming: Naming, traces: TraceService) -> MemoryService:

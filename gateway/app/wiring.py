@@ -17,6 +17,7 @@ from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.memory import check_memory, make_memory, memory_sync
+from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces, memory_in
@@ -33,7 +34,6 @@ from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
-from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.people.pairing import Pairing
@@ -53,7 +53,9 @@ from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
+from gateway.store.blobs import SqlBlobs
 from gateway.store.notes import SqlNotes
+from gateway.store.personalities import StoredPersonalities
 from gateway.store.stores import Stores
 
 if TYPE_CHECKING:
@@ -137,7 +139,8 @@ class Composition:
 
     def _compose_people(self) -> None:
         """Identities and access."""
-        self.identities = IdentityMap(self.home / "users" / "identity-map.json")
+        self.people_parts = people_parts(self.home, self.store.engine)
+        self.identities = self.people_parts.identities
         self.operators = Operators(self.channels)
         self.people = AccessRecords(self.store.people)
         self.access = Access(
@@ -154,12 +157,15 @@ class Composition:
             self.identities,
             pepper=partial(load_pepper, self.home, self.secret),
             operators=self.operators,
+            tries=self.people_parts.owner_tries,
         )
 
     def _compose_models(self, owner: str) -> None:
         """Models, and what they may cost."""
         config = self.config
-        self.personalities = Personalities(self.home)
+        self.personalities = Personalities(
+            StoredPersonalities(self.store.engine) if self.store.is_shared else self.home
+        )
         self.models = LiveModels(ModelRegistry(config))
         self.models.current.get(None)  # what is wrong with the default model's settings is an error of the start
         self.meter = Meter(self._model_named, self.store.usage, budgets_of(config), self.models.current, owner=owner)
@@ -170,7 +176,7 @@ class Composition:
         if self._memory is not None:
             check_memory(self._memory, config.memory.provider)
         self.memory_provider = self._memory or make_memory(
-            self.home, config, store.journal, memory_in(self.trace_store, self.live)
+            self.home, config, store, memory_in(self.trace_store, self.live)
         )
         self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
@@ -183,7 +189,7 @@ class Composition:
             personalities=self.personalities,
         )
         self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
-        self.transfers = Transfers(self.home, self.live)
+        self.transfers = Transfers(self.home, self.live, SqlBlobs(store.engine) if store.is_shared else None)
 
     def _compose_queues(self, owner: str) -> None:
         """The two queues, and what serves them."""
@@ -218,6 +224,7 @@ class Composition:
             store=store,
             trace_store=self.trace_store,
             identities=self.identities,
+            tombstones=self.people_parts.tombstones,
             people=self.people,
             operators=self.operators,
             linking=self.linking,
@@ -231,7 +238,9 @@ class Composition:
             outbox=self.outbox,
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
-        self.commands = Commands(self.linking, self.load_services, memory_lacks=lacks)
+        self.commands = Commands(
+            self.linking, self.load_services, erasure_codes=self.people_parts.erasure_codes, memory_lacks=lacks
+        )
         self.admission = Admission(
             access=self.access,
             people=self.people,

@@ -13,6 +13,7 @@ from gateway.cli import (
     backup,
     config,
     doctor,
+    files,
     keys,
     memory,
     opening,
@@ -24,6 +25,7 @@ from gateway.cli import (
     running,
     sessions,
     status,
+    store,
     traces,
     usage,
 )
@@ -51,11 +53,13 @@ app.command("retention")(privacy.retention)
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(traces.app, name="traces")
+app.add_typer(store.app, name="store")
 app.add_typer(keys.app, name="keys")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(people.app, name="people")
 app.add_typer(queues.app, name="deliveries")
 app.add_typer(personalities.app, name="personalities")
+app.add_typer(files.app, name="files")
 
 
 def _print_version(is_asked: bool) -> None:

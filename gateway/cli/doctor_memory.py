@@ -48,7 +48,7 @@ async def _made(stack: AsyncExitStack, config: Config) -> MemoryProvider:
     home = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-doctor-")))
     store = open_store(home / DATABASE_NAME)
     stack.push_async_callback(store.close)
-    made = make_memory(home, config, store.journal, None)
+    made = make_memory(home, config, store, None)
     if isinstance(made, OpensMemory):
         stack.push_async_callback(made.close)
         await made.open()

@@ -15,6 +15,7 @@ from gateway.errors import (
     LockTimeout,
     MemoryUnavailable,
     SchemaTooNew,
+    StoreMoved,
     StoreUnavailable,
 )
 
@@ -36,6 +37,7 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (StoreUnavailable, EXIT_UNAVAILABLE),
     (MemoryUnavailable, EXIT_UNAVAILABLE),
     (SchemaTooNew, EXIT_CONFIG),
+    (StoreMoved, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )
 _CODES_OF_PROBLEMS = {

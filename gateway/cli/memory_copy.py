@@ -52,7 +52,7 @@ async def copy(
     home = data_directory()
     if not (home / DATABASE_NAME).exists():
         raise ConfigError([f"{home} has no database, so there is no memory to copy; look at ETHOS_HOME"])
-    async with _at_rest(home) as store:
+    async with at_rest(home) as store:
         from gateway.cli.data import operator_config
         from gateway.config.file import load_provider
 
@@ -65,16 +65,16 @@ async def copy(
         if one.kind == other.kind == "webdav":
             raise ConfigError(["two folders cannot be open at once; copy to `markdown` first, and from there"])
         async with AsyncExitStack() as stack:
-            first = await _opened(stack, home, config, one, store)
-            second = await _opened(stack, home, config, other, store)
+            first = await opened(stack, home, config, one, store)
+            second = await opened(stack, home, config, other, store)
             if _is_same(one, configured):
-                await _brought_up_to_date(first, store)
+                await brought_up_to_date(first, store)
             documents, others = await _copied(first, second, overwrites=overwrite)
     _tell(documents, others, one, other, as_json=as_json)
 
 
 @asynccontextmanager
-async def _at_rest(home: Path) -> AsyncGenerator[Stores]:
+async def at_rest(home: Path) -> AsyncGenerator[Stores]:
     """The database, with no gateway beside: a copy is of one moment."""
     from gateway.files.running_gateway import take
     from gateway.ops.backup.placing import refuse_half_placed
@@ -88,9 +88,10 @@ async def _at_rest(home: Path) -> AsyncGenerator[Stores]:
         yield store
 
 
-async def _opened(
+async def opened(
     stack: AsyncExitStack, home: Path, config: Config, chosen: ProviderConfig, store: Stores
 ) -> MemoryProvider:
+    """A memory of this kind, open until the stack is closed."""
     from gateway.app.memory import make_memory
     from gateway.app.traces import memory_in, open_configured_traces
     from gateway.config import LiveConfig
@@ -104,14 +105,14 @@ async def _opened(
     if chosen.kind == TRACES_KIND:
         trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
         traces = memory_in(trace_store, LiveConfig(config))
-    memory = make_memory(home, config, store.journal, traces)
+    memory = make_memory(home, config, store, traces)
     if isinstance(memory, OpensMemory):
         stack.push_async_callback(memory.close)
         await memory.open()
     return memory
 
 
-async def _brought_up_to_date(memory: MemoryProvider, store: Stores) -> None:
+async def brought_up_to_date(memory: MemoryProvider, store: Stores) -> None:
     """Apply what turns have committed and the source does not have yet, and unite what was saved by hand."""
     from gateway.memory.copying import copies
     from gateway.memory.paths import is_document, scope_of_key

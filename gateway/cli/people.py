@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli import privacy
+from gateway.cli import identity_map, privacy
 from gateway.cli.client import connected
 from gateway.cli.names import check_names
 from gateway.cli.options import AsJson, asynchronous
@@ -25,6 +25,8 @@ pairing = typer.Typer(help="See who asks to be let in, and decide.", no_args_is_
 app.add_typer(pairing, name="pairing")
 app.command("export")(privacy.export)
 app.command("erase")(privacy.erase)
+app.command("export-map")(identity_map.export_map)
+app.command("import-map")(identity_map.import_map)
 
 Asking = Annotated[str, typer.Argument(help="The code that the person was given, or their account, `kind:id`.")]
 Who = Annotated[str, typer.Argument(help="A user id, or an account, `kind:id`; `ethos people list` shows both.")]

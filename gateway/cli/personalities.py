@@ -80,7 +80,7 @@ async def create(
     as_json: AsJson = False,
 ) -> None:
     """Make the files of a new one, for you to edit; a running gateway has it at once."""
-    from gateway.domain.personalities.files import SETTINGS_NAME, SOUL_NAME
+    from gateway.domain.personalities.places import SETTINGS_NAME, SOUL_NAME
 
     check_names(personality=personality)
     async with connected(makes=True) as client:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig
 from gateway.config.channel_kinds import ChannelKind, expected_kinds, known_kinds, load_kind
 from gateway.config.listing import values_of
-from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, load_memory_kind
+from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, kind_on_server, load_memory_kind
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
@@ -253,6 +253,8 @@ def _memory(reading: _Reading) -> dict[str, Any]:
     provider = value_at(document.values, path)
     if isinstance(provider, str):
         provider = {"kind": provider}
+    if _is_on_server(document):
+        provider = _on_server(provider, document)
     if not isinstance(provider, dict):
         return {}
     core = {key: value for key, value in provider.items() if key in _PROVIDER_KEYS}
@@ -268,7 +270,24 @@ def _memory(reading: _Reading) -> dict[str, Any]:
             own = {key: fetched[key] for key in own}
             settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
             made = made.model_copy(update={"settings": settings})
-    return {"memory": {**document.values["memory"], "provider": made or ProviderConfig()}}
+    return {"memory": {**(document.values.get("memory") or {}), "provider": made or ProviderConfig()}}
+
+
+def _is_on_server(document: MarkedYaml) -> bool:
+    """Whether the gateway's database is a server, for many workers."""
+    return value_at(document.values, ("store", "url")) is not None
+
+
+def _on_server(provider: Any, document: MarkedYaml) -> Any:
+    """The provider where many workers share the database; complains of one that keeps files of one machine."""
+    kind = provider.get("kind") if isinstance(provider, dict) else None
+    if provider is not None and not isinstance(kind, str):
+        return provider
+    try:
+        return {"kind": kind_on_server(kind)} | (provider or {})
+    except ValueError as error:
+        document.complain(("memory", "provider"), str(error))
+        return None
 
 
 def memory_section(document: MarkedYaml, home: Path, expanded: Mapping[KeyPath, str]) -> Any:
@@ -337,6 +356,8 @@ def _check_names(reading: _Reading) -> None:
     for path in [("model",), *fallbacks, *trace_models]:
         _check_reference(reading, path, "model", model_names)
     _check_circles(models, document)
+    if _is_on_server(document):
+        return  # there the personalities are in the database, and a turn says which there are
     personalities = Personalities(reading.home).ids()
     for path in [("personality",), *(("channels", name, "personality") for name in _sections(values["channels"]))]:
         _check_reference(reading, path, "personality", personalities)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
+from gateway.memory.union import only_in, paragraphs
+
 # As in every version control, so that people know what they see.
 MINE_MARK = "<<<<<<< yours"
 BETWEEN_MARK = "======="
@@ -35,9 +37,25 @@ def merge(base: str, mine: str, theirs: str) -> Merged:
         merged = _merged_lines(old, left, right)
         if merged is None:
             conflicts += 1
-            merged = [MINE_MARK, *left, BETWEEN_MARK, *right, THEIRS_MARK]
+            merged = _marked(left, right)
         lines += merged
     return Merged("\n".join(lines), conflicts)
+
+
+def merge_edit(base: str, mine: str, theirs: str) -> Merged:
+    """The same for an edit that may have been brought in before: then `theirs` has it, and stays as it is.
+
+    It was, where each paragraph that it added is there, and none that it took out.
+    """
+    came, went = only_in(mine, base), only_in(base, mine)
+    there = {part.strip() for part in paragraphs(theirs)}
+    is_done = all(part.strip() in there for part in came) and not any(part.strip() in there for part in went)
+    return Merged(theirs, 0) if (came or went) and is_done else merge(base, mine, theirs)
+
+
+def both(mine: str, theirs: str) -> Merged:
+    """Both texts, between marks: what they have in common is not known."""
+    return Merged("\n".join([*_marked(mine.split("\n"), theirs.split("\n")), ""]), 1)
 
 
 def merge_for_mine(base: str, mine: str, theirs: str) -> tuple[str, list[str]]:
@@ -52,6 +70,10 @@ def merge_for_mine(base: str, mine: str, theirs: str) -> tuple[str, list[str]]:
         merged = _merged_lines(old, left, right)
         lines += _woven(old, left, right, displaced) if merged is None else merged
     return "\n".join(lines), displaced
+
+
+def _marked(mine: Sequence[str], theirs: Sequence[str]) -> list[str]:
+    return [MINE_MARK, *mine, BETWEEN_MARK, *theirs, THEIRS_MARK]
 
 
 def has_marks(text: str) -> bool:

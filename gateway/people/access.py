@@ -17,7 +17,7 @@ from gateway.domain.roles import Role, highest, lowest
 from gateway.domain.sessions import LOCAL
 from gateway.messages import InboundMessage
 from gateway.people.access_records import AccessRecords, AccessSnapshot, Rank, ranks_of
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.people.operators import Operators
 
 AccessMode = Literal["owner", "allowlist", "pairing", "open"]
@@ -85,7 +85,7 @@ class Access:
         rules: Mapping[str, AccessRule],
         *,
         people: AccessRecords,
-        identities: IdentityMap,
+        identities: Identities,
         channels: Channels,
         operators: Operators,
     ) -> None:

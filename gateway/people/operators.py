@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gateway.domain.channels import Channels
 from gateway.messages import InboundMessage
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.protocols import AuthenticatesOperator, ChannelAdapter
 
 
@@ -42,7 +42,7 @@ class Operators:
             return False
         return adapter.operator_account == user
 
-    async def in_use(self, identities: IdentityMap) -> set[str]:
+    async def in_use(self, identities: Identities) -> set[str]:
         """Those that are somebody's: on the local channel once it was talked on, elsewhere from the start.
 
         Raises:
@@ -50,7 +50,7 @@ class Operators:
         """
         return set(await identities.known(self.accounts()))
 
-    async def join(self, identities: IdentityMap, *, on_local: bool = False) -> None:
+    async def join(self, identities: Identities, *, on_local: bool = False) -> None:
         """Make them one person; the account on the local channel only once it is used."""
         accounts = self.accounts() if on_local else _accounts(self._channels.configured.values())
         keys = [(account, "Operator") for account in sorted(accounts)]

@@ -30,10 +30,11 @@ from gateway.people.access_records import (
     Request,
     TurnAway,
 )
-from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import clean_label
+from gateway.people.identity.identities import Identities
 from gateway.people.linking.links import Party
 from gateway.people.operators import Operators
+from gateway.people.tries import OWNER_TRIES_WITHIN_S, OwnerTries
 
 CODE_LIFETIME = timedelta(hours=1)
 WAITING_PER_CHANNEL = 3
@@ -41,8 +42,6 @@ CODES_PER_DAY = 3
 REPEAT_AFTER = timedelta(minutes=10)
 REFUSED_FOR = timedelta(days=7)
 HELD_MESSAGES = 10
-OWNER_TRIES = 5
-OWNER_TRIES_WITHIN = timedelta(minutes=10)
 LABEL_CHARS = 60
 # Strangers that are remembered for not being told a thing again and again; the oldest are forgotten.
 _REMEMBERED = 10_000
@@ -100,10 +99,11 @@ class Pairing:
         store: PeopleStore,
         people: AccessRecords,
         access: Access,
-        identities: IdentityMap,
+        identities: Identities,
         *,
         pepper: Callable[[], bytes],
         operators: Operators,
+        tries: OwnerTries,
         now: Callable[[], datetime] = _now,
     ) -> None:
         self._store = store
@@ -112,9 +112,9 @@ class Pairing:
         self._identities = identities
         self._pepper = pepper
         self._operators = operators
+        self._tries = tries
         self._now = now
         self._told: OrderedDict[str, datetime] = OrderedDict()
-        self._tries: OrderedDict[str, list[datetime]] = OrderedDict()
         self.lock = asyncio.Lock()
         """To be held from a decision to its commit, so that the limits hold however many write at once."""
 
@@ -278,24 +278,19 @@ class Pairing:
 
     async def _claimed(self, message: InboundMessage, account: str, turn_id: str) -> AdmissionReply:
         now = self._now()
-        tries = [at for at in self._tries.get(account, []) if at > now - OWNER_TRIES_WITHIN]
-        if len(tries) >= OWNER_TRIES:
+        if not await self._tries.take(account, turn_id):
             return AdmissionReply(text=_WAIT if self.may_tell(account) else None)
         command = parse_command(message)
         code = read_code("" if command is None else command.arguments)
         offered = await self._store.owner_code(now)
         if code is not None and offered is not None and is_same(hash_code(code, self._pepper()), offered):
-            self._tries.pop(account, None)
+            await self._tries.forget(account)
             others = [one for one in await self.waiting() if one.account != account]
             notices = tuple(
                 _notice(one, self.code(one), message.conversation, f"{turn_id}.notice-{number}")
                 for number, one in enumerate(others)
             )
             return AdmissionReply(text=_OWNER, notices=notices, change=ClaimOwner(account=account, at=now))
-        self._tries[account] = [*tries, now]
-        self._tries.move_to_end(account)
-        if len(self._tries) > _REMEMBERED:
-            self._tries.popitem(last=False)
         return AdmissionReply(text=_NO_OWNER_CODE)
 
     # ---- decisions --------------------------------------------------------------------------------------------------
@@ -392,4 +387,4 @@ _NO_OWNER_CODE = (
     "This is not the code, or its time is over. `ethos people owner-code`, typed on the machine of the gateway, makes "
     "a new one; then send me `/owner` and the code."
 )
-_WAIT = f"Too many wrong codes. Try again in {round(OWNER_TRIES_WITHIN.total_seconds() / 60)} minutes."
+_WAIT = f"Too many wrong codes. Try again in {round(OWNER_TRIES_WITHIN_S / 60)} minutes."

@@ -16,7 +16,7 @@ from gateway.agent.model_states import ModelStates
 from gateway.domain.channels import Channels, ChannelState, ChannelStatus
 from gateway.errors import StoreError
 from gateway.memory.sync import MemorySync
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.queues import InboxStore, LanesDue, Parked
@@ -88,7 +88,7 @@ class Checkup:
         inbox: InboxStore,
         memory: MemorySync,
         models: ModelStates,
-        identities: IdentityMap,
+        identities: Identities,
         reloading: Reloads,
         started_at: datetime,
     ) -> None:

@@ -151,6 +151,7 @@ class TurnRunner:
                 user_id=user_id,
                 personality_id=wanted or self._settings.default_personality,
             )
+        await self._parts.personalities.refresh()
         try:
             personality = self._parts.personalities.get(session.personality_id)
         except PersonalityError as error:

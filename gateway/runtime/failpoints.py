@@ -87,6 +87,16 @@ MEMORY_POINTS: Mapping[str, str] = {
     "memory.webdav.user_erased": "a person's own files are not on the server any more, and still here",
 }
 
+# Of `ethos store copy`.
+COPY_POINTS: Mapping[str, str] = {
+    "copy.begun": "the target knows that a copy into it has begun",
+    "copy.batch": "a batch of rows is committed with its place",
+    "copy.verified": "the target has all of it, neither end knows",
+    "copy.moved": "the source is marked as moved, the target is not open yet",
+    "copy.refilled": "the target's copy is not the source's any more, and all of it was deleted",
+    "copy.undoing": "the target is closed again, the source is still marked",
+}
+
 _act: Callable[[str], None] | None = None
 
 
@@ -110,7 +120,7 @@ def arm(setting: str) -> None:
         _act = _noting(rest)
     elif verb == "kill":
         name, _, count = rest.partition(" ")
-        if name not in {**POINTS, **MEMORY_POINTS} or not (count or "1").isdigit():
+        if name not in {**POINTS, **MEMORY_POINTS, **COPY_POINTS} or not (count or "1").isdigit():
             raise ValueError(f"{VARIABLE}: {setting!r} names no failpoint; expected one of {', '.join(POINTS)}")
         _act = _killing(name, int(count or "1"))
     else:

@@ -8,6 +8,7 @@ from typing import Generic, Self
 from gateway.sdk.address import address_source
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
+from gateway.sdk.files import Files
 from gateway.sdk.in_process import App, sender_to_app
 from gateway.sdk.keys import Keys
 from gateway.sdk.memory import Memory
@@ -63,6 +64,7 @@ class Client(Generic[S]):
         self.chat: Chat[S] = Chat(sender)
         self.people: People[S] = People(sender)
         self.personalities: Personalities[S] = Personalities(sender)
+        self.files: Files[S] = Files(sender)
         self.deliveries: Deliveries[S] = Deliveries(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)

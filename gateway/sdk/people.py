@@ -12,8 +12,11 @@ from gateway.sdk.models.people import (
     Erasure,
     ErasurePlan,
     ErasureState,
+    IdentityMap,
+    ImportMap,
     Link,
     LinkResult,
+    MapChanges,
     OwnerCode,
     PairingDecision,
     PairingRequest,
@@ -115,6 +118,25 @@ class People(Namespace[S]):
         path, path_values = "/people/{user}/export", {"user": user}
         request = Request("GET", path, Downloaded, path_values, download=file, timeout_s=LONG_TIMEOUT_S)
         return (await self.sender.send(request)).path
+
+    @operation
+    async def export_map(self) -> IdentityMap:
+        """Who is behind each account, as a text that `import_map` takes. Only for the operator."""
+        return await self.sender.get("/people/identity-map", IdentityMap)
+
+    @operation
+    async def import_map(
+        self, text: str, *, is_replacing: bool = False, is_dry_run: bool = False, idempotency_key: str | None = None
+    ) -> MapChanges:
+        """Bring in the accounts of a map, all or none. Only for the operator.
+
+        Args:
+            text: in any of the forms of `identity-map.json`; `UnprocessableEntityError` says where it is wrong.
+            is_replacing: accounts may get another user than they have.
+            is_dry_run: say what would change, and change nothing.
+        """
+        body = ImportMap(text=text, is_replacing=is_replacing, is_dry_run=is_dry_run)
+        return await self.sender.write("POST", "/people/identity-map", MapChanges, idempotency_key, body)
 
     @operation
     async def erasure_plan(self, user: str) -> ErasurePlan:

@@ -15,7 +15,7 @@ from gateway.domain.roles import may, needs
 from gateway.domain.sessions import OPERATOR_ACCOUNT, Session, SessionStore, conversation_key, session_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.access import Access
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.people.operators import Operators
 from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.inbox import Inbox
@@ -47,7 +47,7 @@ class ChatService:
         inbox: Inbox,
         sessions: SessionStore,
         session_edits: SqlSessionEdits,
-        identities: IdentityMap,
+        identities: Identities,
         personalities: Personalities,
         log: SqlConversationLog,
         operators: Operators,
@@ -130,6 +130,7 @@ class ChatService:
 
     async def commands(self) -> list[wire.Command]:
         """What a message may begin with, after a `/`."""
+        await self._personalities.refresh()
         personalities = tuple(one.id for one in await asyncio.to_thread(self._personalities.list))
         return [
             wire.Command(
@@ -191,6 +192,7 @@ class ChatService:
         self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
     ) -> Session:
         """A new session, or the one that another message has begun there at the same time."""
+        await self._personalities.refresh()
         personality = self._personalities.get(personality_id or self._config.current.personality)
         now = datetime.now(UTC)
         session = Session(

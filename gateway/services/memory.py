@@ -18,7 +18,7 @@ from gateway.memory.offered import PROTOCOLS, lacking, offered
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory.review import MemoryReview
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import (
     EditableMemory,
@@ -63,7 +63,7 @@ class MemoryService:
         review: MemoryReview,
         proposals: ProposalStore,
         personalities: Personalities,
-        identities: IdentityMap,
+        identities: Identities,
         links: LinkStore,
         naming: Naming,
         traces: TraceService,
@@ -369,6 +369,7 @@ class MemoryService:
 
     async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
         """Wherever a document may be, by its name in the journal, in the order of the list."""
+        await self._personalities.refresh()
         scopes = {one.id: one.memory_scope for one in self._personalities.list() if isinstance(one, Personality)}
         users = [user.id for user in await self._identities.users()] if caller.user_id is None else [caller.user_id]
         names = {f"users/{user}/USER.md" for user in users}

@@ -13,7 +13,7 @@ from gateway.errors import FileError, IdentityMapBroken
 from gateway.files.atomic import check_id
 from gateway.files.positions.validation import did_you_mean
 from gateway.memory.paths import scope_of_key
-from gateway.people.identity import IdentityMap, User
+from gateway.people.identity.identities import Identities, User
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import MemoryPlace, MemoryProvider, MemoryScope, MemoryStoreName
 from gateway.services.caller import Ambiguous, Caller, NotNamed
@@ -41,7 +41,7 @@ class Naming:
     def __init__(
         self,
         memory: MemoryProvider,
-        identities: IdentityMap,
+        identities: Identities,
         personalities: Personalities,
         *,
         links: LinkStore,
@@ -139,6 +139,7 @@ class Naming:
         """
         chat = caller.chat
         usual = self._config.current.personality if chat is None else chat.personality_id
+        await self._personalities.refresh()
         personality = self._personalities.get(wanted.personality or usual)
         place = personality.memory_scope if chat is None else memory_of(chat.role, personality.memory_scope)
         is_per_user = place == "per-user"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
+from gateway.services.files import FileService
+from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.memory import MemoryService
 from gateway.services.naming import Naming
@@ -35,4 +37,6 @@ class OperatorServices:
     people: PeopleService
     pairing: PairingService
     personal: PersonalService
+    identity_map: IdentityMapService
     personalities: PersonalityService
+    files: FileService

@@ -13,8 +13,8 @@ from gateway.domain.sessions import LOCAL
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
 from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
-from gateway.people.identity import IdentityMap, User
 from gateway.people.identity.file import Account, check_key
+from gateway.people.identity.identities import Identities, User
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, LinkStore, NotLinked
 from gateway.people.linking.texts import KEPT_APART
@@ -50,7 +50,7 @@ class PeopleService:
     def __init__(
         self,
         *,
-        identities: IdentityMap,
+        identities: Identities,
         naming: Naming,
         store: SqlPeople,
         links: LinkStore,

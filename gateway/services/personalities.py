@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Sequence
 
 from gateway.domain.personalities import BrokenPersonality, Personalities, Personality
-from gateway.domain.personalities.editing import PersonalityTexts, note_new, read_texts, replace_texts, undo_texts
+from gateway.domain.personalities.editing import PersonalityTexts, read_texts, replace_texts, undo_texts
 from gateway.domain.personalities.files import PersonalityNotValid
 from gateway.errors import PersonalityError
 from gateway.files.positions.validation import did_you_mean
@@ -19,18 +19,15 @@ class PersonalityService:
 
     Only callers who see everybody's data read and change the files, because they answer everybody; others meet
     `NotAllowed`.
-
-    Args:
-        home: the data directory.
     """
 
-    def __init__(self, home: Path, personalities: Personalities) -> None:
-        self._home = home
+    def __init__(self, personalities: Personalities) -> None:
         self._personalities = personalities
+        self._place = personalities.place
 
     async def all(self, caller: Caller) -> list[wire.Personality]:
         """All of them, built-in ones first; broken ones with their problem. Only who sees everybody sees prompts."""
-        found = [_shown(one) for one in await asyncio.to_thread(self._personalities.list)]
+        found = [_shown(one) for one in await self._list()]
         return found if caller.user_id is None else [one.model_copy(update={"prompt": None}) for one in found]
 
     async def choose(self, caller: Caller, personality_id: str) -> wire.Personality:
@@ -41,6 +38,7 @@ class PersonalityService:
             NotAllowed: their role may not choose.
         """
         caller.require("choose a personality")
+        await self._personalities.refresh()
         return _shown(await asyncio.to_thread(self._personalities.get, personality_id))
 
     async def get(self, caller: Caller, personality_id: str) -> wire.PersonalityFiles:
@@ -52,7 +50,7 @@ class PersonalityService:
         """
         caller.refuse_others(None)
         await self._one(personality_id)
-        return await self._files(personality_id, await asyncio.to_thread(read_texts, self._home, personality_id))
+        return await self._files(personality_id, await asyncio.to_thread(read_texts, self._place, personality_id))
 
     async def create(
         self,
@@ -75,16 +73,12 @@ class PersonalityService:
             FileError: it cannot be written.
         """
         caller.refuse_others(None)
+        await self._personalities.refresh()
         known = self._personalities.ids()
         if copy_of is not None and copy_of not in known:
             raise NotFound(f"there is no personality {copy_of} to copy; there are {', '.join(known)}")
-
-        def make() -> None:
-            self._personalities.create(personality_id, name=name, description=description, copy_of=copy_of)
-            note_new(self._home, personality_id)
-
         try:
-            await asyncio.to_thread(make)
+            await self._personalities.create(personality_id, name=name, description=description, copy_of=copy_of)
         except PersonalityError as error:
             raise Refused(str(error)) from error
         return await self.get(caller, personality_id)
@@ -104,7 +98,7 @@ class PersonalityService:
         await self._one(personality_id)
         try:
             texts = await replace_texts(
-                self._home, personality_id, prompt=prompt, settings=settings, expected_version=expected_version
+                self._place, personality_id, prompt=prompt, settings=settings, expected_version=expected_version
             )
         except PersonalityNotValid as error:
             raise Malformed(str(error)) from error
@@ -119,7 +113,7 @@ class PersonalityService:
             FileError: as `update`.
         """
         caller.refuse_others(None)
-        await undo_texts(self._home, personality_id, expected_version=expected_version)
+        await undo_texts(self._place, personality_id, expected_version=expected_version)
 
     async def _files(self, personality_id: str, texts: PersonalityTexts) -> wire.PersonalityFiles:
         return wire.PersonalityFiles(
@@ -131,8 +125,12 @@ class PersonalityService:
             can_undo=texts.can_undo,
         )
 
+    async def _list(self) -> Sequence[Personality | BrokenPersonality]:
+        await self._personalities.refresh()
+        return await asyncio.to_thread(self._personalities.list)
+
     async def _one(self, personality_id: str) -> Personality | BrokenPersonality:
-        found = await asyncio.to_thread(self._personalities.list)
+        found = await self._list()
         one = next((one for one in found if one.id == personality_id), None)
         if one is None:
             known = [one.id for one in found]

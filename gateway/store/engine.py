@@ -136,7 +136,7 @@ class Engine(Protocol):
     async def row(self, sql: str, values: Values = ()) -> Any:
         """The first row of one query, None for none."""
 
-    async def write_long(self, work: Work[T]) -> T:
+    async def write_long(self, work: Work[T], *, alone: Sequence[str] | None = None) -> T:
         """The same for work that takes long, and of which nobody is to see a half: `is_held` meanwhile."""
 
     async def compact(self) -> None:

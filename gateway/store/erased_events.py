@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 
 from gateway.messages import InboundMessage
 from gateway.store.engine import Connection
 
 _DIGEST_BYTES = 16
+_KEY_BYTES = 32
+_MAKE_KEY = "INSERT INTO erased_events_key (only_row, key) VALUES (1, ?) ON CONFLICT DO NOTHING"
 
 
 def remember_events(connection: Connection, turns: str) -> None:
     """Keep digests of the inbox rows of some turns; `turns` selects them."""
+    connection.execute(_MAKE_KEY, (secrets.token_bytes(_KEY_BYTES),))
     key = _key(connection)
     sql = f"SELECT channel, event_id, conversation, message_id FROM inbox WHERE turn_id IN ({turns})"  # noqa: S608 (names of ours)
     for channel, event_id, conversation, message_id in connection.execute(sql).fetchall():
         digests = _digests(key, channel, event_id, conversation, message_id)
-        connection.execute("INSERT OR IGNORE INTO erased_events VALUES (?, ?)", digests)
+        connection.execute("INSERT INTO erased_events VALUES (?, ?) ON CONFLICT DO NOTHING", digests)
 
 
 def is_erased_event(connection: Connection, message: InboundMessage) -> bool:

@@ -1,4 +1,4 @@
-"""Takes a person out of the gateway's database, so that no byte of the file holds anything about them.
+"""Takes a person out of the gateway's database, so that no byte of its tables holds anything about them.
 
 `erase` is one transaction; after it the engine's `compact` takes what was deleted out of the files.
 """
@@ -29,9 +29,13 @@ _GATHERED = {
     "gone_places": "channel TEXT, conversation TEXT, PRIMARY KEY (channel, conversation)",
     "touched_before": "session_id TEXT PRIMARY KEY",
     "touched_sessions": "id TEXT PRIMARY KEY",
+    "emptied_sessions": "id TEXT PRIMARY KEY",
 }
-_ACCOUNT = "json_extract(payload, '$.sender[1]')"
-_IS_DIRECT = "json_extract(payload, '$.is_direct')"
+ALONE = (
+    *("api_keys", "idempotency", "ingest", "journal", "links", "people"),
+    *("session_edits", "sessions", "store", "usage"),
+)
+"""The stores of which none may write while a person is taken out of their tables."""
 USER_COLUMNS = (
     ("sessions", "user_id"),
     ("messages", "user_id"),
@@ -48,6 +52,8 @@ USER_COLUMNS = (
     ("ingest_jobs", "user_id"),
     ("turns_since_consolidation", "user_id"),
     ("api_keys", "user_id"),
+    ("accounts", "user_id"),
+    ("erasure_codes", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (
@@ -59,61 +65,82 @@ KEY_COLUMNS = (
     ("link_requests", "starter"),
     ("link_requests", "redeemer"),
     ("link_tries", "account"),
+    ("owner_tries", "account"),
 )
 """Where accounts stand as in the identity map, `kind:id`."""
-_SENT = f"""
+_USERS = "(SELECT id FROM gone_users)"
+_KEYS = "(SELECT key FROM gone_keys)"
+_TURNS = "(SELECT id FROM gone_turns)"
+_SENT = """
     SELECT turn_id FROM inbox
-    JOIN temp.gone_accounts AS gone ON gone.channel = inbox.channel AND gone.account = {_ACCOUNT}
+    JOIN gone_accounts AS gone ON gone.channel = inbox.channel AND gone.account = inbox.sender
     WHERE accepted_at <= ?
-"""  # noqa: S608 (constants)
+"""
+_ONCE = "ON CONFLICT DO NOTHING"
 _TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs")
 # Linking uses turn ids of its own; what a link added to another person's notes belongs to the absorbed user.
-_TURNS_OF_LINKS = """
-    SELECT id FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users
-    UNION SELECT id FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys
-    UNION SELECT turn_id FROM memory_journal JOIN user_links ON absorbed IN temp.gone_users AND (
+_TURNS_OF_LINKS = f"""
+    SELECT id FROM user_links WHERE survivor IN {_USERS} OR absorbed IN {_USERS}
+    UNION SELECT id FROM link_requests WHERE starter IN {_KEYS} OR redeemer IN {_KEYS}
+    UNION SELECT turn_id FROM memory_journal CROSS JOIN user_links WHERE absorbed IN {_USERS} AND (
         turn_id IN ('link:' || user_links.id, 'unlink:' || user_links.id)
         OR substr(turn_id, 1, length(user_links.id) + 6) = 'link:' || user_links.id || ':'
         OR substr(turn_id, 1, length(user_links.id) + 8) = 'unlink:' || user_links.id || ':'
     )
-"""
+"""  # noqa: S608 (constants)
 # A direct chat belongs to one person, whichever of the person's accounts writes.
 _GONE_PLACES = f"""
-    INSERT INTO temp.gone_places SELECT channel, conversation FROM inbox GROUP BY channel, conversation
-    HAVING max({_IS_DIRECT}) AND sum(turn_id IN temp.gone_turns) AND NOT sum(
-        turn_id NOT IN temp.gone_turns
-        AND (channel, {_ACCOUNT}) NOT IN (SELECT channel, account FROM temp.gone_accounts)
-    )
+    INSERT INTO gone_places SELECT channel, conversation FROM inbox GROUP BY channel, conversation
+    HAVING count(*) FILTER (WHERE is_direct) > 0
+    AND count(*) FILTER (WHERE turn_id IN {_TURNS}) > 0
+    AND count(*) FILTER (
+        WHERE turn_id NOT IN {_TURNS}
+        AND (channel, sender) NOT IN (SELECT channel, account FROM gone_accounts)
+    ) = 0
+"""  # noqa: S608 (a constant)
+_GONE_REPLIES = f"""
+    turn_id IN {_TURNS}
+    OR (created_at <= ?1 AND (channel, conversation) IN (SELECT channel, conversation FROM gone_places))
+"""  # noqa: S608 (a constant)
+_TOUCHED = f"""
+    INSERT INTO touched_sessions
+    SELECT id FROM sessions WHERE user_id IN {_USERS} OR id IN (SELECT session_id FROM touched_before)
+    UNION SELECT session_id FROM messages WHERE user_id IN {_USERS} OR turn_id IN {_TURNS}
 """  # noqa: S608 (constants)
-_GONE_REPLIES = """
-    turn_id IN temp.gone_turns
-    OR (created_at <= ?1 AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places))
-"""
-_TOUCHED = """
-    INSERT INTO temp.touched_sessions
-    SELECT id FROM sessions WHERE user_id IN temp.gone_users OR id IN (SELECT session_id FROM temp.touched_before)
-    UNION SELECT session_id FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns
+_EMPTIED = """
+    INSERT INTO emptied_sessions SELECT id FROM touched_sessions AS touched
+    WHERE NOT EXISTS (SELECT 1 FROM messages WHERE session_id = touched.id)
 """
 _EMPTY_LANES = """
     DELETE FROM lanes WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.lane = lanes.id)
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.lane = lanes.id)
 """
+_LEFT_TO_OTHERS = f"""
+    UPDATE sessions SET title = '', summary = '', summary_until = 0, user_id = CASE
+        WHEN user_id IN {_USERS} THEN
+            (SELECT said.user_id FROM messages AS said WHERE session_id = sessions.id ORDER BY said.id LIMIT 1)
+        ELSE user_id END
+    WHERE id IN (SELECT id FROM touched_sessions)
+"""  # noqa: S608 (a constant)
 _END_REQUESTS = """
     UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
 """
-_BY_PERSON = "(user_id IN temp.gone_users OR author_id IN temp.gone_users OR turn_id IN temp.gone_turns)"
-_OF_USER = "user_id IN temp.gone_users"
-_OF_TURN = "turn_id IN temp.gone_turns"
-_OF_ACCOUNT = "account IN temp.gone_keys"
+_BY_PERSON = f"(user_id IN {_USERS} OR author_id IN {_USERS} OR turn_id IN {_TURNS})"
+_OF_USER = f"user_id IN {_USERS}"
+_OF_TURN = f"turn_id IN {_TURNS}"
+_DECIDED_BY = f"UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN {_USERS}"  # noqa: S608 (a constant)
+_OF_ACCOUNT = f"account IN {_KEYS}"
 _DELETED = (
     ("inbox", _OF_TURN),
     ("turn_steps", _OF_TURN),
     ("tool_journal", _OF_TURN),
     ("messages", f"{_OF_USER} OR {_OF_TURN}"),
     ("memory_proposals", _BY_PERSON),
-    ("user_links", "survivor IN temp.gone_users OR absorbed IN temp.gone_users"),
-    ("link_requests", "starter IN temp.gone_keys OR redeemer IN temp.gone_keys"),
+    ("user_links", f"survivor IN {_USERS} OR absorbed IN {_USERS}"),
+    ("link_requests", f"starter IN {_KEYS} OR redeemer IN {_KEYS}"),
     ("link_tries", _OF_ACCOUNT),
+    ("owner_tries", _OF_ACCOUNT),
+    ("erasure_codes", _OF_USER),
     # Access by the configuration stays; access that was granted here must be requested again.
     ("account_ranks", _OF_ACCOUNT),
     ("admissions", _OF_ACCOUNT),
@@ -128,15 +155,16 @@ _DELETED = (
 )
 """The rows of a person that go: a table, and which of them."""
 _ADD_TO_ERASED = f"""
-    INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),
-                                  sum(output_tokens), total(cost_usd)
-    FROM usage_days WHERE user_id IN temp.gone_users GROUP BY day, personality_id, model {ADD_TO_DAY}
+    INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)
+    SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), sum(cost_usd)
+    FROM usage_days WHERE user_id IN {_USERS} GROUP BY day, personality_id, model {ADD_TO_DAY}
 """  # noqa: S608 (a constant)
+_HAS = "replace(payload, ?, '') <> payload"
 _SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
 _SMALLEST_ID = 10_000
 _THREADS = """
     SELECT channel, thread FROM inbox
-    WHERE thread IS NOT NULL AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places)
+    WHERE thread IS NOT NULL AND (channel, conversation) IN (SELECT channel, conversation FROM gone_places)
 """
 
 
@@ -179,29 +207,34 @@ def sessions_of(connection: Connection, user_ids: Collection[str]) -> list[str]:
 
 
 def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
-    """Take the person out of all tables, inside the caller's transaction. Doing it twice is harmless.
+    """Take the person out of all tables, in a transaction that runs alone by `ALONE`. Doing it twice is harmless.
 
     Args:
         connection: with the functions of the index.
         sessions: others that the person touched, as `sessions_of` has found them before.
     """
     with _gathered(connection, person, sessions):
-        remember_events(connection, "SELECT id FROM temp.gone_turns")
+        remember_events(connection, "SELECT id FROM gone_turns")
         erase_notes(connection)
         connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
         for table, gone in _DELETED:
             connection.execute(f"DELETE FROM {table} WHERE {gone}")  # noqa: S608 (constants)
         connection.execute(_EMPTY_LANES)
-        connection.execute("UPDATE lanes SET sender = '' WHERE (channel, sender) IN temp.gone_accounts")
+        connection.execute(
+            "UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)"
+        )
         _erase_sessions(connection)
         _erase_usage(connection)
         erase_history(connection, person.user_ids)
-        connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (ERASED,))
+        connection.execute(_DECIDED_BY, (ERASED,))
         _erase_mentions(connection, person)
 
 
 def end_requests(connection: Connection, keys: Collection[str]) -> None:
-    """End the link requests of these accounts, so that no user is linked to one that is being erased."""
+    """End the link requests of these accounts, so that no user is linked to one that is being erased.
+
+    Runs alone by the name `links`: a request that somebody says yes to meanwhile is linked before, or not at all.
+    """
     connection.executemany(_END_REQUESTS, [(key,) for key in keys])
 
 
@@ -214,12 +247,12 @@ def end_keys(connection: Connection, user_ids: Collection[str]) -> None:
 def places_of(connection: Connection, person: Person) -> Sequence[tuple[str, str]]:
     """The person's direct chats: channel and conversation; as work for a writer."""
     with _gathered(connection, person):
-        return [tuple(row) for row in connection.execute("SELECT channel, conversation FROM temp.gone_places")]
+        return [tuple(row) for row in connection.execute("SELECT channel, conversation FROM gone_places")]
 
 
 def note_applied(connection: Connection, erasure_id: str) -> None:
     """Note that the database has gone through an erasure."""
-    connection.execute("INSERT OR IGNORE INTO erasures VALUES (?, ?)", (erasure_id, wall_ms()))
+    connection.execute("INSERT INTO erasures VALUES (?, ?) ON CONFLICT DO NOTHING", (erasure_id, wall_ms()))
 
 
 def applied_erasures(connection: Connection) -> frozenset[str]:
@@ -232,55 +265,45 @@ def applied_erasures(connection: Connection) -> frozenset[str]:
 
 @contextmanager
 def _gathered(connection: Connection, person: Person, sessions: Iterable[str] = ()) -> Iterator[None]:
-    """Gather the person's ids, turns and places in temporary tables."""
+    """Gather the person's ids, turns and places in temporary tables; a failure takes them back as all else."""
     for name, columns in _GATHERED.items():
         connection.execute(f"CREATE TEMP TABLE {name} ({columns})")
-    try:
-        _gather(connection, person, sessions)
-        yield
-    finally:
-        for name in _GATHERED:
-            connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+    _gather(connection, person, sessions)
+    yield
+    for name in _GATHERED:
+        connection.execute(f"DROP TABLE {name}")
 
 
 def _gather(connection: Connection, person: Person, sessions: Iterable[str]) -> None:
-    connection.executemany("INSERT INTO temp.gone_users VALUES (?)", [(each,) for each in person.user_ids])
-    connection.executemany("INSERT INTO temp.gone_keys VALUES (?)", [(each,) for each in person.keys])
-    connection.executemany("INSERT INTO temp.gone_accounts VALUES (?, ?)", person.accounts)
-    connection.executemany("INSERT OR IGNORE INTO temp.touched_before VALUES (?)", [(each,) for each in sessions])
-    connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_SENT}", (person.erased_at_ms,))
+    connection.executemany("INSERT INTO gone_users VALUES (?)", [(each,) for each in person.user_ids])
+    connection.executemany("INSERT INTO gone_keys VALUES (?)", [(each,) for each in person.keys])
+    connection.executemany("INSERT INTO gone_accounts VALUES (?, ?)", person.accounts)
+    connection.executemany("INSERT INTO touched_before VALUES (?)", [(each,) for each in {*sessions}])
+    connection.execute(f"INSERT INTO gone_turns {_SENT} {_ONCE}", (person.erased_at_ms,))
     for table, column in USER_COLUMNS:
         if table in _TURNS_OF_USERS and column != "decided_by":
-            sql = f"SELECT turn_id FROM {table} WHERE {column} IN temp.gone_users"  # noqa: S608 (names of ours)
-            connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {sql}")
-    connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_TURNS_OF_LINKS}")
-    connection.execute("DELETE FROM temp.gone_turns WHERE id = ''")
+            sql = f"SELECT turn_id FROM {table} WHERE {column} IN {_USERS}"  # noqa: S608 (names of ours)
+            connection.execute(f"INSERT INTO gone_turns {sql} {_ONCE}")
+    connection.execute(f"INSERT INTO gone_turns {_TURNS_OF_LINKS} {_ONCE}")
+    connection.execute("DELETE FROM gone_turns WHERE id = ''")
     connection.execute(_GONE_PLACES)
     connection.execute(_TOUCHED)
 
 
 def _erase_sessions(connection: Connection) -> None:
     """A session that others wrote in stays, without title and summary, which may name the person."""
-    connection.execute(
-        "CREATE TEMP TABLE emptied AS SELECT id FROM temp.touched_sessions"
-        " WHERE id NOT IN (SELECT session_id FROM messages)"
-    )
-    connection.execute("DELETE FROM session_keys WHERE session_id IN (SELECT id FROM temp.emptied)")
-    connection.execute("DELETE FROM sessions WHERE id IN (SELECT id FROM temp.emptied)")
-    connection.execute("DROP TABLE temp.emptied")
-    connection.execute(
-        "UPDATE sessions SET title = '', summary = '', summary_until = 0, user_id = iif(user_id IN temp.gone_users,"
-        " (SELECT user_id FROM messages WHERE session_id = sessions.id ORDER BY messages.id LIMIT 1), user_id)"
-        " WHERE id IN temp.touched_sessions"
-    )
+    connection.execute(_EMPTIED)
+    connection.execute("DELETE FROM session_keys WHERE session_id IN (SELECT id FROM emptied_sessions)")
+    connection.execute("DELETE FROM sessions WHERE id IN (SELECT id FROM emptied_sessions)")
+    connection.execute(_LEFT_TO_OTHERS)
 
 
 def _erase_usage(connection: Connection) -> None:
     """Usage stays in the sums, without the person's id."""
     for table in ("usage", "reservations"):
-        connection.execute(f"UPDATE {table} SET user_id = ? WHERE user_id IN temp.gone_users", (ERASED,))  # noqa: S608 (names of ours)
+        connection.execute(f"UPDATE {table} SET user_id = ? WHERE {_OF_USER}", (ERASED,))  # noqa: S608 (names of ours)
     connection.execute(_ADD_TO_ERASED, (ERASED,))
-    connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
+    connection.execute(f"DELETE FROM usage_days WHERE {_OF_USER}")  # noqa: S608 (a constant)
 
 
 def _erase_mentions(connection: Connection, person: Person) -> None:
@@ -288,20 +311,23 @@ def _erase_mentions(connection: Connection, person: Person) -> None:
 
     One that is still to be answered or sent keeps all but the name.
     """
-    names = re.compile("|".join(sorted(map(_in_json, {*person.user_ids, *person.keys}))) or "(?!)")
-    for queue in ("inbox", "outbox"):
-        rows = connection.execute(f"SELECT lane, seq, payload, ended_at IS NOT NULL FROM {queue}")  # noqa: S608 (two names)
+    written = sorted(json.dumps(name, ensure_ascii=False)[1:-1] for name in {*person.user_ids, *person.keys})
+    if not written:
+        return
+    names, has_one = re.compile("|".join(map(_in_json, written))), " OR ".join([_HAS] * len(written))
+    for queue, key in (("inbox", "turn_id"), ("outbox", "id")):
+        sql = f"SELECT {key}, payload, ended_at IS NOT NULL FROM {queue} WHERE {has_one} {connection.dialect.locked}"  # noqa: S608 (names of ours)
         changed = [
-            (emptied(payload) if is_ended else names.sub(ERASED, payload), lane, seq)
-            for lane, seq, payload, is_ended in rows
+            (emptied(payload) if is_ended else names.sub(ERASED, payload), row_id)
+            for row_id, payload, is_ended in connection.execute(sql, written)
             if names.search(payload)
         ]
-        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE lane = ? AND seq = ?", changed)  # noqa: S608 (names of ours)
+        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE {key} = ?", changed)  # noqa: S608 (names of ours)
 
 
-def _in_json(name: str) -> str:
+def _in_json(written: str) -> str:
     """A pattern for a name in a text in JSON, where it is not a part of a longer one."""
-    return rf"(?:(?<![\w.@-])|(?<=\\[nrt])){re.escape(json.dumps(name, ensure_ascii=False)[1:-1])}(?![\w@-])"
+    return rf"(?:(?<![\w.@-])|(?<=\\[nrt])){re.escape(written)}(?![\w@-])"
 
 
 def lines_added_by(connection: Connection, person: Person) -> Mapping[str, frozenset[str]]:
@@ -358,7 +384,7 @@ def _added_lines(connection: Connection, document: str) -> frozenset[str]:
         if row["action"] == "add":
             new |= _lines(row["content"])
         found |= new - _lines(row["removed"] or b"")
-    others = f"{_BY_PERSON} IS NOT TRUE AND action = 'add' AND outcome IS NOT 'no_match'"
+    others = f"{_BY_PERSON} IS NOT TRUE AND action = 'add' AND outcome IS DISTINCT FROM 'no_match'"
     for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608 (names of ours)
         found -= _lines(row["content"])
     return frozenset(found)
@@ -385,10 +411,10 @@ def erase_notes(connection: Connection) -> None:
     """A note is about whatever ids stand in it: as a part of its key, or as a value of its JSON."""
     by_channel: dict[str, set[str]] = {}
     for sql in (
-        "SELECT channel, conversation FROM temp.gone_places",
-        "SELECT channel, account FROM temp.gone_accounts",
-        "SELECT channel, id FROM outbox WHERE turn_id IN temp.gone_turns",
-        "SELECT channel, message_id FROM inbox WHERE turn_id IN temp.gone_turns AND length(message_id) > 7",
+        "SELECT channel, conversation FROM gone_places",
+        "SELECT channel, account FROM gone_accounts",
+        f"SELECT channel, id FROM outbox WHERE {_OF_TURN}",  # noqa: S608 (a constant)
+        f"SELECT channel, message_id FROM inbox WHERE {_OF_TURN} AND length(message_id) > 7",  # noqa: S608 (a constant)
         _THREADS,
     ):
         for channel, name in connection.execute(sql):

@@ -50,6 +50,7 @@ class SqlInbox:
             "payload": inbound_json(message),
             "sender": storable(message.sender.user),
             "needs_channel": bool(message.attachments),
+            "is_direct": message.is_direct,
             "state": "ready",
             "accepted_at": wall_ms(),
         }

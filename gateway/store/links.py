@@ -1,4 +1,4 @@
-"""Links between users in SQLite: see `gateway.people.linking.links.LinkStore`."""
+"""Links between users: see `gateway.people.linking.links.LinkStore`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from gateway.people.linking.links import (
     TooManyTries,
     Wrong,
 )
-from gateway.store.clock import steady_ms
 from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, storable
@@ -30,52 +29,57 @@ KEPT_MS = 86_400_000
 _VALID_MS = round(CODE_VALID_S * 1000)
 _WITHIN_MS = round(TRIES_WITHIN_S * 1000)
 
-_REPLACE = "UPDATE link_requests SET state = 'replaced' WHERE starter = ? AND state IN ('open', 'asked')"
-_OPEN = "SELECT * FROM link_requests WHERE code_hash = ? AND state = 'open' AND begun_at BETWEEN ? AND ?"
-_TYPED = """
-    UPDATE link_requests SET state = ?, code_hash = ?, redeemer = ?, redeemer_is = ?, redeem_turn = ?, begun_at = ?
-    WHERE id = ? RETURNING *
+_FORGET = "DELETE FROM link_requests WHERE begun_at < now_ms() - ?"
+_START = """
+    INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
+    VALUES (?, ?, 'open', ?, ?, now_ms())
 """
-_REQUESTS_OF = "SELECT * FROM link_requests WHERE starter = ?1 OR redeemer = ?1 ORDER BY begun_at DESC, rowid DESC"
-_TRIES = "SELECT tried_at FROM link_tries WHERE account = ? AND tried_at BETWEEN ? AND ? ORDER BY tried_at"
+_REPLACE = "UPDATE link_requests SET state = 'replaced' WHERE starter = ? AND state IN ('open', 'asked')"
+# A time in the future: the clock was set back, and the age of the code is unknown, so it is expired.
+_IS_GOOD = f"begun_at BETWEEN now_ms() - {_VALID_MS - 1} AND now_ms()"
+_FIELDS = f"*, {_IS_GOOD} AS is_good"
+_OPEN = f"SELECT * FROM link_requests WHERE code_hash = ? AND state = 'open' AND {_IS_GOOD}"  # noqa: S608 (constants)
+_TYPED = f"""
+    UPDATE link_requests SET state = ?, code_hash = ?, redeemer = ?, redeemer_is = ?, redeem_turn = ?,
+                             begun_at = now_ms()
+    WHERE id = ? RETURNING {_FIELDS}
+"""  # noqa: S608 (constants)
+_REQUEST = f"SELECT {_FIELDS} FROM link_requests"  # noqa: S608 (constants)
+_REQUESTS_OF = f"{_REQUEST} WHERE starter = ?1 OR redeemer = ?1 ORDER BY begun_at DESC, number DESC"
+_FORGET_TRIES = "DELETE FROM link_tries WHERE tried_at <= now_ms() - ?"
+_TRIES = """
+    SELECT tried_at + ?2 - now_ms() AS again_in_ms FROM link_tries
+    WHERE account = ?1 AND tried_at BETWEEN now_ms() - ?2 + 1 AND now_ms() ORDER BY tried_at
+"""
+_TRIED = "INSERT INTO link_tries (turn_id, account, tried_at) VALUES (?, ?, now_ms())"
 # Absorbed already, or part of something that is still being carried out: then the map may say one thing or the other.
 _IS_TAKEN = """
     SELECT 1 FROM user_links WHERE (absorbed IN (?1, ?2) AND state <> 'undone')
         OR (survivor IN (?1, ?2) AND state NOT IN ('linked', 'undone'))
 """
-_UNDO = "UPDATE user_links SET state = 'undoing', undone_at = ? WHERE id = ? AND state = 'linked' RETURNING *"
-_END_BY_HAND = "UPDATE user_links SET state = 'undone', undone_at = ? WHERE id = ? AND undone_at IS NULL"
-_COUNTING = "SELECT * FROM user_links WHERE state <> 'undone' ORDER BY linked_at, rowid"
-_ALL = "SELECT * FROM user_links ORDER BY linked_at, rowid"
+_UNDO = "UPDATE user_links SET state = 'undoing', undone_at = now_ms() WHERE id = ? AND state = 'linked' RETURNING *"
+_END_BY_HAND = "UPDATE user_links SET state = 'undone', undone_at = now_ms() WHERE id = ? AND undone_at IS NULL"
+_COUNTING = "SELECT * FROM user_links WHERE state <> 'undone' ORDER BY linked_at, number"
+_ALL = "SELECT * FROM user_links ORDER BY linked_at, number"
 _DIRECT = """
     SELECT channel, conversation, thread FROM inbox
-    WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ? AND json_extract(payload, '$.is_direct')
-    ORDER BY accepted_at DESC, seq DESC LIMIT 1
+    WHERE channel = ? AND sender = ? AND is_direct ORDER BY accepted_at DESC, seq DESC LIMIT 1
 """
 
 
 class SqlLinks:
-    """`now_ms` measures how long codes and questions are good."""
+    """Requests, tries and links. What is decided by several rows runs alone by the store's name."""
 
-    def __init__(self, engine: Engine, *, now_ms: Callable[[], int] = steady_ms) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._now_ms = now_ms
 
     async def start(self, request: LinkRequest, code_hash: str) -> None:
-        now_ms, starter = self._now_ms(), request.starter
-        row = {
-            "id": request.id,
-            "code_hash": code_hash,
-            "state": "open",
-            "starter": storable(starter.account),
-            "starter_is": _party_json(starter),
-            "begun_at": now_ms,
-        }
+        starter = request.starter
 
         def work(connection: Connection) -> None:
-            connection.execute("DELETE FROM link_requests WHERE begun_at < ?", (now_ms - KEPT_MS,))
+            connection.execute(_FORGET, (KEPT_MS,))
             connection.execute(_REPLACE, (starter.account,))
-            insert(connection, "link_requests", row)
+            connection.execute(_START, (request.id, code_hash, storable(starter.account), _party_json(starter)))
 
         await self._engine.write(work)
 
@@ -88,16 +92,14 @@ class SqlLinks:
         second_hash: str | None,
         question: Callable[[LinkRequest], OutboundMessage],
     ) -> LinkRequest | Wrong | TooManyTries | OwnCode:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> LinkRequest | Wrong | TooManyTries | OwnCode:
-            again = connection.execute("SELECT * FROM link_requests WHERE redeem_turn = ?", (turn_id,)).fetchone()
+            again = connection.execute(f"{_REQUEST} WHERE redeem_turn = ?", (turn_id,)).fetchone()
             if again is not None:
-                return _request(again, now_ms)
-            tries = _count_try(connection, guesser.account, turn_id, now_ms)
+                return _request(again)
+            tries = _count_try(connection, guesser.account, turn_id)
             if isinstance(tries, TooManyTries):
                 return tries
-            found = connection.execute(_OPEN, (code_hash, now_ms - _VALID_MS + 1, now_ms)).fetchone()
+            found = connection.execute(_OPEN, (code_hash,)).fetchone()
             account = storable(guesser.account)
             if found is None or found["redeemer"] not in {None, account}:
                 return Wrong(tries_left=TRIES - tries)
@@ -105,23 +107,19 @@ class SqlLinks:
                 return OwnCode()
             is_first = second_hash is not None and found["redeemer"] is None
             step = ("open", second_hash) if is_first else ("asked", code_hash)
-            row = (*step, account, _party_json(guesser), turn_id, now_ms, found["id"])
-            request = _request(connection.execute(_TYPED, row).fetchone(), now_ms)
+            row = (*step, account, _party_json(guesser), turn_id, found["id"])
+            request = _request(connection.execute(_TYPED, row).fetchone())
             insert_replies(connection, turn_id, [] if is_first else [question(request)])
             return request
 
         return await self._engine.write(work)
 
     async def requests_of(self, account: str) -> Sequence[LinkRequest]:
-        rows = await self._engine.rows(_REQUESTS_OF, (account,))
-        now_ms = self._now_ms()
-        return [_request(row, now_ms) for row in rows]
+        return [_request(row) for row in await self._engine.rows(_REQUESTS_OF, (account,))]
 
     async def refuse(self, request_id: str, notice: Callable[[LinkRequest], OutboundMessage | None]) -> bool:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> bool:
-            request = _request_by_id(connection, request_id, now_ms)
+            request = _request_by_id(connection, request_id)
             if request is None or request.state not in {"open", "asked"}:
                 return request is not None and request.state == "refused"
             connection.execute("UPDATE link_requests SET state = 'refused' WHERE id = ?", (request_id,))
@@ -132,11 +130,9 @@ class SqlLinks:
         return await self._engine.write(work)
 
     async def decide(self, link: Link, *, request_id: str | None) -> Link | None:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> Link | None:
             if request_id is not None:
-                request = _request_by_id(connection, request_id, now_ms)
+                request = _request_by_id(connection, request_id)
                 if request is not None and request.link_id is not None:
                     return _link_by_id(connection, request.link_id)
                 if request is None or request.state != "asked":
@@ -157,16 +153,14 @@ class SqlLinks:
         return await self._engine.write(work)
 
     async def undo(self, link_id: str) -> Link | None:
-        now_ms = self._now_ms()
-
         def work(connection: Connection) -> Link | None:
-            row = connection.execute(_UNDO, (now_ms, link_id)).fetchone()
+            row = connection.execute(_UNDO, (link_id,)).fetchone()
             return None if row is None else _link(row)
 
         return await self._engine.write(work)
 
     async def end_by_hand(self, link_id: str) -> None:
-        await self._engine.write(statement(_END_BY_HAND, (self._now_ms(), link_id)))
+        await self._engine.write(statement(_END_BY_HAND, (link_id,)))
 
     async def advance(self, link_id: str, state: LinkState, told: Sequence[OutboundMessage] = ()) -> None:
         def work(connection: Connection) -> None:
@@ -187,7 +181,7 @@ class SqlLinks:
     async def direct_conversation(self, channels: Collection[str], sender: str) -> ConversationRef | None:
         def work(connection: Connection) -> ConversationRef | None:
             for channel in channels:
-                row = connection.execute(_DIRECT, (channel, sender)).fetchone()
+                row = connection.execute(_DIRECT, (channel, storable(sender))).fetchone()
                 if row is not None:
                     return conversation_of(row)
             return None
@@ -195,30 +189,29 @@ class SqlLinks:
         return await self._engine.read(work)
 
 
-def _count_try(connection: Connection, account: str, turn_id: str, now_ms: int) -> int | TooManyTries:
+def _count_try(connection: Connection, account: str, turn_id: str) -> int | TooManyTries:
     """Note a try; how many there are in the window, this one included."""
-    connection.execute("DELETE FROM link_tries WHERE tried_at <= ?", (now_ms - _WITHIN_MS,))
-    tried = [row[0] for row in connection.execute(_TRIES, (account, now_ms - _WITHIN_MS + 1, now_ms))]
+    connection.execute(_FORGET_TRIES, (_WITHIN_MS,))
+    tried = connection.execute(_TRIES, (account, _WITHIN_MS)).fetchall()
     is_repeated = connection.execute("SELECT 1 FROM link_tries WHERE turn_id = ?", (turn_id,)).fetchone() is not None
     if is_repeated:
         return len(tried)
     if len(tried) >= TRIES:
-        return TooManyTries(again_in_s=(tried[0] + _WITHIN_MS - now_ms) / 1000)
-    connection.execute("INSERT INTO link_tries VALUES (?, ?, ?)", (turn_id, storable(account), now_ms))
+        return TooManyTries(again_in_s=max(0, tried[0]["again_in_ms"]) / 1000)
+    connection.execute(_TRIED, (turn_id, storable(account)))
     return len(tried) + 1
 
 
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
-def _request_by_id(connection: Connection, request_id: str, now_ms: int) -> LinkRequest | None:
-    row = connection.execute("SELECT * FROM link_requests WHERE id = ?", (request_id,)).fetchone()
-    return None if row is None else _request(row, now_ms)
+def _request_by_id(connection: Connection, request_id: str) -> LinkRequest | None:
+    row = connection.execute(f"{_REQUEST} WHERE id = ?", (request_id,)).fetchone()
+    return None if row is None else _request(row)
 
 
-def _request(row: Row, now_ms: int) -> LinkRequest:
-    # a time in the future: the clock was set back, and the age of the code is unknown, so it is expired
-    is_over = row["state"] in {"open", "asked"} and not 0 <= now_ms - row["begun_at"] < _VALID_MS
+def _request(row: Row) -> LinkRequest:
+    is_over = row["state"] in {"open", "asked"} and not row["is_good"]
     return value_of(
         LinkRequest,
         row,

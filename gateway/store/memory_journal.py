@@ -1,4 +1,4 @@
-"""The memory journal in SQLite.
+"""The memory journal in the gateway's database.
 
 Only `insert_pending` is part of a turn's commit. All else is written without an fsync of its own: it survives a killed
 process, and what a power cut takes is found again in the evidence next to the file.
@@ -40,8 +40,6 @@ from gateway.store.rows import columns_of, insert, insert_new, value_of
 _OF_TURNS = "action IN ('add', 'replace', 'remove') AND refers_to IS NULL"
 # What a memory of another kind has applied is noted, too, but is no history of the files: it has no place in one.
 _OF_FILES = "outcome IS NOT NULL AND (position IS NOT NULL OR outcome <> 'applied')"
-# Left to itself, SQLite would go through the document's whole history with each write.
-_BY_PENDING = "INDEXED BY memory_journal_pending"
 _UNSETTLED = f"""
     SELECT * FROM memory_journal WHERE {_OF_TURNS} AND turn_id IN (
         SELECT turn_id FROM memory_journal
@@ -50,6 +48,14 @@ _UNSETTLED = f"""
         GROUP BY turn_id ORDER BY min(id) LIMIT ?2
     ) ORDER BY id, update_index
 """  # noqa: S608 (constants)
+_ALL = 1 << 62
+_NEWEST = f"""
+    SELECT * FROM memory_journal WHERE {_OF_FILES} {{after}}
+    ORDER BY coalesce(written_at, '') DESC, id DESC LIMIT ?1
+"""  # noqa: S608 (a constant)
+_AFTER = """
+    AND (coalesce(written_at, ''), id) < (SELECT coalesce(written_at, ''), id FROM memory_journal WHERE id = ?2)
+"""
 
 
 def insert_pending(connection: Connection, scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime) -> None:
@@ -58,7 +64,7 @@ def insert_pending(connection: Connection, scope: MemoryScope, updates: Sequence
     The ids are not checked: the provider refuses malformed ones, and nothing of a turn may fail for its memory.
     """
     for request in requests_of(scope, updates, at):
-        _insert(connection, request)
+        insert(connection, "memory_journal", _columns_of_request(request), "ON CONFLICT DO NOTHING")
 
 
 def settle_pending(connection: Connection, turn_id: str, outcomes: Sequence[str]) -> None:
@@ -79,20 +85,23 @@ def select_unsettled(
         limit: how many turns at most.
     """
     turns: dict[str, tuple[MemoryScope, list[MemoryUpdate]]] = {}
-    for row in connection.execute(_UNSETTLED, (after, -1 if limit is None else limit)):
+    for row in connection.execute(_UNSETTLED, (after, _ALL if limit is None else limit)):
         update = MemoryUpdate(action=row["action"], store=row["store"], content=row["content"])
         turns.setdefault(row["turn_id"], (value_of(MemoryScope, row), []))[1].append(update)
     return list(turns.values())
 
 
 class SqlMemoryJournal:
-    """The `MemoryJournal` of `gateway/memory/journal.py`, in the gateway's database."""
+    """The `MemoryJournal` of `gateway/memory/journal.py`, in the gateway's database.
+
+    What gives an entry its place in a history runs alone by the store's name.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, MemoryOutcome]:
-        return await self._engine.write(partial(_begin, requests=requests), is_durable=False)
+        return await self._engine.write(partial(_begin, requests=requests), is_durable=False, alone=())
 
     async def tail(self, document: str) -> Tail:
         return await self._engine.read(partial(_tail, document=document))
@@ -120,16 +129,13 @@ class SqlMemoryJournal:
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
         if document is None:
-            return await self._entries(
-                f"SELECT * FROM memory_journal WHERE {_OF_FILES} AND (?2 IS NULL OR "  # noqa: S608 (a constant)
-                "(ifnull(written_at, ''), id) < (SELECT ifnull(written_at, ''), id FROM memory_journal WHERE id = ?2)) "
-                "ORDER BY written_at DESC, id DESC LIMIT ?1",
-                (limit, before),
-            )
+            if before is None:
+                return await self._entries(_NEWEST.format(after=""), (limit,))
+            return await self._entries(_NEWEST.format(after=_AFTER), (limit, before))
         return await self._entries(
             "SELECT * FROM memory_journal WHERE document = ? AND position < ? AND outcome IS NOT NULL "
             "ORDER BY position DESC LIMIT ?",
-            (document, before if before is not None else 1 << 62, limit),
+            (document, before if before is not None else _ALL, limit),
         )
 
     async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
@@ -156,10 +162,10 @@ class SqlMemoryJournal:
         return _in_order(await self._entries(sql, (document,)))
 
     async def replace_history(self, document: str, entries: Sequence[JournalEntry]) -> None:
-        await self._engine.write(partial(_replace_history, document=document, entries=entries))
+        await self._engine.write(partial(put_history, document=document, entries=entries))
 
     async def numbers(self, count: int) -> int:
-        return await self._engine.write(partial(_numbers, count=count), is_durable=False)
+        return await self._engine.write(partial(_numbers, count=count), is_durable=False, alone=())
 
     async def forget(self, user_ids: Collection[str], document: str, lines: Collection[str]) -> None:
         work = partial(forget_in_history, user_ids=user_ids, document=document, lines=frozenset(lines))
@@ -191,7 +197,7 @@ def _outcome(connection: Connection, key: Key) -> dict[Key, MemoryOutcome]:
 
 def _tail(connection: Connection, *, document: str) -> Tail:
     sql = (
-        f"SELECT turn_id, update_index FROM memory_journal {_BY_PENDING}"  # noqa: S608 (a constant)
+        f"SELECT turn_id, update_index FROM memory_journal {connection.dialect.by_pending}"  # noqa: S608 (a constant)
         " WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"
     )
     unsettled = frozenset((row["turn_id"], row["update_index"]) for row in connection.execute(sql, (document,)))
@@ -208,8 +214,8 @@ def _tail(connection: Connection, *, document: str) -> Tail:
 def _record(connection: Connection, *, write: Write) -> dict[Key, MemoryOutcome]:
     # What an attempt recorded that never came into place; a repetition of it has a key of its own.
     connection.execute(
-        f"DELETE FROM memory_journal {_BY_PENDING} WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"  # noqa: S608 (a constant)
-        " AND action IN ('write', 'undo', 'edit')",
+        f"DELETE FROM memory_journal {connection.dialect.by_pending} WHERE document = ? AND outcome IS NULL"  # noqa: S608 (a constant)
+        " AND position IS NOT NULL AND action IN ('write', 'undo', 'edit')",
         (write.document,),
     )
     position, is_known = _end(connection, write.document)
@@ -233,7 +239,7 @@ def _end(connection: Connection, document: str) -> tuple[int, bool]:
     """The next position, and whether the text that the last applied entry left is known."""
     row = connection.execute(
         "SELECT coalesce(max(position), 0) + 1, coalesce((SELECT hash_after IS NOT NULL FROM memory_journal"
-        " WHERE document = ?1 AND outcome = 'applied' AND position IS NOT NULL ORDER BY position DESC LIMIT 1), 1)"
+        " WHERE document = ?1 AND outcome = 'applied' AND position IS NOT NULL ORDER BY position DESC LIMIT 1), TRUE)"
         " FROM memory_journal WHERE document = ?1",
         (document,),
     ).fetchone()
@@ -302,24 +308,19 @@ def _past(connection: Connection, *, document: str, since: str, limit: int) -> l
 
 
 def _numbers(connection: Connection, *, count: int) -> int:
-    table = ("memory_journal",)
-    connection.execute(
-        "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0 WHERE NOT EXISTS"
-        " (SELECT 1 FROM sqlite_sequence WHERE name = ?1)",
-        table,
-    )
-    sql = "UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1 RETURNING seq"
-    (last,) = connection.execute(sql, (*table, count)).fetchone()
-    return int(last) - count + 1
+    hold, take = connection.dialect.journal_numbers
+    connection.execute(hold)
+    return int(connection.execute(take, (count,)).fetchone()[0]) - count + 1
 
 
-def _replace_history(connection: Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
+def put_history(connection: Connection, *, document: str, entries: Sequence[JournalEntry]) -> None:
+    """See `MemoryJournal.replace_history`."""
     connection.execute("DELETE FROM memory_journal WHERE document = ? AND outcome IS NOT NULL", (document,))
     for entry in entries:
         # Noted by its turn here, and settled where it comes from.
         sql = "DELETE FROM memory_journal WHERE turn_id = ? AND update_index = ? AND document = ?"
         connection.execute(sql, (*entry.request.key, document))
-        insert(connection, "memory_journal", _columns(entry))
+        insert(connection, "memory_journal", columns_of_entry(entry))
 
 
 # ---- rows and values ------------------------------------------------------------------------------------------------
@@ -327,16 +328,20 @@ def _replace_history(connection: Connection, *, document: str, entries: Sequence
 
 def _insert(connection: Connection, request: JournalRequest) -> bool:
     """Note a request; False where it is noted already."""
-    row = columns_of(request, without=("index",)) | {
+    return insert_new(connection, "memory_journal", _columns_of_request(request))
+
+
+def _columns_of_request(request: JournalRequest) -> dict[str, object]:
+    return columns_of(request, without=("index",)) | {
         "update_index": request.index,
         "document": request.document or None,
         "content": clean(request.content),
         "at": iso(request.at),
     }
-    return insert_new(connection, "memory_journal", row)
 
 
-def _request(row: Row) -> JournalRequest:
+def request_of(row: Row) -> JournalRequest:
+    """The request of a row."""
     return value_of(
         JournalRequest,
         row,
@@ -347,7 +352,8 @@ def _request(row: Row) -> JournalRequest:
     )
 
 
-def _columns(entry: JournalEntry) -> dict[str, object]:
+def columns_of_entry(entry: JournalEntry) -> dict[str, object]:
+    """A row of the journal."""
     request, delta, checkpoint = entry.request, entry.delta, entry.checkpoint
     return columns_of(request, without=("index",)) | {
         "id": entry.id,
@@ -380,7 +386,7 @@ def _entry(row: Row) -> JournalEntry:
     return value_of(
         JournalEntry,
         row,
-        request=_request(row),
+        request=request_of(row),
         written_at=datetime.fromisoformat(row["written_at"]) if row["written_at"] else None,
         hash_before=_hex(row["hash_before"]),
         hash_after=_hex(row["hash_after"]),

@@ -1,4 +1,4 @@
-"""Who was let in, as what, and when they were seen last, in SQLite: see `gateway.people.access_records.PeopleStore`."""
+"""Who was let in, as what, and when they were seen last: see `gateway.people.access_records.PeopleStore`."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ _REOPEN = """
 """
 _CHATS = "SELECT * FROM owner_chats ORDER BY used"
 _KEEP_CHAT = """
-    INSERT OR REPLACE INTO owner_chats (account, channel, conversation, thread, used)
-    VALUES (?, ?, ?, ?, (SELECT ifnull(max(used), 0) + 1 FROM owner_chats))
+    INSERT INTO owner_chats (account, channel, conversation, thread, used)
+    VALUES (?, ?, ?, ?, (SELECT coalesce(max(used), 0) + 1 FROM owner_chats))
+    ON CONFLICT (account) DO UPDATE SET channel = excluded.channel, conversation = excluded.conversation,
+        thread = excluded.thread, used = excluded.used
 """
 _GRANTS = """
     SELECT account, NULL AS channel, rank, via, set_at AS at FROM account_ranks
@@ -62,8 +64,8 @@ _GRANTS = """
 """
 # By the indexes `sessions_of_user` and `usage_of_user`: two steps into a tree for each id, however much was said.
 _LAST_SEEN = """
-    SELECT max(coalesce((SELECT max(updated_at) FROM sessions WHERE user_id = ?1), 0),
-               coalesce((SELECT max(at) FROM usage WHERE user_id = ?1), 0))
+    SELECT coalesce((SELECT max(updated_at) FROM sessions WHERE user_id = ?1), 0),
+           coalesce((SELECT max(at) FROM usage WHERE user_id = ?1), 0)
 """
 
 
@@ -98,12 +100,16 @@ class PersonRecord:
 
 
 def insert_chat(connection: Connection, account: str, conversation: ConversationRef) -> None:
-    """Note which direct chat an owner used last, inside a transaction."""
+    """Note which direct chat an owner used last, inside a transaction; the lock of its row is enough."""
     connection.execute(_KEEP_CHAT, (account, *key_of(conversation)))
 
 
 def apply_change(connection: Connection, change: PeopleChange, *, place: Place | None = None) -> None:
-    """Do it inside a transaction; `place` is the message of the turn, where it is part of one."""
+    """Do it inside a transaction that runs alone by the name `people`.
+
+    A request and what lets its stranger in would miss each other otherwise. `place` is that of the turn's message,
+    where it is part of one.
+    """
     match change:
         case KeepRequest():
             _keep_request(connection, change, place)
@@ -204,7 +210,8 @@ class SqlPeople:
         await self._engine.write(work)
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
-        await self._engine.write(partial(insert_chat, account=account, conversation=conversation), is_durable=False)
+        work = partial(insert_chat, account=account, conversation=conversation)
+        await self._engine.write(work, is_durable=False, alone=())
 
     async def records(self, user_ids: Collection[str]) -> Mapping[str, PersonRecord]:
         """What is stored about these people, by their ids."""
@@ -220,5 +227,5 @@ class SqlPeople:
 
 def _record(connection: Connection, user_id: str) -> PersonRecord:
     ids = tuple(ids_of_person(connection, user_id))
-    seen_ms = max(int(connection.execute(_LAST_SEEN, (one,)).fetchone()[0]) for one in ids)
+    seen_ms = max(max(connection.execute(_LAST_SEEN, (one,)).fetchone()) for one in ids)
     return PersonRecord(ids=ids, seen_at=from_ms(seen_ms) if seen_ms else None)

@@ -12,13 +12,13 @@ from gateway.store.payloads import from_ms, inbound, outbound
 from gateway.store.rows import marks_for, record_of
 
 _RECEIVED = """
-    SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ? ORDER BY accepted_at, lane, seq
+    SELECT * FROM inbox WHERE channel = ? AND sender = ? ORDER BY accepted_at, lane, seq
 """
 # Messages that answer none of the person: that the person was let in, or linked.
 _NOTICES = """
-    WITH own_inbox AS (SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ?)
+    WITH own_inbox AS (SELECT * FROM inbox WHERE channel = ? AND sender = ?)
     SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM own_inbox) AND (channel, conversation) IN (
-        SELECT channel, conversation FROM own_inbox WHERE json_extract(payload, '$.is_direct')
+        SELECT channel, conversation FROM own_inbox WHERE is_direct
     ) ORDER BY created_at, lane, seq
 """
 _ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY created_at, lane, seq"
@@ -112,9 +112,9 @@ def usage(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]
 
 def memory_history(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """The history of the person's own memory files, and what their turns asked of others."""
-    own = " OR ".join("substr(document, 1, ?) = ?" for _ in user_ids)
+    own = " OR ".join("substr(document, 1, length(?)) = ?" for _ in user_ids)
     prefixes = [f"users/{user_id}/" for user_id in user_ids]
-    values = [*user_ids, *user_ids, *(value for prefix in prefixes for value in (len(prefix), prefix))]
+    values = [*user_ids, *user_ids, *(prefix for prefix in prefixes for _ in range(2))]
     marks = marks_for(user_ids)
     sql = f"""
         SELECT id, coalesce(written_at, at) AS at, document, action, content, outcome, channel, session_id AS session,
@@ -129,7 +129,7 @@ def links(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]
     marks = marks_for(user_ids)
     sql = f"""
         SELECT survivor AS user, absorbed AS linked_user, linked_by AS by, state, linked_at
-        FROM user_links WHERE survivor IN ({marks}) AND absorbed IN ({marks})
+        FROM user_links WHERE survivor IN ({marks}) AND absorbed IN ({marks}) ORDER BY linked_at, number
     """  # noqa: S608 (question marks)
     return _records(connection, sql, (*user_ids, *user_ids))
 

@@ -1,9 +1,9 @@
-"""Proposals in SQLite: see `gateway.memory.proposals.ProposalStore`."""
+"""Proposals: see `gateway.memory.proposals.ProposalStore`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -18,18 +18,22 @@ from gateway.store.payloads import storable
 from gateway.store.persons import living_id
 from gateway.store.rows import columns_of, insert, value_of
 
-_LIST = """
-    SELECT * FROM (SELECT * FROM memory_proposals WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id
-"""
-_WAITING = "SELECT * FROM memory_proposals WHERE state = 'waiting' ORDER BY id DESC LIMIT ?"
+_NEWEST = "SELECT * FROM memory_proposals {which} ORDER BY id DESC LIMIT ?"
+# The index of those that wait is small however many are decided; it is taken for its very condition.
+_WHICH: Mapping[ProposalState | None, str] = {
+    None: "",
+    "waiting": "WHERE state = 'waiting'",
+    "approved": "WHERE state = 'approved'",
+    "refused": "WHERE state = 'refused'",
+}
 _EDIT = """
-    UPDATE memory_proposals SET updates = ?1, is_edited = 1
-    WHERE id = ?2 AND state = 'waiting' AND (store = 'traces') = ?3
+    UPDATE memory_proposals SET updates = ?, is_edited = TRUE WHERE id = ? AND state = 'waiting'
+    AND (store = 'traces') = ?
 """
 _TO_WRITE = """
-    SELECT * FROM memory_proposals WHERE state = 'approved' AND store = 'traces' AND is_written = 0 ORDER BY id
+    SELECT * FROM memory_proposals WHERE state = 'approved' AND store = 'traces' AND NOT is_written ORDER BY id
 """
-_WRITTEN = "UPDATE memory_proposals SET is_written = 1 WHERE id = ?"
+_WRITTEN = "UPDATE memory_proposals SET is_written = TRUE WHERE id = ?"
 _DECIDE = "UPDATE memory_proposals SET state = ?, decided_at = ?, decided_by = ? WHERE id = ? AND state = 'waiting'"
 
 
@@ -43,7 +47,7 @@ def insert_proposals(connection: Connection, proposals: Sequence[Proposal]) -> N
 
 
 class SqlProposals:
-    """Proposals, and the numbers that they have."""
+    """Proposals, and the numbers that they have. The lock of a proposal's own row is enough for most."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -54,24 +58,24 @@ class SqlProposals:
             return int(connection.execute(sql, (count,)).fetchone()[0]) - count + 1
 
         # the commit that uses them is durable, and makes this so too; before that no one has seen a number
-        return await self._engine.write(work, is_durable=False)
+        return await self._engine.write(work, is_durable=False, alone=())
 
     async def proposals(self, *, state: ProposalState | None = "waiting", limit: int = 200) -> Sequence[Proposal]:
-        if state == "waiting":  # its index is small however many are decided
-            return [_proposal(row) for row in reversed(await self._engine.rows(_WAITING, (limit,)))]
-        return [_proposal(row) for row in await self._engine.rows(_LIST, (state, limit))]
+        rows = await self._engine.rows(_NEWEST.format(which=_WHICH[state]), (limit,))
+        return [_proposal(row) for row in reversed(rows)]
 
     async def proposal(self, proposal_id: int) -> Proposal | None:
         return await self._engine.read(lambda connection: _one(connection, proposal_id))
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
-        return await self._engine.write(statement(_EDIT, (_updates_json(updates), proposal_id, False))) == 1
+        work = statement(_EDIT, (_updates_json(updates), proposal_id, False))
+        return await self._engine.write(work, alone=()) == 1
 
     async def edit_fact(self, proposal_id: int, fact: FactChange) -> bool:
-        return await self._engine.write(statement(_EDIT, (_fact_json(fact), proposal_id, True))) == 1
+        return await self._engine.write(statement(_EDIT, (_fact_json(fact), proposal_id, True)), alone=()) == 1
 
     async def add(self, proposals: Sequence[Proposal]) -> None:
-        await self._engine.write(lambda connection: insert_proposals(connection, proposals))
+        await self._engine.write(lambda connection: insert_proposals(connection, proposals), alone=())
 
     async def of_turn(self, turn_id: str) -> Sequence[Proposal]:
         sql = "SELECT * FROM memory_proposals WHERE turn_id = ? ORDER BY id"
@@ -81,7 +85,7 @@ class SqlProposals:
         return [_proposal(row) for row in await self._engine.rows(_TO_WRITE)]
 
     async def fact_is_written(self, proposal_id: int) -> None:
-        await self._engine.write(statement(_WRITTEN, (proposal_id,)), is_durable=False)
+        await self._engine.write(statement(_WRITTEN, (proposal_id,)), is_durable=False, alone=())
 
     async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:
         def work(connection: Connection) -> bool:
@@ -96,7 +100,7 @@ class SqlProposals:
                 insert_pending(connection, proposal.approved_scope, proposal.updates, datetime.now(UTC))
             return True
 
-        return await self._engine.write(work)
+        return await self._engine.write(work, alone=("links",))  # no link may be decided between question and answer
 
 
 def _one(connection: Connection, proposal_id: int) -> Proposal | None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.memory.addresses import shown
 from gateway.pipeline.queues import LanesDue
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.clock import steady_ms, wall_ms
+from gateway.store.copy_state import refuse_moved
 from gateway.store.deliveries import SqlDeliveries
+from gateway.store.dialect import SQLITE
+from gateway.store.documents import SqlDocuments
 from gateway.store.engine import Engine
 from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
@@ -28,7 +33,7 @@ from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
 from gateway.store.sign_ins import SqlSignIns
-from gateway.store.sqlite.engine import SqliteEngine
+from gateway.store.sqlite.engine import SqliteEngine, connect
 from gateway.store.sqlite.schema import migrate
 from gateway.store.sqlite.search import SearchIndex, register_functions
 from gateway.store.turns import SqlTurns
@@ -91,6 +96,7 @@ class Stores:
     usage: SqlUsage
     log: SqlConversationLog
     journal: SqlMemoryJournal
+    documents: SqlDocuments
     deliveries: SqlDeliveries
     proposals: SqlProposals
     people: SqlPeople
@@ -101,6 +107,11 @@ class Stores:
     api_keys: SqlApiKeys
     session_edits: SqlSessionEdits
     sign_ins: SqlSignIns
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether many workers use it, so that nothing of theirs may be files of one machine."""
+        return self.engine.dialect is not SQLITE
 
     async def problems(self) -> Sequence[str]:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
@@ -120,12 +131,15 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> Stores:
 
     Raises:
         SchemaTooNew: a newer program wrote the file; nothing was changed.
+        StoreMoved: it went elsewhere, or has not all that is copied into it.
         StoreUnavailable: the file cannot be opened, is not a database, or is damaged.
         UnsafePath: the directory lies on a network file system.
     """
     migrate(path, prepare=register_functions)
+    with closing(connect(path)) as connection:
+        refuse_moved(connection, str(path.parent))
     engine = SqliteEngine(path, prepare=register_functions, now_ms=now_ms)
-    return _over(engine, SearchIndex(engine), now_ms)
+    return _over(engine, SearchIndex(engine), place=str(path))
 
 
 def open_postgres(
@@ -134,8 +148,7 @@ def open_postgres(
     connections: int = 8,
     statement_timeout_s: float = 30.0,
     prepared_statements: bool = True,
-    shift_ms: Callable[[], int] | None = None,
-    now_ms: Callable[[], int] = steady_ms,
+    clock_ms: Callable[[], int] | None = None,
 ) -> Stores:
     """Open a database on a server, made or brought up to date first. Blocks; needs psycopg.
 
@@ -144,28 +157,30 @@ def open_postgres(
         connections: at once, at most.
         statement_timeout_s: for each statement.
         prepared_statements: False behind a pooler that does not follow them (pgbouncer before 1.21).
-        shift_ms: how much later the server's `now_ms()` is to be, for tests.
-        now_ms: the clock for leases and waits, in milliseconds.
+        clock_ms: what `now_ms()` is in place of the server's clock, for tests.
 
     Raises:
         SchemaTooNew: a newer program made the tables; nothing was changed.
+        StoreMoved: it went elsewhere, or has not all that is copied into it.
         StoreUnavailable: the server cannot be reached or used, or the database is another program's.
     """
-    from gateway.store.postgres.engine import PostgresEngine  # noqa: PLC0415 (psycopg is an extra)
+    from gateway.store.postgres.copied import refuse_moved_database  # noqa: PLC0415 (psycopg is an extra)
+    from gateway.store.postgres.engine import PostgresEngine  # noqa: PLC0415 (as above)
     from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (as above)
 
     upgrade(url)
+    refuse_moved_database(url)
     engine = PostgresEngine(
         url,
         connections=connections,
         statement_timeout_s=statement_timeout_s,
         prepared_statements=prepared_statements,
-        shift_ms=shift_ms,
+        clock_ms=clock_ms,
     )
-    return _over(engine, postgres_search.SearchIndex(), now_ms)
+    return _over(engine, postgres_search.SearchIndex(), place=shown(url))
 
 
-def _over(engine: Any, index: MessageIndex, now_ms: Callable[[], int]) -> Stores:
+def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
     return Stores(
         engine=engine,
         inbox=SqlInbox(engine),
@@ -175,11 +190,12 @@ def _over(engine: Any, index: MessageIndex, now_ms: Callable[[], int]) -> Stores
         turns=SqlTurns(engine, on_messages=index.added),
         usage=SqlUsage(engine.of("usage")),
         log=SqlConversationLog(engine),
-        journal=SqlMemoryJournal(engine),
+        journal=SqlMemoryJournal(engine.of("journal")),
+        documents=SqlDocuments(engine, place=place),
         deliveries=SqlDeliveries(engine),
-        proposals=SqlProposals(engine),
-        people=SqlPeople(engine),
-        links=SqlLinks(engine, now_ms=now_ms),
+        proposals=SqlProposals(engine.of("proposals")),
+        people=SqlPeople(engine.of("people")),
+        links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),
         ingest=SqlIngestJobs(engine.of("ingest")),
         index=index,

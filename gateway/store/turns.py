@@ -74,7 +74,7 @@ class SqlTurns:
                 delete_steps(connection, commit.turn_id)
             return _release(connection, commit)
 
-        has_more = await self._engine.write(work, alone=())
+        has_more = await self._engine.write(work, alone=() if commit.people is None else ("people",))
         self._on_messages(len(commit.messages))
         return has_more
 

@@ -5,18 +5,18 @@ A document, its history and the traces of its lines change in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from gateway.errors import MemoryUnavailable, StoreError
 from gateway.memory import rules
 from gateway.memory.journal import JournalEntry, Key
 from gateway.memory.stored.change import Commit, StoredDocument, packed, unpacked
 from gateway.memory.stored.memory import Work
 from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryOutcome
+from gateway.store.documents import explained
 from gateway.store.engine import Connection, snapshot
 from gateway.store.engine import Work as DatabaseWork
 from gateway.store.sqlite.compacting import compact
@@ -162,18 +162,6 @@ class TraceDocuments:
 
     async def _write(self, work: DatabaseWork[T]) -> T:
         return await explained(self._database.write(work))
-
-
-async def explained(asked: Awaitable[T]) -> T:
-    """The answer of the database.
-
-    Raises:
-        MemoryUnavailable: there is none now; nothing was changed.
-    """
-    try:
-        return await asked
-    except StoreError as error:
-        raise MemoryUnavailable(str(error)) from error
 
 
 def _load(connection: Connection, key: str) -> StoredDocument:

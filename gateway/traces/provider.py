@@ -19,7 +19,8 @@ from gateway.memory.paths import check_ids, document_key, document_keys
 from gateway.memory.prompt_section import HEADINGS_CHARS, fill_around
 from gateway.memory.stored.memory import StoredMemory
 from gateway.protocols import MemoryContext, MemoryHit, MemoryScope
-from gateway.traces.documents import TraceDocuments, explained
+from gateway.store.documents import explained
+from gateway.traces.documents import TraceDocuments
 from gateway.traces.search import MOST, TraceQuery
 from gateway.traces.trace import Viewer
 from gateway.traces.trace_store import TraceStore

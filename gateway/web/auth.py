@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import math
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +23,7 @@ from starlette.websockets import WebSocketClose
 
 from gateway.people.api_keys import is_key
 from gateway.people.sign_ins import SignIn, SignIns
+from gateway.people.tries import SignInFailures, SignInFailuresInMemory
 from gateway.services.caller import COMMAND_LINE, Caller, operator
 from gateway.web.pages import Fields, login_page, problem_response
 
@@ -62,51 +61,6 @@ SECURITY_HEADERS = {
 # ---- who it is ------------------------------------------------------------------------------------------------------
 
 
-class FailurePause:
-    """After some failures in a row, wrong tokens of one address are answered with a wait.
-
-    A right one always passes: 256 bits need no pause, and any page in the operator's browser, which shares the address,
-    could lock the operator out with wrong ones. Bounded: the address that failed longest ago is forgotten.
-
-    Args:
-        clock: monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        max_failures: int = 5,
-        pause_s: float = 60.0,
-        max_addresses: int = 1024,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._max_failures = max_failures
-        self._pause_s = pause_s
-        self._max_addresses = max_addresses
-        self._clock = clock
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    def remaining_s(self, address: str) -> float:
-        """How long `address` has to wait yet; 0 when it may try."""
-        count, last_at_s = self._failures.get(address, (0, 0.0))
-        remaining_s = last_at_s + self._pause_s - self._clock()
-        if count and remaining_s <= 0:
-            del self._failures[address]
-        return remaining_s if count >= self._max_failures and remaining_s > 0 else 0.0
-
-    def note_failure(self, address: str) -> None:
-        """Count one failure."""
-        self.remaining_s(address)  # forgets failures that are over
-        count, _ = self._failures.pop(address, (0, 0.0))
-        self._failures[address] = (count + 1, self._clock())
-        if len(self._failures) > self._max_addresses:
-            self._failures.popitem(last=False)
-
-    def note_success(self, address: str) -> None:
-        """Forget the failures."""
-        self._failures.pop(address, None)
-
-
 Keys = Callable[[str], Awaitable[Caller | None]]
 """Gives the caller that holds an API key; None where it is wrong or revoked."""
 
@@ -126,18 +80,18 @@ class OperatorAuth:
     8.5), and must not log each other out.
     """
 
-    def __init__(self, token: str, sign_ins: SignIns, *, pause: FailurePause | None = None) -> None:
+    def __init__(self, token: str, sign_ins: SignIns, *, failures: SignInFailures | None = None) -> None:
         self._token = token
-        self._pause = pause or FailurePause()
+        self._failures = failures or SignInFailuresInMemory()
         self.sign_ins = sign_ins
         self.cookie_name = "ethos_session_" + hmac.digest(token.encode(), b"ethos web cookie name", "sha256").hex()[:8]
 
-    def try_token(self, candidate: str, address: str) -> LoginResult:
+    async def try_token(self, candidate: str, address: str) -> LoginResult:
         """Compare in constant time; failures are counted per address."""
         if self.is_token(candidate):
-            self._pause.note_success(address)
+            await self._failures.note_success(address)
             return LoginResult(is_accepted=True)
-        return self._failed(address)
+        return await self._failed(address)
 
     def is_token(self, candidate: str) -> bool:
         """Whether it is the operator's own; counts nothing."""
@@ -146,11 +100,10 @@ class OperatorAuth:
     async def try_key(self, keys: Keys, candidate: str, address: str) -> tuple[Caller | None, LoginResult]:
         """The holder of an API key; failures are counted with those of the token."""
         caller = await keys(candidate)
-        return caller, self._failed(address) if caller is None else LoginResult(is_accepted=True)
+        return caller, await self._failed(address) if caller is None else LoginResult(is_accepted=True)
 
-    def _failed(self, address: str) -> LoginResult:
-        self._pause.note_failure(address)
-        return LoginResult(is_accepted=False, wait_s=math.ceil(self._pause.remaining_s(address)))
+    async def _failed(self, address: str) -> LoginResult:
+        return LoginResult(is_accepted=False, wait_s=math.ceil(await self._failures.note_failure(address)))
 
     async def sign_in(self, request: HTTPConnection) -> str:
         """Sign the browser in that shows the token; returns the cookie's value for `put_session`."""
@@ -235,7 +188,7 @@ class Gate:
             if self._keys is not None and is_key(bearer) and not self._auth.is_token(bearer):
                 scope[CALLER], result = await self._auth.try_key(self._keys, bearer, client_address(scope))
                 return ("key", None) if result.is_accepted else ("none", refused_login(scope, result))
-            result = self._auth.try_token(bearer, client_address(scope))
+            result = await self._auth.try_token(bearer, client_address(scope))
             if result.is_accepted:
                 return "bearer", None
             return "none", refused_login(scope, result)
@@ -265,7 +218,7 @@ class Gate:
             return None
         if not _is_opened_by_a_person(Headers(scope=scope)):
             return RedirectResponse("/", status_code=303, headers={"referrer-policy": "no-referrer"})
-        result = self._auth.try_token(tokens[0], client_address(scope))
+        result = await self._auth.try_token(tokens[0], client_address(scope))
         if result.is_accepted:
             response: Response = RedirectResponse("/", status_code=303)
             self._auth.put_session(response, await self._auth.sign_in(HTTPConnection(scope)), is_https=is_https(scope))

@@ -27,6 +27,7 @@ from gateway.errors import ConfigError
 from gateway.files.atomic import make_private_directory
 from gateway.files.unix_socket import SOCKET_NAME, listen
 from gateway.people.sign_ins import SignIns, SignInStore
+from gateway.people.tries import SignInFailures
 from gateway.protocols import SupportsHttp
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
@@ -101,6 +102,7 @@ class WebServer:
         adapters: Sequence[SupportsHttp],
         health: Health,
         sign_ins: SignInStore,
+        failures: SignInFailures | None = None,
         metrics: Metrics | None = None,
         api: Api | None = None,
         host: str = "127.0.0.1",
@@ -117,7 +119,7 @@ class WebServer:
         self._host = host
         self._port = port
         self._token = load_token(data_dir) if token is None else token
-        self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token))
+        self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token), failures=failures)
         self._health = health
         self._metrics = metrics
         self._dashboard = None if dashboard is None else _lazy_dashboard(self._auth, form_key(self._token), dashboard)
@@ -295,7 +297,7 @@ class WebServer:
     async def _log_in(self, request: Request) -> Response:
         form = await read_form(request, max_bytes=MAX_LOGIN_BYTES)
         next_path = _next_path(form.get("next", "/"))
-        result = self._auth.try_token(form.get("token", "").strip(), client_address(request.scope))
+        result = await self._auth.try_token(form.get("token", "").strip(), client_address(request.scope))
         if not result.is_accepted:
             return login_again(result, next_path)
         response = RedirectResponse(next_path, status_code=303)

@@ -225,6 +225,22 @@ class LinkSuite:
         assert await store.decide(link("u_eve", "u_desk", "l_2"), request_id=None) is None
         assert await store.decide(link("u_ada", "u_eve", "l_3"), request_id=None) is not None
 
+    async def test_of_links_that_are_decided_at_the_same_time_no_two_take_one_user(self, house: House) -> None:
+        store = links_of(house)
+        pairs = [("u_ada", "u_desk"), ("u_desk", "u_ada"), ("u_eve", "u_desk"), ("u_desk", "u_eve")] * 3
+        made = await asyncio.gather(
+            *(store.decide(link(*pair, name=f"l_{number}"), request_id=None) for number, pair in enumerate(pairs))
+        )
+        assert sum(one is not None for one in made) == len(await store.links()) == 1
+
+    async def test_codes_that_are_tried_at_the_same_time_are_all_counted(self, house: House) -> None:
+        tries = (
+            links_of(house).redeem("nothing", EVE, turn_id=f"t_{number}", second_hash=None, question=question)
+            for number in range(TRIES + 5)
+        )
+        answers = await asyncio.gather(*tries)
+        assert sorted(one.tries_left for one in answers if isinstance(one, Wrong)) == [*range(TRIES)]
+
     async def test_a_person_is_all_ids_that_came_together_and_no_other(self, house: House) -> None:
         store = links_of(house)
         await done(house, link("u_ada", "u_desk", "l_1"))

@@ -37,7 +37,9 @@ def reached_in_the_code() -> list[str]:
 
 
 def test_the_list_and_the_code_name_the_same_points_each_in_one_place() -> None:
-    assert sorted(reached_in_the_code()) == sorted([*failpoints.POINTS, *failpoints.MEMORY_POINTS])
+    named = [*failpoints.POINTS, *failpoints.MEMORY_POINTS, *failpoints.COPY_POINTS]
+    of_each_engine = ["database.committing", "database.committed", "schema.committing"]
+    assert sorted(reached_in_the_code()) == sorted([*named, *of_each_engine])
 
 
 async def test_a_gateway_that_is_used_and_stopped_comes_to_every_point(tmp_path: Path) -> None:

@@ -230,11 +230,11 @@ def test_settings_without_a_soul_are_broken(personalities: Personalities, write:
 
 
 @pytest.mark.parametrize("personality_id", ["", "a b", "a/b", "..", "a.b", "a\n", "é", "x" * 65, "a\0"])
-def test_what_is_no_id_is_refused(personality_id: str, personalities: Personalities) -> None:
+async def test_what_is_no_id_is_refused(personality_id: str, personalities: Personalities) -> None:
     with pytest.raises(InvalidId):
         personalities.get(personality_id)
     with pytest.raises(InvalidId):
-        personalities.create(personality_id)
+        await personalities.create(personality_id)
 
 
 def test_a_directory_whose_name_is_no_id_is_listed_as_broken(personalities: Personalities, write: Write) -> None:
@@ -271,62 +271,66 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(personalities: Personalities, w
 # ---- new ones
 
 
-def test_a_new_one_is_made_with_private_files_and_can_be_chosen_at_once(
+async def test_a_new_one_is_made_with_private_files_and_can_be_chosen_at_once(
     personalities: Personalities, tmp_path: Path
 ) -> None:
-    directory = personalities.create("tea-master", description='Pours "tea": slowly')
-    assert directory == tmp_path / "personalities" / "tea-master"
+    await personalities.create("tea-master", description='Pours "tea": slowly')
+    directory = tmp_path / "personalities" / "tea-master"
     made = personalities.get("tea-master")
     assert (made.name, made.description) == ("Tea Master", 'Pours "tea": slowly')
     assert "You are Tea Master." in made.prompt
     assert set(made.traits) == HEXACO
-    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir() if path.is_file()} == {0o600}
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_a_copy_begins_with_everything_of_its_original(personalities: Personalities, write: Write) -> None:
+async def test_a_copy_begins_with_everything_of_its_original(personalities: Personalities, write: Write) -> None:
     write(
         "poet",
         soul="You rhyme.",
         settings="description: Rhymes.\nmodel: m\nmemory_scope: global\ntools: [a]\nbudgets: {steps_per_turn: 3}\n"
         "traits: {openness: 0.25}\n",
     )
-    personalities.create("bard", name="Bard", copy_of="poet")
+    await personalities.create("bard", name="Bard", copy_of="poet")
     poet, bard = personalities.get("poet"), personalities.get("bard")
     for key in ("prompt", "description", "model", "memory_scope", "tools", "steps_per_turn", "output_tokens"):
         assert getattr(bard, key) == getattr(poet, key)
     assert (bard.name, bard.traits["openness"]) == ("Bard", 0.25)
 
 
-def test_a_built_in_one_is_changed_by_copying_it_onto_itself(personalities: Personalities) -> None:
+async def test_a_built_in_one_is_changed_by_copying_it_onto_itself(personalities: Personalities) -> None:
     with pytest.raises(PersonalityError, match="is built in; copy it onto itself"):
-        personalities.create("engineer")
+        await personalities.create("engineer")
     before = personalities.get("engineer")
-    personalities.create("engineer", copy_of="engineer")
+    await personalities.create("engineer", copy_of="engineer")
     after = personalities.get("engineer")
     assert (after.prompt, after.traits, after.name) == (before.prompt, before.traits, before.name)
     assert after.source == "personalities/engineer"
 
 
-def test_one_that_is_there_is_never_overwritten_and_memory_is_kept(personalities: Personalities, write: Write) -> None:
+async def test_one_that_is_there_is_never_overwritten_and_memory_is_kept(
+    personalities: Personalities, write: Write
+) -> None:
     directory = write("poet", memory="A fact.\n")
-    personalities.create("poet")
+    await personalities.create("poet")
     assert (directory / "MEMORY.md").read_text() == "A fact.\n"
     soul = (directory / "SOUL.md").read_text()
     with pytest.raises(PersonalityError, match="exists already"):
-        personalities.create("poet", name="Other")
+        await personalities.create("poet", name="Other")
     assert (directory / "SOUL.md").read_text() == soul
 
 
-def test_a_name_that_is_none_is_refused_and_nothing_is_written(personalities: Personalities, tmp_path: Path) -> None:
+async def test_a_name_that_is_none_is_refused_and_nothing_is_written(
+    personalities: Personalities, tmp_path: Path
+) -> None:
     with pytest.raises(PersonalityError, match=r"personality.yaml:2:7: name: .* is too long; expected"):
-        personalities.create("poet", name="x" * 101)
+        await personalities.create("poet", name="x" * 101)
     with pytest.raises(PersonalityError, match="there is no personality nobody"):
-        personalities.create("poet", copy_of="nobody")
+        await personalities.create("poet", copy_of="nobody")
     assert not (tmp_path / "personalities").exists()
 
 
-def test_a_place_that_cannot_be_written_is_told(personalities: Personalities, tmp_path: Path) -> None:
+async def test_a_place_that_cannot_be_written_is_told(personalities: Personalities, tmp_path: Path) -> None:
     (tmp_path / "personalities").write_text("")
     with pytest.raises(FileError):
-        personalities.create("poet")
+        await personalities.create("poet")

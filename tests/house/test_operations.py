@@ -248,6 +248,18 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="people.py:People.unlink",
         command="people unlink",
     ),
+    "export the identity map": Operation(
+        decides="identity_map.export",
+        route="people.py:export_map",
+        sdk="people.py:People.export_map",
+        command="people export-map",
+    ),
+    "import an identity map": Operation(
+        decides="identity_map.take_in",
+        route="people.py:import_map",
+        sdk="people.py:People.import_map",
+        command="people import-map",
+    ),
     "export a person's data": Operation(
         decides="personal._written",
         through=("personal.export", "personal.export_to"),
@@ -278,6 +290,30 @@ OPERATIONS: Mapping[str, Operation] = {
         route="traces.py:recall",
         sdk="traces.py:Traces.recall",
         command="traces search",
+    ),
+    "list files": Operation(
+        decides="files.list",
+        route="files.py:list_",
+        sdk="files.py:Files.list",
+        command="files pull",
+    ),
+    "read a file": Operation(
+        decides="files.get",
+        route="files.py:get",
+        sdk="files.py:Files.get",
+        command="files pull",
+    ),
+    "watch files": Operation(
+        decides="files.revision",
+        route="files.py:revision",
+        sdk="files.py:Files.revision",
+        command="files pull",
+    ),
+    "put a file": Operation(
+        decides="files.put",
+        route="files.py:put",
+        sdk="files.py:Files.put",
+        command="files push",
     ),
     "list deliveries": Operation(
         decides="deliveries.list",

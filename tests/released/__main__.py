@@ -70,6 +70,19 @@ LEFT = (
     """INSERT INTO user_links
         (id, survivor, absorbed, accounts, parties, linked_by, linked_at, state, undone_at)
         VALUES ('l_1', 'u_1', 'u_2', '[["fake:9", "hand"]]', '[]', 'code', 1, 'undone', 2)""",
+    """INSERT INTO documents (path, content, version, sha256, position, archive, modified_at)
+        VALUES ('MEMORY.md', x'4120666163742e0a', 1, 'ab12', 1, x'', 1)""",
+    """INSERT INTO blobs (id, number, data, media_type, size_bytes, until)
+        VALUES ('upload/1', 0, x'', 'text/plain', 1, 9), ('upload/1', 1, x'61', NULL, NULL, 9)""",
+    """INSERT INTO accounts (key, user_id, label, first_seen_at, via)
+        VALUES ('fake:1', 'u_1', 'Ada', 1, 'first-contact')""",
+    "INSERT INTO owner_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",
+    """INSERT INTO erasure_codes (user_id, code, channel, conversation, ends_at, tries)
+        VALUES ('u_1', 'ab12', 'fake', 'c1', 2, 1)""",
+    "INSERT INTO sign_in_failures (address, failures, last_at) VALUES ('127.0.0.1', 2, 1)",
+    "INSERT INTO settings (name, value) VALUES ('secret', 'ab12')",
+    "INSERT INTO erased_events_key (only_row, key) VALUES (1, x'ab12') ON CONFLICT DO NOTHING",
+    "INSERT INTO tombstones (id, erased_at, key, digests) VALUES ('er_0123456789abcdef', 1, 'ab12', 'cd34')",
     """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
         WHERE (lane, seq) = (SELECT lane, seq FROM outbox ORDER BY created_at DESC, seq DESC LIMIT 1)""",
 )

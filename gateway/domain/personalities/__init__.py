@@ -1,13 +1,14 @@
 """The roles of the agent: a directory each, with `SOUL.md` (the prompt) and, if need be, `personality.yaml`.
 
-Three are built in. A directory of the same id under `personalities/` in the data directory overrides them file by
-file. Edits count from the next turn on: a look-up compares the signatures of two files (some microseconds) and reads
-them only when they changed. While an edit is broken, the last good version answers.
+Three are built in. One of the same id in the place where people have theirs overrides them file by file: a directory
+under `personalities/` in the data directory, or documents of the database that many workers share. Edits count from the
+next turn on: a look-up compares the signatures of two files (some microseconds) and reads them only when they changed.
+While an edit is broken, the last good version answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,34 +17,36 @@ import structlog
 from gateway.domain.personalities.files import (
     BUILT_IN,
     NEW_SOUL,
-    SETTINGS_NAME,
-    SOUL_NAME,
     BrokenPersonality,
     Personality,
+    check_settings,
     read_personality,
     settings_text,
     titled,
-    write_personality,
+)
+from gateway.domain.personalities.places import (
+    SETTINGS_NAME,
+    SOUL_NAME,
+    OwnFiles,
+    PersonalityDirectory,
+    PersonalityPlace,
 )
 from gateway.errors import InvalidId, PersonalityError
-from gateway.files.atomic import Signature, check_id, is_id, sign
+from gateway.files.atomic import check_id, is_id
 from gateway.files.positions.validation import did_you_mean
 
 __all__ = ["BrokenPersonality", "Personalities", "Personality"]
 
 Found = list[Personality | BrokenPersonality]
 
-_UNREADABLE = Signature(-1, -1, -1)
 _log = structlog.get_logger(__name__)
-
-_Stamp = tuple[Signature | None, Signature | None]
 
 
 @dataclass(slots=True)
 class _Held:
     """What was made of the files when they last changed."""
 
-    stamp: _Stamp
+    stamp: Hashable | None
     result: Personality | BrokenPersonality
     last_good: Personality | None = None
 
@@ -51,13 +54,13 @@ class _Held:
 class Personalities:
     """All that can be chosen, by id. Reading blocks, for a moment and only after an edit.
 
-    Args:
-        root: the data directory.
+    Attributes:
+        place: where people have theirs; those that call `refresh` see what others have changed there.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._directory = root / "personalities"
+    def __init__(self, place: PersonalityPlace | Path) -> None:
+        """A path is the data directory, with the files of one machine."""
+        self.place = PersonalityDirectory(place) if isinstance(place, Path) else place
         self._held: dict[str, _Held] = {}
 
     def get(self, personality_id: str) -> Personality:
@@ -97,19 +100,16 @@ class Personalities:
         """The ids that can be chosen, broken ones among them; reads no file."""
         return tuple(name for name in self._names() if is_id(name))
 
-    def create(
+    async def create(
         self, personality_id: str, *, name: str | None = None, description: str = "", copy_of: str | None = None
-    ) -> Path:
-        """Make the files of a new personality, for people to edit.
+    ) -> None:
+        """Make the files of a new personality, for people to edit; its memory may be there already.
 
         Args:
             personality_id: of the new one; that of a built-in one only as a copy of itself, to change it.
             name: for people; made from the id when None.
             description: one line.
             copy_of: the personality whose prompt and settings it begins with.
-
-        Returns:
-            Its directory.
 
         Raises:
             InvalidId: an id is malformed.
@@ -118,46 +118,47 @@ class Personalities:
         """
         check_id("personality", personality_id)
         is_built_in = (BUILT_IN / personality_id).is_dir()
-        if self._stamp(personality_id) != (None, None):
-            place = self._directory / personality_id
-            raise PersonalityError(f"the personality {personality_id} exists already; edit {place}, or take another id")
         if is_built_in and copy_of != personality_id:
             raise PersonalityError(f"the personality {personality_id} is built in; copy it onto itself to change it")
         original = self.get(copy_of) if copy_of else None
         name = name or (original.name if original and is_built_in else titled(personality_id))
         prompt = original.prompt if original else NEW_SOUL.format(name=name)
         settings = settings_text(name, description, original)
-        return write_personality(self._root, personality_id, settings=settings, prompt=prompt)
+        check_settings(settings)
+
+        def make(own: OwnFiles) -> dict[str, bytes]:
+            if own.files:
+                text = f"the personality {personality_id} exists already; edit it, or take another id"
+                raise PersonalityError(text)
+            return {SETTINGS_NAME: settings.encode(), SOUL_NAME: f"{prompt.strip()}\n".encode()}
+
+        await self.place.change(personality_id, make)
+
+    async def refresh(self) -> None:
+        """See what others have changed; a look-up that follows has it.
+
+        Raises:
+            StoreUnavailable: the database in which they are does not answer.
+        """
+        await self.place.refresh()
 
     def _names(self) -> Iterator[str]:
         built_in = sorted(path.name for path in BUILT_IN.iterdir() if (path / SOUL_NAME).is_file())
         yield from built_in
-        try:
-            own = sorted(path.name for path in self._directory.iterdir() if not path.name.startswith("."))
-        except OSError:  # not there yet, or not readable: the built-in ones are left
-            return
-        yield from (name for name in own if name not in built_in and self._stamp(name) != (None, None))
-
-    def _stamp(self, personality_id: str) -> _Stamp:
-        directory = f"{self._directory}/{personality_id}"
-        try:
-            return sign(f"{directory}/{SOUL_NAME}"), sign(f"{directory}/{SETTINGS_NAME}")
-        except NotADirectoryError:
-            return None, None
-        except OSError:  # no right to look: reading will say so
-            return _UNREADABLE, _UNREADABLE
+        own = self.place.names()
+        yield from (name for name in own if name not in built_in and self.place.stamp(name) is not None)
 
     def _look(self, personality_id: str) -> _Held | None:
         """Compare signatures, and read again what changed."""
-        stamp = self._stamp(personality_id)
+        stamp = self.place.stamp(personality_id)
         held = self._held.get(personality_id)
         if held is not None and held.stamp == stamp:
             return held
-        if stamp == (None, None) and not (BUILT_IN / personality_id / SOUL_NAME).is_file():
+        if stamp is None and not (BUILT_IN / personality_id / SOUL_NAME).is_file():
             self._held.pop(personality_id, None)
             return None
-        source = "built-in" if stamp == (None, None) else f"personalities/{personality_id}"
-        result = read_personality(self._root, personality_id, source)
+        source = "built-in" if stamp is None else f"personalities/{personality_id}"
+        result = read_personality(self.place, personality_id, source)
         last_good = result if isinstance(result, Personality) else held.last_good if held else None
         if isinstance(result, BrokenPersonality):
             _log.warning(

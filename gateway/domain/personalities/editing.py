@@ -1,35 +1,26 @@
-"""The two files of a personality, edited by hand: checked before they count, and with a way back.
+"""The two files of a personality, edited by people: checked before they count, and with a way back.
 
-What stood there before the last change is kept next to it, in `.previous`; a built-in personality has no file there.
+What stood there before the last change is kept; a built-in personality has no file there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
-from gateway.domain.personalities.files import SETTINGS_NAME, SOUL_NAME, bytes_of, check_texts
-from gateway.errors import FileError, PersonalityError
-from gateway.files.atomic import (
-    check_id,
-    inside,
-    make_private_directory,
-    read_settled,
-    sync_directory,
-    write_atomically,
+from gateway.domain.personalities.files import built_in_file, check_texts
+from gateway.domain.personalities.places import (
+    NAMES,
+    SETTINGS_NAME,
+    SOUL_NAME,
+    OwnFiles,
+    PersonalityPlace,
+    own_files,
 )
-from gateway.files.locks import FileLock
-
-PREVIOUS_NAME = ".previous"
-LOCK_NAME = ".edit.lock"
-LOCK_TIMEOUT_S = 10.0
-_NAMES = (SOUL_NAME, SETTINGS_NAME)
-_Result = TypeVar("_Result")
+from gateway.errors import PersonalityError
+from gateway.files.atomic import check_id
 
 
 class PersonalityChanged(PersonalityError):
@@ -52,7 +43,7 @@ class PersonalityTexts:
         settings: `personality.yaml`; empty where there is none.
         prompt: `SOUL.md`.
         version: SHA-256 of both and of where they are, in hex.
-        is_own: at least one of them is in the data directory.
+        is_own: at least one of them is a person's own.
         can_undo: it is known what stood there before.
     """
 
@@ -63,7 +54,7 @@ class PersonalityTexts:
     can_undo: bool
 
 
-def read_texts(root: Path, personality_id: str) -> PersonalityTexts:
+def read_texts(place: PersonalityPlace, personality_id: str) -> PersonalityTexts:
     """Both files. Bytes that are no text are shown as such, and are not kept by an edit.
 
     Raises:
@@ -72,25 +63,11 @@ def read_texts(root: Path, personality_id: str) -> PersonalityTexts:
         FileError: a file cannot be read.
     """
     check_id("personality", personality_id)
-    found = {name: bytes_of(root, personality_id, name) for name in _NAMES}
-    own = _own(root, personality_id)
-    if not any(found.values()) and not any(own.values()):
-        raise PersonalityError(f"there is no personality {personality_id}")
-    digest = hashlib.sha256()
-    for name in _NAMES:
-        for data in (own[name], found[name]):
-            digest.update(b"-" if data is None else hashlib.sha256(data).digest())
-    return PersonalityTexts(
-        settings=_shown(found[SETTINGS_NAME]),
-        prompt=_shown(found[SOUL_NAME]),
-        version=digest.hexdigest(),
-        is_own=any(data is not None for data in own.values()),
-        can_undo=(inside(root, "personalities", personality_id) / PREVIOUS_NAME).is_dir(),
-    )
+    return _texts(personality_id, own_files(place, personality_id))
 
 
 async def replace_texts(
-    root: Path, personality_id: str, *, prompt: str | None, settings: str | None, expected_version: str
+    place: PersonalityPlace, personality_id: str, *, prompt: str | None, settings: str | None, expected_version: str
 ) -> PersonalityTexts:
     """Put texts in place of the files, None leaves one as it is; of a built-in personality it is the first of its own.
 
@@ -100,19 +77,20 @@ async def replace_texts(
         PersonalityError: there is no such personality.
         FileError: not written now.
     """
+    texts = {SOUL_NAME: prompt, SETTINGS_NAME: settings}
+    given = {name: _ended(text).encode("utf-8", "replace") for name, text in texts.items() if text is not None}
 
-    def replace() -> PersonalityTexts:
-        current = _expect(root, personality_id, expected_version)
+    def replace(own: OwnFiles) -> Mapping[str, bytes]:
+        current = _expect(personality_id, own, expected_version)
         check_texts(current.prompt if prompt is None else prompt, current.settings if settings is None else settings)
-        texts = {SOUL_NAME: prompt, SETTINGS_NAME: settings}
-        given = {name: _ended(text).encode("utf-8", "replace") for name, text in texts.items() if text is not None}
-        _put(root, personality_id, {**_own(root, personality_id), **given})
-        return read_texts(root, personality_id)
+        return {**own.files, **given}
 
-    return await _locked(root, personality_id, replace)
+    await asyncio.to_thread(read_texts, place, personality_id)  # one that is not there is not made
+    await place.change(personality_id, replace)
+    return await asyncio.to_thread(read_texts, place, personality_id)
 
 
-async def undo_texts(root: Path, personality_id: str, *, expected_version: str) -> None:
+async def undo_texts(place: PersonalityPlace, personality_id: str, *, expected_version: str) -> None:
     """Bring back what stood there before the last change; what stands there now can be brought back the same way.
 
     Raises:
@@ -121,69 +99,69 @@ async def undo_texts(root: Path, personality_id: str, *, expected_version: str) 
         FileError: not written now.
     """
 
-    def undo() -> None:
-        if not _expect(root, personality_id, expected_version).can_undo:
+    def undo(own: OwnFiles) -> Mapping[str, bytes]:
+        _expect(personality_id, own, expected_version)
+        if own.previous is None:
             raise PersonalityError("nothing is known of what stood in these files before")
-        previous = inside(root, "personalities", personality_id) / PREVIOUS_NAME
-        _put(root, personality_id, {name: _read(previous / name) for name in _NAMES})
+        return own.previous
 
-    await _locked(root, personality_id, undo)
-
-
-def note_new(root: Path, personality_id: str) -> None:
-    """Remember of a personality that was just made that nothing stood there before."""
-    make_private_directory(inside(root, "personalities", personality_id) / PREVIOUS_NAME)
+    await asyncio.to_thread(read_texts, place, personality_id)
+    await place.change(personality_id, undo)
 
 
-async def _locked(root: Path, personality_id: str, change: Callable[[], _Result]) -> _Result:
-    """Let nothing else change the files meanwhile, in this process or another."""
-    directory = inside(root, "personalities", check_id("personality", personality_id))
-    if not bytes_of(root, personality_id, SOUL_NAME) and not directory.is_dir():
-        raise PersonalityError(f"there is no personality {personality_id}")
-    try:
-        await asyncio.to_thread(make_private_directory, directory)
-        async with FileLock(directory / LOCK_NAME, LOCK_TIMEOUT_S):
-            return await asyncio.to_thread(change)
-    except OSError as error:
-        raise FileError(f"{directory} could not be written: {error.strerror}") from error
+async def put_file(
+    place: PersonalityPlace, personality_id: str, name: str, text: str, *, instead_of: bytes | None
+) -> bytes:
+    """Put one file in place of the one that is a person's own, byte by byte; returns its bytes.
+
+    Args:
+        name: `SOUL.md` or `personality.yaml`.
+        instead_of: the bytes that are there; None for none.
+
+    Raises:
+        PersonalityChanged: other bytes are there.
+        PersonalityNotValid: the text is not valid, or there is no prompt yet.
+        FileError: not written now.
+    """
+    data = text.encode("utf-8", "replace")
+
+    def put(own: OwnFiles) -> Mapping[str, bytes]:
+        if own.files.get(name) != instead_of:
+            raise PersonalityChanged(_texts(personality_id, own))
+        files = {**own.files, name: data}
+        check_texts(*(_shown(_counts(personality_id, files, each)) for each in NAMES))
+        return files
+
+    await place.change(check_id("personality", personality_id), put)
+    return data
 
 
-def _expect(root: Path, personality_id: str, version: str) -> PersonalityTexts:
-    current = read_texts(root, personality_id)
+def _expect(personality_id: str, own: OwnFiles, version: str) -> PersonalityTexts:
+    current = _texts(personality_id, own)
     if current.version != version:
         raise PersonalityChanged(current)
     return current
 
 
-def _put(root: Path, personality_id: str, wanted: dict[str, bytes | None]) -> None:
-    """Keep what is there, then put these in place; None takes a file away."""
-    directory = inside(root, "personalities", personality_id)
-    previous, before = directory / PREVIOUS_NAME, _own(root, personality_id)
-    try:
-        make_private_directory(directory)
-        if previous.exists():
-            shutil.rmtree(previous)
-        make_private_directory(previous)
-        for name, data in before.items():
-            if data is not None:
-                write_atomically(previous / name, data)
-        for name, data in wanted.items():
-            if data is not None:
-                write_atomically(directory / name, data)
-            else:
-                (directory / name).unlink(missing_ok=True)
-        sync_directory(directory)
-    except OSError as error:
-        raise FileError(f"{directory} could not be written: {error.strerror}") from error
+def _texts(personality_id: str, own: OwnFiles) -> PersonalityTexts:
+    found = {name: _counts(personality_id, own.files, name) for name in NAMES}
+    if not any(found.values()) and not own.files:
+        raise PersonalityError(f"there is no personality {personality_id}")
+    digest = hashlib.sha256()
+    for name in NAMES:
+        for data in (own.files.get(name), found[name]):
+            digest.update(b"-" if data is None else hashlib.sha256(data).digest())
+    return PersonalityTexts(
+        settings=_shown(found[SETTINGS_NAME]),
+        prompt=_shown(found[SOUL_NAME]),
+        version=digest.hexdigest(),
+        is_own=bool(own.files),
+        can_undo=own.previous is not None,
+    )
 
 
-def _own(root: Path, personality_id: str) -> dict[str, bytes | None]:
-    return {name: _read(inside(root, "personalities", personality_id, name)) for name in _NAMES}
-
-
-def _read(path: Path) -> bytes | None:
-    found = read_settled(path)
-    return None if found is None else found.data
+def _counts(personality_id: str, own: Mapping[str, bytes], name: str) -> bytes | None:
+    return own[name] if name in own else built_in_file(personality_id, name)
 
 
 def _shown(data: bytes | None) -> str:

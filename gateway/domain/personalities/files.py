@@ -1,8 +1,7 @@
-"""The files of a personality: what may stand in them, how they are read, and how new ones are written."""
+"""The files of a personality: what may stand in them, how they are read, and how new ones begin."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from gateway.domain.personalities.places import SETTINGS_NAME, SOUL_NAME, PersonalityPlace
 from gateway.errors import FileError, PersonalityError
-from gateway.files.atomic import inside, make_private_directory, read_settled, sync_directory, write_new
 from gateway.files.positions.validation import validate
 from gateway.files.positions.yaml import Problem, end_of, parse_marked_yaml
 from gateway.protocols import MemoryPlace
@@ -21,8 +20,6 @@ from gateway.protocols import MemoryPlace
 MemoryWrites = Literal["auto", "review", "off"]
 """`auto`: what a turn wants waits if it had read words of others; `review`: all waits; `off`: nothing is written."""
 
-SOUL_NAME = "SOUL.md"
-SETTINGS_NAME = "personality.yaml"
 MAX_SOUL_BYTES = 256 * 1024
 BUILT_IN = Path(__file__).parent / "built_in"
 
@@ -39,7 +36,7 @@ class Personality:
         output_tokens: in one turn; None for no limit of its own.
         traits: HEXACO, each 0 to 1; those that are not given are left out.
         prompt: the text of `SOUL.md`.
-        source: `built-in`, or the directory under the data directory.
+        source: `built-in`, or the path of its directory, as on one machine.
     """
 
     id: str
@@ -113,22 +110,21 @@ class PersonalitySettings(_Part):
     traits: Traits = Field(default_factory=Traits)
 
 
-def read_personality(root: Path, personality_id: str, source: str) -> Personality | BrokenPersonality:
-    """Make a personality of its files: those in the data directory, and the built-in ones where it has none.
+def read_personality(place: PersonalityPlace, personality_id: str, source: str) -> Personality | BrokenPersonality:
+    """Make a personality of its files: those of its place, and the built-in ones where there is none.
 
     Args:
-        root: the data directory.
         personality_id: checked already.
         source: as the result shall have it.
     """
     problems: list[str] = []
     prompt, settings = "", None
     try:
-        prompt = _soul_of(bytes_of(root, personality_id, SOUL_NAME), f"personalities/{personality_id}/", problems)
+        prompt = _soul_of(bytes_of(place, personality_id, SOUL_NAME), f"personalities/{personality_id}/", problems)
     except FileError as error:
         problems.append(str(error))
     try:
-        data = bytes_of(root, personality_id, SETTINGS_NAME)
+        data = bytes_of(place, personality_id, SETTINGS_NAME)
         settings = _settings_of(data or b"", f"personalities/{personality_id}/", problems)
     except FileError as error:
         problems.append(str(error))
@@ -170,6 +166,18 @@ def check_texts(soul: str, settings: str) -> None:
         raise PersonalityNotValid("\n".join(problems))
 
 
+def check_settings(settings: str) -> None:
+    """Whether this would be a good `personality.yaml`.
+
+    Raises:
+        PersonalityError: has a line for each thing that is wrong.
+    """
+    problems: list[str] = []
+    _settings_of(settings.encode("utf-8", "backslashreplace"), "", problems)
+    if problems:
+        raise PersonalityError("\n".join(problems))
+
+
 def _soul_of(data: bytes | None, place: str, problems: list[str]) -> str:
     text, fault, end = "", "", 0
     try:
@@ -197,45 +205,20 @@ def _settings_of(data: bytes, place: str, problems: list[str]) -> PersonalitySet
     return settings
 
 
-def bytes_of(root: Path, personality_id: str, name: str) -> bytes | None:
-    """What counts as one of its files: that in the data directory, else the built-in one; None where there is none.
+def bytes_of(place: PersonalityPlace, personality_id: str, name: str) -> bytes | None:
+    """What counts as one of its files: that of its place, else the built-in one; None where there is none.
 
     Raises:
         FileError: it cannot be read.
     """
-    own = read_settled(inside(root, "personalities", personality_id, name))
-    if own is not None:
-        return own.data
-    built_in = BUILT_IN / personality_id / name
-    return built_in.read_bytes() if built_in.is_file() else None
+    own = place.read(personality_id, name)
+    return built_in_file(personality_id, name) if own is None else own
 
 
-def write_personality(root: Path, personality_id: str, *, settings: str, prompt: str) -> Path:
-    """Make the two files of a personality that has none yet; its memory may be there already.
-
-    Raises:
-        PersonalityError: `settings` are not valid.
-        FileError: a file of that name is there, the disk is full, or the place cannot be written. Nothing is left.
-    """
-    problems: list[str] = []
-    _settings_of(settings.encode("utf-8", "backslashreplace"), "", problems)
-    if problems:
-        raise PersonalityError("\n".join(problems))
-    directory = inside(root, "personalities", personality_id)
-    written: list[Path] = []
-    try:
-        make_private_directory(directory)
-        for name, text in ((SETTINGS_NAME, settings), (SOUL_NAME, f"{prompt.strip()}\n")):
-            written.append(directory / name)
-            write_new(directory / name, text.encode())
-        sync_directory(directory)
-    except OSError as error:
-        # The file that was in the way is somebody else's.
-        for path in written[:-1] if isinstance(error, FileExistsError) else written:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        raise FileError(f"{directory} could not be written: {error.strerror}") from error
-    return directory
+def built_in_file(personality_id: str, name: str) -> bytes | None:
+    """A file of the package; None where there is none."""
+    path = BUILT_IN / personality_id / name
+    return path.read_bytes() if path.is_file() else None
 
 
 def titled(personality_id: str) -> str:

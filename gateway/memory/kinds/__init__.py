@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.memory.stored.memory import DocumentStore
 from gateway.protocols import MemoryProvider, MemoryServices
 from gateway.runtime.failpoints import reach
 
@@ -23,11 +24,13 @@ class OwnServices(MemoryServices):
         home: the data directory.
         journal: of the gateway's database; the history of files.
         lock_timeout_s: how long a write of a file waits for another process.
+        documents: of the gateway's database.
         traces: makes the memory over the open trace store; None where none is open.
     """
 
     home: Path
     journal: MemoryJournal
+    documents: DocumentStore
     lock_timeout_s: float
     traces: Callable[[], MemoryProvider] | None = None
 

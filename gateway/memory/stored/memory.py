@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gateway.errors import MemoryConflict, MemoryUnavailable
 from gateway.files.atomic import check_id
 from gateway.memory import rules
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, difference
-from gateway.memory.journal import HistorySource, Key, request_to_put, requests_of
+from gateway.memory.journal import HistorySource, JournalRequest, Key, request_to_put, requests_of
 from gateway.memory.markdown import MAX_FILE_BYTES, all_ended
 from gateway.memory.paths import (
     ARCHIVE_NAME,
@@ -76,6 +76,20 @@ class DocumentStore(CopiesMemory, HistorySource, Protocol):
         """
 
 
+@runtime_checkable
+class KnowsPending(Protocol):
+    """A `DocumentStore` in the database in which turns commit what the memory shall become.
+
+    It raises as `DocumentStore` does.
+    """
+
+    async def load_with_pending(self, keys: Sequence[str]) -> tuple[Sequence[StoredDocument], Sequence[JournalRequest]]:
+        """The documents, and what was committed for them and is not in them yet, in the order of the commits."""
+
+    async def forget_pending(self, user_ids: Collection[str]) -> None:
+        """Let nothing come into a document any more that these users' turns have committed."""
+
+
 def refuse_too_long(location: str, size: int, most: int) -> None:
     """A document that is too long to be used is left as it is.
 
@@ -103,7 +117,7 @@ class StoredMemory:
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
         check_ids(scope)
         named = document_keys(scope)
-        found = await self._store.load([*named.values()])
+        found = await self._up_to_date([*named.values()])
         texts = {store: rules.show(document.data) for store, document in zip(named, found, strict=True)}
         user, project = (text if (text := texts.get(store, "")).strip() else None for store in STORES)
         if user is None and project is None:
@@ -116,12 +130,10 @@ class StoredMemory:
             scope, [replace(update, content=rules.clean(update.content)) for update in updates], datetime.now(UTC)
         )
         documents = {request.document for request in requests if request.document}
-        made = await all_ended(
-            [
-                self._change(key, [PendingChange(request=each) for each in requests if each.document == key])
-                for key in documents
-            ]
-        )
+        earlier = await self._pending([*documents])
+        known = {each.key for each in earlier}
+        wanted = [*earlier, *(each for each in requests if each.key not in known)]
+        made = await all_ended([self._apply(key, wanted) for key in documents])
         results = {key: result for each in made for key, result in each.items()}
         outcomes = [results.get(request.key, "no_match") for request in requests]
         return SyncReport(outcomes=tuple(outcome for outcome in outcomes if not isinstance(outcome, MemoryConflict)))
@@ -190,6 +202,8 @@ class StoredMemory:
         return await self._store.check()
 
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
+        if isinstance(self._store, KnowsPending):
+            await self._store.forget_pending(user_ids)
         keys = await self._store.keys()
         own = [key for key in keys if _owner(key) in user_ids]
         links = {key.split("/")[2].removeprefix(BEFORE) for key in own if is_original(key)}
@@ -236,6 +250,26 @@ class StoredMemory:
         return found.data
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _up_to_date(self, keys: Sequence[str]) -> Sequence[StoredDocument]:
+        """The documents with all that was committed for them, whichever process has left it."""
+        if not isinstance(self._store, KnowsPending):
+            return await self._store.load(keys)
+        found, pending = await self._store.load_with_pending(keys)
+        if not pending:
+            return found
+        await all_ended([self._apply(key, pending) for key in {each.document for each in pending}])
+        return await self._store.load(keys)
+
+    async def _pending(self, keys: Sequence[str]) -> Sequence[JournalRequest]:
+        """What was committed for these documents and comes before anything new."""
+        if not isinstance(self._store, KnowsPending) or not keys:
+            return ()
+        return (await self._store.load_with_pending(keys))[1]
+
+    async def _apply(self, key: str, requests: Sequence[JournalRequest]) -> Mapping[Key, Result]:
+        """Those of the requests that are for this document."""
+        return await self._change(key, [PendingChange(request=each) for each in requests if each.document == key])
 
     async def _is_erased(
         self, key: str, user_ids: Collection[str], lines: Collection[str], links: Collection[str]

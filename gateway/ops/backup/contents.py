@@ -32,7 +32,7 @@ _LEFT_AT_TOP = re.compile(
 _LEFT_ANYWHERE = re.compile(
     rf"\.memory\.lock|\.edit\.lock|\.identity-map\.lock|\.erasures\.lock|\.(?:MEMORY|USER)\.md\..*|\..*\.tmp|{NAME.pattern}"
 )
-_IN_DATA_DIRECTORY = frozenset(["markdown", "traces", "webdav"])
+_IN_DATA_DIRECTORY = frozenset(["markdown", "database", "traces", "webdav"])
 _SECRETS_AT_TOP = frozenset(["secrets", TOKEN_NAME, ".env"])
 
 

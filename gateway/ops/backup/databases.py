@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.errors import BackupError, SchemaTooNew
@@ -16,6 +16,9 @@ from gateway.store.sqlite.schema import migrations
 from gateway.store.sqlite.search import register_functions
 from gateway.traces import search_words
 from gateway.traces.trace_store import TRACES_NAME
+
+DATABASES = (DATABASE_NAME, TRACES_NAME)
+"""The main one is first: what the traces took from a later turn is then taken again, without effect."""
 
 
 def functions_of(name: str) -> Callable[[sqlite3.Connection], None]:
@@ -79,17 +82,15 @@ class Snapshot:
         return version
 
 
-def take_snapshots(home: Path) -> list[Snapshot]:
-    """Every database of the data directory; none where there is none yet.
-
-    The main one is first: what the traces took from a later turn is then taken again, without effect.
+def take_snapshots(home: Path, names: Sequence[str] = DATABASES) -> list[Snapshot]:
+    """Those databases of the data directory that are there.
 
     Raises:
         StoreUnavailable: one cannot be opened, or is not a database.
     """
     taken: list[Snapshot] = []
     try:
-        for name in (DATABASE_NAME, TRACES_NAME):
+        for name in names:
             if (home / name).exists():
                 taken.append(Snapshot(home / name))  # noqa: PERF401 (those that are taken must be closed)
     except BaseException:

@@ -9,7 +9,7 @@ import os
 import resource
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents
 from gateway.ops.backup.archive import Contents, list_files, read_archive, write_archive
 from gateway.ops.backup.contents import NAME, STAGING_PREFIX, HomeEntry, memory_elsewhere, secrets_of, walk
-from gateway.ops.backup.databases import Snapshot, take_snapshots
+from gateway.ops.backup.databases import DATABASES, Snapshot, take_snapshots
 
 LOCK_TIMEOUT_S = 30.0
 _MAP = Path("users/identity-map.json")
@@ -201,7 +201,12 @@ class CopyResult:
 
 
 async def copy_at_one_moment(
-    home: Path, target: Path, *, with_secrets: bool, lock_timeout_s: float = LOCK_TIMEOUT_S
+    home: Path,
+    target: Path,
+    *,
+    with_secrets: bool,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
+    databases: Sequence[str] = DATABASES,
 ) -> CopyResult:
     """Copy the data directory as it is at one moment.
 
@@ -215,6 +220,7 @@ async def copy_at_one_moment(
         target: an empty directory.
         with_secrets: copy files that hold secrets too.
         lock_timeout_s: how long to wait for each document that is locked.
+        databases: the names of those that are copied, too.
 
     Raises:
         BackupError: it cannot be told which files hold secrets, or the database's copy is not sound.
@@ -228,7 +234,7 @@ async def copy_at_one_moment(
     if kind is not None:
         copied.left_out.append(f"the memory, which the kind {kind} keeps elsewhere; back it up there, too")
     with ExitStack() as closing:
-        async with _moment(home, lock_timeout_s) as (snapshots, places):
+        async with _moment(home, lock_timeout_s, databases) as (snapshots, places):
             for snapshot in snapshots:
                 closing.callback(snapshot.close)
             await asyncio.to_thread(_copy_files, home, target, places, secrets, copied)
@@ -243,7 +249,9 @@ async def copy_at_one_moment(
 
 
 @asynccontextmanager
-async def _moment(home: Path, lock_timeout_s: float) -> AsyncIterator[tuple[list[Snapshot], list[DocumentPlace]]]:
+async def _moment(
+    home: Path, lock_timeout_s: float, databases: Sequence[str]
+) -> AsyncIterator[tuple[list[Snapshot], list[DocumentPlace]]]:
     """Hold every document while the body runs; the databases as they are then, which the body closes."""
     _allow_many_files()
     held: set[Path] = set()
@@ -256,7 +264,7 @@ async def _moment(home: Path, lock_timeout_s: float) -> AsyncIterator[tuple[list
             for path in sorted(wanted - held):
                 await locks.enter_async_context(FileLock(path, lock_timeout_s))
             held |= wanted
-            snapshots = await asyncio.to_thread(take_snapshots, home)
+            snapshots = await asyncio.to_thread(take_snapshots, home, databases)
             # A document that came into being meanwhile was not held: then once more, with it.
             new = await asyncio.to_thread(lambda: {place.lock_path for place in _documents(home)})
             if new <= held:

@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 
 import structlog
 
-from gateway.config.memory_kinds import TRACES_KIND
+from gateway.config.memory_kinds import DATABASE_KIND, TRACES_KIND
+from gateway.domain.tombstones import Tombstone, Tombstones
 from gateway.memory.stored.memory import StoredMemory
 from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import directories_of_users, ids_of, named
-from gateway.ops.privacy.tombstones import Tombstone, Tombstones
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.store import erasure
+from gateway.store.accounts import settle
 from gateway.store.engine import Connection
 from gateway.store.erasure import Person
 from gateway.store.stores import Stores
@@ -52,7 +53,8 @@ class Eraser:
 
     home: Path
     store: Stores
-    identities: IdentityMap
+    identities: Identities
+    tombstones: Tombstones
     memory: PersonalMemory
     kinds: Mapping[str, str]
     trace_store: TraceStore | None = None
@@ -65,19 +67,19 @@ class Eraser:
             user_id: or an account, `kind:id`, that is no user's.
 
         Raises:
-            FileError: it could not be written; nothing will be erased.
+            FileError, StoreUnavailable: it could not be written; nothing will be erased.
         """
         ids = await self.store.engine.read(lambda connection: ids_of(connection, user_id))
         keys = [account.key for each in ids for account in await self.identities.accounts_of(each)]
         tombstone = Tombstone.of({*ids, *keys})
-        await Tombstones(self.home).add([tombstone])
-        await self.store.engine.write(partial(erasure.end_requests, keys=keys))
-        await self.store.engine.write(partial(erasure.end_keys, user_ids=ids))
+        await self.tombstones.add([tombstone])
+        await self.store.engine.write(partial(erasure.end_requests, keys=keys), alone=("links",))
+        await self.store.engine.write(partial(erasure.end_keys, user_ids=ids), alone=())
         return tombstone
 
     async def due(self) -> Sequence[Tombstone]:
         """The erasures that this directory's database has not gone through."""
-        tombstones = await asyncio.to_thread(Tombstones(self.home).read)
+        tombstones = await self.tombstones.all()
         applied = await self.store.engine.read(erasure.applied_erasures) if tombstones else frozenset()
         return [each for each in tombstones if each.id not in applied]
 
@@ -99,34 +101,36 @@ class Eraser:
             EthosError, OSError: something could not be done now; what is left is done when this is called again.
         """
         person = await self.whom(tombstone)
+        await self.store.engine.write(partial(settle, user_ids=person.user_ids), alone=())
         database = self.store.engine
-        run = database.write_long
         sessions = await database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
         # While the database still says what is whose.
         await self._erase_memory(person)
         self.on_step("traces")
         await self._erase_traces(person)
         self.on_step("chats")
-        places = await run(partial(erasure.places_of, person=person))
+        places = await database.write_long(partial(erasure.places_of, person=person), alone=())
         await asyncio.to_thread(remove_traces_of_chats, self.home, person.keys, places)
         self.on_step("copies")
         for copy in await asyncio.to_thread(remove_copies, self.home):
             _log.warning("copy_deleted", copy=copy, erasure=tombstone.id)
         self.on_step("database")
-        await run(partial(erasure.erase, person=person, sessions=sessions))
+        await database.write_long(partial(erasure.erase, person=person, sessions=sessions), alone=erasure.ALONE)
         self.on_step("compact")
         await database.compact()
         self.on_step("identities")
-        await self._erase_identities(person)
+        await self.identities.erase(person.user_ids)
         self.on_step("noted")
-        await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id))
+        await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id), alone=())
         _log.info("person_erased", erasure=tombstone.id)
 
     async def _erase_memory(self, person: Person) -> None:
         """The memory that is asked now comes last, because it may forget what is whose, too."""
         self.on_step("files")
-        lines = await self.store.engine.write_long(partial(erasure.lines_added_by, person=person))
+        lines = await self.store.engine.write_long(partial(erasure.lines_added_by, person=person), alone=())
         await erase_earlier_memories(self.home, self.memory.kind, person.user_ids, lines, self.store.journal)
+        if self.memory.kind != DATABASE_KIND:
+            await StoredMemory(self.store.documents).erase(person.user_ids, lines)
         if self.memory.kind != TRACES_KIND:
             async with self._opened_traces() as trace_store:
                 if trace_store is not None:
@@ -154,7 +158,3 @@ class Eraser:
             return
         async with await asyncio.to_thread(open_trace_store, path) as trace_store:
             yield trace_store
-
-    async def _erase_identities(self, person: Person) -> None:
-        if await asyncio.to_thread((self.home / "users").is_dir):
-            await self.identities.erase(person.user_ids)

@@ -23,8 +23,8 @@ from gateway.errors import FileError
 from gateway.files.atomic import sync_directory
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import accounts_of, ids_of
-from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Account
+from gateway.people.identity.identities import Identities
 from gateway.store import personal
 from gateway.store.clock import wall_ms
 from gateway.store.erasure import own_sessions, sessions_of
@@ -61,7 +61,7 @@ class Exporter:
 
     home: Path
     store: Stores
-    identities: IdentityMap
+    identities: Identities
     memory: PersonalMemory
     kinds: Mapping[str, str]
 

@@ -16,7 +16,7 @@ from gateway.files.positions.yaml import read_marked_yaml, value_at
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.memory import PersonalMemory
-from gateway.ops.privacy.tombstones import Tombstones
+from gateway.ops.privacy.tombstones import TombstoneFile
 from gateway.people.identity import IdentityMap
 from gateway.store.stores import Stores, open_store
 
@@ -52,6 +52,7 @@ def eraser_of(home: Path, store: Stores) -> Eraser:
         home=home,
         store=store,
         identities=IdentityMap(home / "users" / "identity-map.json"),
+        tombstones=TombstoneFile(home),
         memory=PersonalMemory(provider=MarkdownFileMemoryProvider(home, store.journal), kind=DEFAULT_KIND),
         kinds=kinds_of_channels(home),
     )
@@ -75,7 +76,7 @@ async def _erase_due(home: Path) -> Sequence[str]:
     Raises:
         EthosError, OSError: it could not be done now.
     """
-    if not await asyncio.to_thread(Tombstones(home).read):
+    if not await TombstoneFile(home).all():
         return ()
     async with opened(home) as store:
         eraser = eraser_of(home, store)
@@ -97,5 +98,5 @@ def clean_restored(unpacked: Path, home: Path) -> Sequence[str]:
 
 
 async def _clean_restored(unpacked: Path, home: Path) -> Sequence[str]:
-    await Tombstones(unpacked).add(await asyncio.to_thread(Tombstones(home).read))
+    await TombstoneFile(unpacked).add(await TombstoneFile(home).all())
     return await _erase_due(unpacked)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gateway.ops.privacy.tombstones import Tombstone
+from gateway.domain.tombstones import Tombstone
 from gateway.people.identity.file import Account
 from gateway.store.engine import Connection
 from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person
-from gateway.store.payloads import to_ms
+from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import ids_of_person, living_id
 
-_SENDERS = """
-    SELECT DISTINCT channel, json_extract(payload, '$.sender[1]') FROM inbox WHERE accepted_at <= ?
-"""
+_SENDERS = "SELECT DISTINCT channel, sender FROM inbox WHERE accepted_at <= ?"
 
 
 def ids_of(connection: Connection, user_id: str) -> frozenset[str]:
@@ -86,6 +84,7 @@ def directories_of_users(home: Path) -> Sequence[str]:
 def _on_channels(
     senders: Iterable[tuple[str, str]], keys: Collection[str], kinds: Mapping[str, str]
 ) -> frozenset[tuple[str, str]]:
+    keys = {storable(key) for key in keys}  # as the senders are kept
     ids = {key.partition(":")[2] for key in keys}
     return frozenset(
         (channel, account)

@@ -16,6 +16,7 @@ import structlog
 
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
+from gateway.domain.tombstones import Tombstone, Tombstones
 from gateway.errors import EthosError, FileError, MemoryUnavailable
 from gateway.files.atomic import make_private_directory
 from gateway.memory.sync import MemorySync
@@ -26,9 +27,8 @@ from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
-from gateway.ops.privacy.tombstones import Tombstone, Tombstones
 from gateway.people.access_records import AccessRecords
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.pipeline.history import History
@@ -75,7 +75,8 @@ class PrivacyWorker:
         home: Path,
         store: Stores,
         trace_store: TraceStore | None,
-        identities: IdentityMap,
+        identities: Identities,
+        tombstones: Tombstones,
         people: AccessRecords,
         operators: Operators,
         linking: Linking,
@@ -93,6 +94,7 @@ class PrivacyWorker:
         self._store = store
         self._trace_store = trace_store
         self._identities = identities
+        self._tombstones = tombstones
         self._people = people
         self._operators = operators
         self._linking = linking
@@ -183,13 +185,18 @@ class PrivacyWorker:
         """Those of some accounts whose erasure is decided and not done."""
         return {account for each in await self.eraser().due() for account in each.names(accounts)}
 
+    async def erased(self, user_ids: Collection[str]) -> Collection[str]:
+        """Those of some user ids that were erased, or are to be."""
+        tombstones = await self._tombstones.all()
+        return await asyncio.to_thread(lambda: {name for each in tombstones for name in each.names(user_ids)})
+
     async def is_decided(self, erasure_id: str) -> bool:
         """Whether there is such an erasure, done or not."""
-        return any(erasure_id == one.id for one in await asyncio.to_thread(Tombstones(self._home).read))
+        return any(erasure_id == one.id for one in await self._tombstones.all())
 
     async def erasure_of(self, names: Collection[str]) -> str | None:
         """The id of the newest erasure of a person with all these user ids and accounts; None where there is none."""
-        tombstones = await asyncio.to_thread(Tombstones(self._home).read)
+        tombstones = await self._tombstones.all()
         return next((one.id for one in reversed(tombstones) if one.names(names) == set(names)), None)
 
     async def is_known(self, account: str) -> bool:
@@ -338,6 +345,7 @@ class PrivacyWorker:
             home=self._home,
             store=self._store,
             identities=self._identities,
+            tombstones=self._tombstones,
             memory=self._personal_memory,
             kinds=self._channels.kinds,
             trace_store=self._trace_store,

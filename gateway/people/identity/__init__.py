@@ -10,10 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +21,16 @@ from gateway.files.atomic import Signature, make_private_directory, read_once
 from gateway.files.locks import FileLock
 from gateway.files.positions.json import Mistake
 from gateway.people.identity.disk import IdentityDisk, Reading
-from gateway.people.identity.file import Account, IdentityDocument, Move, check_key, clean_label, parse
+from gateway.people.identity.file import (
+    Account,
+    IdentityDocument,
+    Move,
+    check_key,
+    new_account,
+    new_user_id,
+    parse,
+)
+from gateway.people.identity.identities import MapImport, User
 
 KEEP_TIMEOUT_S = 1.0
 """How long somebody who is known may have to wait for a safety copy."""
@@ -33,24 +39,8 @@ _log = structlog.get_logger(__name__)
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class User:
-    """A person, and the accounts that they write from, in the order of the map."""
-
-    id: str
-    accounts: tuple[Account, ...]
-
-
 class IdentityMap:
-    """The map from accounts to users.
-
-    An account's key is `kind:id`, the platform and its own stable id. A user id is opaque and random. Any number of
-    instances, in any number of processes, may share a file.
-
-    Every method raises:
-        IdentityMapBroken: the file cannot be used and there is no good copy of it, or a newer program wrote it.
-        FileError: the file cannot be reached, locked or written now; nothing was changed.
-    """
+    """The map as a file; see `gateway.people.identity.identities.Identities`."""
 
     def __init__(self, path: Path, *, lock_timeout_s: float = 10.0) -> None:
         """Name the file, `<data directory>/users/identity-map.json`; neither it nor its directory need exist."""
@@ -67,52 +57,25 @@ class IdentityMap:
         self._keeping_failed: str | None = None
 
     async def resolve(self, key: str, label: str) -> str:
-        """The user behind an account; on first contact a new one is written down.
-
-        Args:
-            key: `kind:id`.
-            label: a name for people to read in the map. It is written on first contact and never after, because
-                names change often and prove nothing.
-
-        Raises:
-            InvalidAccount: the key cannot stand in the map.
-        """
         user_id = (await self.known((key,))).get(key)
         return await self._meet(check_key(key), label) if user_id is None else user_id
 
     async def known(self, keys: Collection[str]) -> dict[str, str]:
-        """The user behind each of these accounts that is in the map. No new user is written down."""
         last = self._last
         if last is None or not last.is_settled or last.signature != self._sign():
             await self._read()
         return self.last_known(keys)
 
     def last_known(self, keys: Collection[str]) -> dict[str, str]:
-        """The same of the map as it was read last, without a look at the file; empty before the first reading."""
         users = {} if self._last is None else self._last.document.users
         return {key: users[key] for key in keys if key in users}
 
     def last_accounts_beside(self, key: str) -> list[str]:
-        """The other accounts of the user who has this one, of the map as it was read last."""
         users = {} if self._last is None else self._last.document.users
         user_id = users.get(key)
         return [] if user_id is None else [other for other, user in users.items() if user == user_id and other != key]
 
     async def ensure_joined(self, keys: Sequence[tuple[str, str]], *, via: str) -> str:
-        """See to it that accounts which are proved to be one person's are one user.
-
-        Accounts that have different users already were separated by hand, and stay so.
-
-        Args:
-            keys: at least one pair of a key and a label, as `resolve` takes them.
-            via: how they were proved to be one person's, for people to read in the map.
-
-        Returns:
-            The user of the first account that has one.
-
-        Raises:
-            InvalidAccount: a key cannot stand in the map.
-        """
         names = [check_key(key) for key, _ in keys]
         reading = await self._read()
         known = [reading.document.users[name] for name in names if name in reading.document.users]
@@ -122,38 +85,50 @@ class IdentityMap:
         return next(reading.document.users[name] for name in names if name in reading.document.users)
 
     async def move(self, moves: Mapping[str, Move]) -> None:
-        """Give accounts another user, by key. Those that have a third user, or are not in the map, stay as they are."""
         async with self._locked(self._lock_timeout_s):
             await self._write(lambda document: document.with_moves(moves))
 
     async def add(self, key: str, label: str, *, user_id: str, via: str) -> bool:
-        """Write down an account that is known to be a user's; False where it is in the map already.
-
-        Raises:
-            InvalidAccount: the key cannot stand in the map.
-        """
-        account = _account(check_key(key), label, user_id, via)
+        account = new_account(check_key(key), label, user_id, via)
         async with self._locked(self._lock_timeout_s):
             reading = await self._add(lambda document: [] if key in document.users else [account])
         return reading.document.users[key] == user_id
 
     async def erase(self, user_ids: Collection[str]) -> None:
         """Take users out of the map and its good copy. The other copies next to it are deleted."""
+        if not self._lock_path.parent.is_dir():
+            return
         async with self._locked(self._lock_timeout_s):
             await self._write(lambda document: document.without_users(user_ids))
             await _to_the_end(self._disk.remove_copies)
 
+    async def document(self) -> IdentityDocument:
+        return (await self._read()).document
+
+    async def take_in(self, accounts: Collection[Account], *, is_replacing: bool, is_dry_run: bool) -> MapImport:
+        def changes(document: IdentityDocument) -> MapImport:
+            return MapImport.of(accounts, document.users, is_replacing=is_replacing)
+
+        if is_dry_run:
+            return changes(await self.document())
+        done: list[MapImport] = []
+
+        def change(document: IdentityDocument) -> IdentityDocument | None:
+            done.append(changes(document))  # the last one counts: an editor may slip in
+            return done[-1].applied_to(document)
+
+        async with self._locked(self._lock_timeout_s):
+            await self._write(change)
+        return done[-1]
+
     async def users(self) -> list[User]:
-        """Everybody, in the order of the map."""
         return list((await self._people()).values())
 
     async def accounts_of(self, user_id: str) -> list[Account]:
-        """The accounts of one user; none for a stranger."""
         user = (await self._people()).get(user_id)
         return [] if user is None else list(user.accounts)
 
     async def problems(self) -> list[str]:
-        """What an operator should look at, one line each, with what to do; for `ethos doctor` and `ethos status`."""
         try:
             trouble = (await self._read()).trouble
         except (IdentityMapBroken, FileError) as error:
@@ -285,9 +260,9 @@ def _first_contacts(strangers: Mapping[str, str]) -> Callable[[IdentityDocument]
         unknown = [key for key in strangers if key not in document.users]
         for key in unknown:
             if key not in ids:
-                ids[key] = _new_user_id(taken)
+                ids[key] = new_user_id(taken)
                 taken.add(ids[key])
-        return [_account(key, strangers[key], ids[key], "first-contact") for key in unknown]
+        return [new_account(key, strangers[key], ids[key], "first-contact") for key in unknown]
 
     return additions
 
@@ -301,28 +276,11 @@ def _joining(keys: Sequence[tuple[str, str]], via: str) -> Callable[[IdentityDoc
         if len(known) > 1:
             return []
         if not known and not new_id:
-            new_id.append(_new_user_id(set(document.users.values())))
+            new_id.append(new_user_id(set(document.users.values())))
         user_id = next(iter(known or new_id))
-        return [_account(key, label, user_id, via) for key, label in dict(keys).items() if key not in document.users]
+        return [new_account(key, label, user_id, via) for key, label in dict(keys).items() if key not in document.users]
 
     return additions
-
-
-def _account(key: str, label: str, user_id: str, via: str) -> Account:
-    return Account(
-        key=key,
-        user_id=user_id,
-        label=clean_label(label) or clean_label(key),
-        first_seen_at=datetime.now(UTC),
-        via=via,
-    )
-
-
-def _new_user_id(taken: Collection[str]) -> str:
-    """Random, so that it says nothing about the person; 48 bits, so that a second look keeps people apart for sure."""
-    while (user_id := f"u_{secrets.token_hex(6)}") in taken:
-        pass
-    return user_id
 
 
 async def _to_the_end(call: Callable[[], _Result]) -> _Result:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -119,6 +120,10 @@ class IdentityDocument:
         added = {account.key: _entry_of(account) for account in accounts}
         return self._with_entries({**self.top["identities"], **added})
 
+    def written(self) -> bytes:
+        """The map in our own form."""
+        return self.source if self.is_own_form and self.source else _render(self.top)
+
     def _with_entries(self, entries: Mapping[str, Any]) -> IdentityDocument:
         top = {**self.top, "identities": entries}
         if "version" not in top:
@@ -131,6 +136,24 @@ def empty_map() -> IdentityDocument:
     return IdentityDocument.of({"version": VERSION, "identities": {}}, is_own_form=True, source=b"")
 
 
+def new_account(key: str, label: str, user_id: str, via: str) -> Account:
+    """An account that is seen now for the first time."""
+    return Account(
+        key=key,
+        user_id=user_id,
+        label=clean_label(label) or clean_label(key),
+        first_seen_at=datetime.now(UTC),
+        via=via,
+    )
+
+
+def new_user_id(taken: Collection[str]) -> str:
+    """Random, so that it says nothing about the person; 48 bits, so that a second look keeps people apart for sure."""
+    while (user_id := f"u_{secrets.token_hex(6)}") in taken:
+        pass
+    return user_id
+
+
 def check_key(key: str) -> str:
     """Return `key` when it can stand in the map: `kind:id`, at most 512 characters.
 
@@ -141,6 +164,11 @@ def check_key(key: str) -> str:
     if problem:
         raise InvalidAccount(f"account {key[:80]!r} {problem}")
     return key
+
+
+def is_key(key: str) -> bool:
+    """Whether `key` can stand in the map."""
+    return _key_problem(key) is None
 
 
 def clean_label(text: str) -> str:

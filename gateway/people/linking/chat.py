@@ -12,7 +12,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import code_of, hash_code, new_code, read_code
 from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.people.identity import IdentityMap, User
+from gateway.people.identity.identities import Identities, User
 from gateway.people.linking import texts as words
 from gateway.people.linking.job import LinkJob
 from gateway.people.linking.linked_identities import LinkedIdentities
@@ -73,7 +73,7 @@ class Linking:
     def __init__(
         self,
         store: LinkStore,
-        accounts: IdentityMap,
+        accounts: Identities,
         *,
         memory: MemoryProvider,
         applied: AppliesMemory,

@@ -16,8 +16,8 @@ import structlog
 from gateway.domain.channels import Channels
 from gateway.errors import FileError, IdentityMapBroken, MemoryUnavailable, StoreError
 from gateway.messages import OutboundMessage
-from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Move
+from gateway.people.identity.identities import Identities
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import UNFINISHED, AppliesMemory, Link, LinkState, LinkStore, SendsReplies
 from gateway.people.linking.texts import in_form, linked, unlinked
@@ -42,7 +42,7 @@ class LinkJob:
     def __init__(
         self,
         store: LinkStore,
-        accounts: IdentityMap,
+        accounts: Identities,
         people: LinkedIdentities,
         *,
         memory: MemoryProvider,

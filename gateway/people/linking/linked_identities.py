@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from gateway.people.identity import IdentityMap
+from gateway.people.identity.identities import Identities
 from gateway.people.linking.links import Link, LinkStore
 from gateway.runtime.observe import span
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 class LinkedIdentities:
     """Knows the links that count."""
 
-    def __init__(self, accounts: IdentityMap, store: LinkStore) -> None:
+    def __init__(self, accounts: Identities, store: LinkStore) -> None:
         self._accounts = accounts
         self._store = store
         self._absorbed: dict[str, Link] = {}
@@ -57,7 +57,7 @@ class LinkedIdentities:
         """The user behind an account; a link waits until all who are present as its absorbed user have left.
 
         Raises:
-            as `IdentityMap.resolve`, and StoreUnavailable.
+            as `Identities.resolve`, and StoreUnavailable.
         """
         with span("turn.identity"):
             user_id = await self._user_of(account, label)

@@ -168,6 +168,39 @@ class ErasurePlan(ApiModel):
     left: str | None = Field(default=None, description="What of the memory stays, and where; null where nothing does.")
 
 
+class IdentityMap(ApiModel):
+    """Who is behind each account, as `identity-map.json` has it."""
+
+    text: str = Field(description="The file's text.")
+
+
+class ImportMap(RequestBody):
+    """Bring the accounts of a map into this gateway's."""
+
+    text: str = Field(description="Text of the file, in any of the forms of `identity-map.json`.")
+    is_replacing: bool = Field(default=False, description="Accounts may get another user than they have.")
+    is_dry_run: bool = Field(default=False, description="Say what would change, and change nothing.")
+
+
+class ImportedAccount(ApiModel):
+    """An account of a map that is imported."""
+
+    account: str = Field(description="The account, `kind:id`.")
+    user: str = Field(description="User id in the imported map; after links the one that counts.")
+    known_user: str | None = Field(description="User id that it had here before; null if it was not known.")
+
+
+class MapChanges(ApiModel):
+    """What an import changed, or would."""
+
+    added: tuple[ImportedAccount, ...] = Field(description="Accounts that were not known.")
+    moved: tuple[ImportedAccount, ...] = Field(description="Accounts that get another user.")
+    kept: tuple[ImportedAccount, ...] = Field(description="Accounts that keep their user, because nothing is replaced.")
+    erased: tuple[ImportedAccount, ...] = Field(description="Accounts of erased people, which are left out.")
+    same: int = Field(description="How many accounts are known with the same user.")
+    is_dry_run: bool = Field(description="Whether nothing was changed.")
+
+
 class OwnerCode(ApiModel):
     """A code that makes the account that sends it to the agent an owner, once."""
 

@@ -19,6 +19,7 @@ from gateway.files.positions.validation import did_you_mean
 from gateway.people.access import OWNER_COMMAND
 from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
 from gateway.people.linking.links import Party
+from gateway.people.tries import ErasureCodes
 from gateway.pipeline.commands import PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
@@ -57,12 +58,13 @@ class Commands:
         linking: Linking,
         services: Callable[[], Awaitable[OperatorServices]],
         *,
+        erasure_codes: ErasureCodes,
         memory_lacks: Collection[str] = (),
     ) -> None:
         """The services are loaded with the first command that asks them; `memory_lacks` is not offered."""
         self._linking = linking
         self._services = services
-        self._forget = ForgetMe()
+        self._forget = ForgetMe(erasure_codes)
         self._commands: dict[str, _Command] = {}
         add, personal = self._add, partial(self._add, is_personal=True)
         add("help", "/help", "what you can type", self._help)

@@ -151,7 +151,7 @@ class PostgresConnection:
         self._pipeline: psycopg.Pipeline | None = None
         self._on_their_way = 0
         self._is_open = False
-        self._shift_ms = 0
+        self._clock_ms: int | None = None
         self.may_be_done = False
         self.is_committing = False
         self._limits = (str(round(statement_timeout_s * 1_000)), str(IDLE_IN_TRANSACTION_MS))
@@ -255,6 +255,14 @@ class PostgresConnection:
         self._connection.execute(text.encode())
         self._enter()
 
+    def copy_in(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Send rows by `COPY … FROM STDIN`, which no pipeline can, in the transaction that is open."""
+        self._leave()
+        with self.cursor().copy(sql.encode()) as copying:
+            for row in rows:
+                copying.write_row(row)
+        self._enter()
+
     def outside(self, *statements: str) -> None:
         """Run statements that cannot be part of a transaction, however long they take."""
         limit = "0" if not self.is_pooled else None  # there is none of ours behind a pooler
@@ -267,11 +275,11 @@ class PostgresConnection:
             if limit is not None and not self.is_broken:
                 self.execute("SELECT set_config('statement_timeout', ?, false)", (self._limits[0],))
 
-    def shift(self, shift_ms: int) -> None:
-        """Let `now_ms()` be so much later in this session."""
-        if shift_ms != self._shift_ms:
-            self.execute("SELECT set_config('ethos.shift_ms', ?, false)", (str(shift_ms),))
-            self._shift_ms = shift_ms
+    def set_clock(self, now_ms: int) -> None:
+        """Let `now_ms()` be this, and stand still, in this session."""
+        if now_ms != self._clock_ms:
+            self.execute("SELECT set_config('ethos.now_ms', ?, false)", (str(now_ms),))
+            self._clock_ms = now_ms
 
     def close(self) -> None:
         """Close it; idempotent."""

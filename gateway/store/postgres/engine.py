@@ -73,8 +73,9 @@ class Server:
     def __init__(self, url: str, *, statement_timeout_s: float = 30.0, prepared_statements: bool = True) -> None:
         known = conninfo_to_dict(url)
         password = known.get("password")
+        host, port = known.get("host") or "this machine", known.get("port")
         self.shown = (
-            f"PostgreSQL at {known.get('host') or 'this machine'}, database {known.get('dbname') or ''}".rstrip()
+            f"PostgreSQL at {host}{f':{port}' if port else ''}, database {known.get('dbname') or 'of its user'}"
         )
         self._hide = hiding({*secrets_of(url), *([str(password)] if password else [])})
         self.connect: Callable[..., PostgresConnection] = partial(
@@ -109,7 +110,7 @@ class PostgresEngine:
         connections: int = CONNECTIONS,
         statement_timeout_s: float = 30.0,
         prepared_statements: bool = True,
-        shift_ms: Callable[[], int] | None = None,
+        clock_ms: Callable[[], int] | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -118,10 +119,10 @@ class PostgresEngine:
             connections: at once, at most.
             statement_timeout_s: for each statement.
             prepared_statements: False behind a pooler that does not follow them.
-            shift_ms: how much later `now_ms()` is than the server's clock, for tests; asked before each work.
+            clock_ms: what `now_ms()` is in place of the server's clock, for tests; asked before each work.
         """
         self._server = Server(url, statement_timeout_s=statement_timeout_s, prepared_statements=prepared_statements)
-        self._shift_ms = shift_ms
+        self._clock_ms = clock_ms
         self._alone: Sequence[str] = ("store",)
         self._state = _State(connections, self._server)
 
@@ -153,9 +154,9 @@ class PostgresEngine:
         names = self._alone if alone is None else alone
         return await self._write(work, names, is_durable=is_durable, is_repeatable=is_repeatable)
 
-    async def write_long(self, work: Work[T]) -> T:
+    async def write_long(self, work: Work[T], *, alone: Sequence[str] | None = None) -> T:
         """The same without a limit of time; others go on meanwhile, and see nothing of it."""
-        return await self._write(work, self._alone, is_long=True)
+        return await self._write(work, self._alone if alone is None else alone, is_long=True)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` in a thread; each statement sees what is committed when it begins."""
@@ -240,8 +241,8 @@ class PostgresEngine:
         if slot.connection is None:
             slot.connection = self._server.connect(timeout_s=until_s - time.monotonic())
         connection: PostgresConnection = slot.connection
-        if self._shift_ms is not None:
-            connection.shift(self._shift_ms())
+        if self._clock_ms is not None:
+            connection.set_clock(self._clock_ms())
         return connection
 
     def _writing(self, job: _Write, connection: PostgresConnection) -> Any:
@@ -299,15 +300,20 @@ class _State:
     """What the views of one engine share."""
 
     def __init__(self, connections: int, server: Server) -> None:
-        busy = partial(
-            server.unavailable,
-            f"all {connections} connections are busy; raise `connections`, or look for slow statements",
-        )
-        self.threads = Threads(connections, patience_s=PATIENCE_S, busy=busy)
+        self.threads = Threads(connections, patience_s=PATIENCE_S, busy=self._busy)
+        self._connections = connections
         self.problem: str | None = None
         self.trying: asyncio.Future[None] | None = None
         self.is_closed = False
         self._server = server
+
+    def _busy(self) -> StoreUnavailable:
+        """The error of what found no free connection: either there is too much to do, or the server hangs."""
+        error = self._server.unavailable(
+            f"all {self._connections} connections are busy; raise `connections`, or look for slow statements"
+        )
+        self.fail(str(error))
+        return error
 
     def fail(self, problem: str) -> None:
         """Take down why; the log hears of it once, and once when it is over."""

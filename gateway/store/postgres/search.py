@@ -17,7 +17,7 @@ from typing import Any
 
 from gateway.domain.sessions import SessionMessage
 from gateway.memory.tokenizer import Matcher, Term, words_of
-from gateway.store.engine import Connection
+from gateway.store.engine import Connection, snapshot
 
 COPIED = ", words"
 """What a copy of a message copies for its search."""
@@ -28,6 +28,9 @@ MAX_LEXEMES_BYTES = 1_000_000
 _BYTES_BESIDE = 4  # of each lexeme: the number of its positions, and where it is aligned
 
 _CUT = "'#'"
+# For common words the messages are best walked from their end, for rare ones the index is asked first. A plan for any
+# query chooses one of them for all: of 20 000 messages 32 ms for a word that is in none, in place of 0.4.
+_PLANNING = "SET LOCAL plan_cache_mode = force_custom_plan"
 _NEWEST = """
     SELECT id, session_id, role, personality_id, text, created_at, is_tainted, words @@ '''#''' AS is_cut
     FROM messages WHERE words @@ CAST(? AS tsquery) AND id < ? ORDER BY id DESC LIMIT ?
@@ -47,7 +50,9 @@ def newest(
 
     Where cut texts are among them, and do not have a phrase, they may be less than the limit.
     """
-    rows = connection.execute(_NEWEST, (expression(terms, user_ids), before, limit)).fetchall()
+    with snapshot(connection):
+        connection.execute(_PLANNING)
+        rows = connection.execute(_NEWEST, (expression(terms, user_ids), before, limit)).fetchall()
     matcher = Matcher(terms)
     return [row for row in rows if not row["is_cut"] or matcher.is_in(row["text"])]
 

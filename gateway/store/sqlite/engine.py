@@ -262,7 +262,7 @@ class SqliteEngine:
         finally:
             self._asked_alone -= 1
 
-    async def write_long(self, work: Work[T]) -> T:
+    async def write_long(self, work: Work[T], *, alone: Sequence[str] | None = None) -> T:  # noqa: ARG002 (one writer)
         """Run `work` in a transaction, alone; `is_held` meanwhile."""
         return await self.outside(partial(_in_transaction, work))
 

@@ -15,8 +15,11 @@ from gateway.sdk.models.people import (
     Erasure,
     ErasurePlan,
     ErasureState,
+    IdentityMap,
+    ImportMap,
     Link,
     LinkResult,
+    MapChanges,
     OwnerCode,
     PairingDecision,
     PairingRequest,
@@ -114,6 +117,21 @@ async def unlink(
 ) -> Link:
     """Undo a link, however old it is. Both sides are told."""
     return await services.people.unlink(caller, link)
+
+
+@router.get("/identity-map", summary="Export the identity map")
+async def export_map(caller: Operator, services: WithServices) -> IdentityMap:
+    """Who is behind each account, as a text that can be imported here or elsewhere."""
+    return await services.identity_map.export(caller)
+
+
+@router.post("/identity-map", summary="Import an identity map")
+async def import_map(caller: Operator, services: WithServices, response: Response, body: ImportMap) -> MapChanges:
+    """Bring in the accounts of a map, all or none. No account gets another user unless that is asked for."""
+    response.headers.update(NOT_KEPT)  # it names people
+    return await services.identity_map.take_in(
+        caller, body.text, is_replacing=body.is_replacing, is_dry_run=body.is_dry_run
+    )
 
 
 # ---- what is erased -------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Dashboard:
         held = Form([(key.removeprefix("held."), value) for key, value in form.fields if key.startswith("held.")])
         if _is_operator(request):  # in another window, meanwhile
             return self.context.offer_again(request, held, action)
-        result = self._auth.try_token(form.get("token").strip(), client_address(request.scope))
+        result = await self._auth.try_token(form.get("token").strip(), client_address(request.scope))
         if not result.is_accepted:
             return login_again(result, action, held=held.fields)
         session = await self._auth.sign_in(request)

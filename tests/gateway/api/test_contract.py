@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.web.auth import FailurePause
+from gateway.people.tries import SignInFailuresInMemory
 
 # `/chat/events` never ends by itself; test_chat.py has it.
 ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat/events", "--no-color", "--seed", "1"]
@@ -53,7 +53,7 @@ async def test_the_api_keeps_what_its_document_says(
     gateway: Gateway, operator_api: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     """Every status, header and body is as documented; nothing invalid is taken and nothing valid refused."""
-    gateway.web._auth._pause = FailurePause(max_failures=1_000_000)  # it tries wrong tokens, too
+    gateway.web._auth._failures = SignInFailuresInMemory(max_failures=1_000_000)  # it tries wrong tokens, too
     document = tmp_path / "openapi.json"
     document.write_bytes((await operator_api.get("/openapi.json")).content)
     token = (gateway.home / "web-token").read_text().strip()

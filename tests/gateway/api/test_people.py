@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from collections.abc import AsyncIterator, Callable
@@ -407,3 +408,58 @@ async def test_a_key_that_only_reads_erases_nobody_and_one_person_not_even_thems
             response = await client.post("/people/fake:1/erase", json={"confirm": person["id"]})
             assert response.status_code == 403
     assert (await door.person("fake:1"))["id"] == person["id"]
+
+
+# ---- the whole map --------------------------------------------------------------------------------------------------
+
+
+async def test_a_map_goes_out_and_comes_in_and_moves_nobody_unless_it_may(door: Door) -> None:
+    person = await door.let_in("1")
+    text = (await door.client.get("/people/identity-map")).json()["text"]
+    assert json.loads(text)["identities"]["fake:1"]["userId"] == person["id"]
+
+    async def brought(text: str, **options: bool) -> dict[str, Any]:
+        response = await door.client.post("/people/identity-map", json={"text": text, **options})
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    assert (await brought(text))["same"] == len(json.loads(text)["identities"])
+    other = json.dumps({"fake:1": "u_other", "fake:2": person["id"]})
+    kept = {"account": "fake:1", "user": "u_other", "knownUser": person["id"]}
+    added = {"account": "fake:2", "user": person["id"], "knownUser": None}
+    plan = await brought(other, isDryRun=True)
+    assert (plan["kept"], plan["added"], plan["moved"], plan["isDryRun"]) == ([kept], [added], [], True)
+    assert (await door.client.get("/people/fake:2")).status_code == 404
+    assert await brought(other) == {**plan, "isDryRun": False}
+    assert [one["key"] for one in (await door.person("fake:2"))["accounts"]] == ["fake:1", "fake:2"]
+    assert (await brought(other, isReplacing=True))["moved"] == [kept]
+    assert (await door.person("fake:1"))["id"] == "u_other"
+
+
+async def test_an_old_map_undoes_no_link_and_brings_nobody_back_who_was_erased(door: Door) -> None:
+    ada, bob, cleo = [await door.let_in(user) for user in "123"]
+    text = (await door.client.get("/people/identity-map")).json()["text"]
+    linked = (await door.client.post("/people/links", json={"one": ada["id"], "other": bob["id"]})).json()
+    assert linked["person"]["id"] == ada["id"]
+    await door.client.post(f"/people/{cleo['id']}/erase", json={"confirm": cleo["id"]})
+    body = {"text": text, "isReplacing": True}
+    changes = (await door.client.post("/people/identity-map", json=body)).json()
+    assert (changes["added"], changes["moved"]) == ([], [])
+    assert changes["erased"] == [{"account": "fake:3", "user": cleo["id"], "knownUser": None}]
+    assert (await door.person("fake:2"))["id"] == ada["id"]
+    assert (await door.client.get("/people/fake:3")).status_code == 404
+
+
+async def test_a_map_with_a_mistake_is_refused_with_its_place_and_changes_nothing(door: Door) -> None:
+    before = (await door.client.get("/people/identity-map")).json()
+    response = await door.client.post("/people/identity-map", json={"text": '{"fake:1": "u_1",\n "fake:2": 3}'})
+    assert (response.status_code, response.json()["type"]) == (422, "urn:ethos:problem:invalid")
+    assert response.json()["detail"].startswith("2:2: expected an object")
+    assert (await door.client.get("/people/identity-map")).json() == before
+
+
+async def test_the_map_is_the_operators_only(door: Door) -> None:
+    async with await door.key("people:read", "people:write") as client:
+        assert (await client.get("/people/identity-map")).status_code == 403
+        assert (await client.post("/people/identity-map", json={"text": "{}"})).status_code == 403

@@ -116,7 +116,7 @@ class TalkingGateway:
         assert self._gateway is not None
         reply = OutboundMessage(id=secrets.token_hex(8), conversation=place(name), text=text, reply_to=reply_to)
         await self._gateway.store.engine.write(
-            lambda connection: insert_replies(connection, "t_posted", [reply], 0, delivered=[reply.id])
+            lambda connection: insert_replies(connection, "t_posted", [reply], delivered=[reply.id])
         )
         self._gateway.local_channel.told(reply.conversation)
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import stat
 import threading
 import time
@@ -14,27 +13,13 @@ import pytest
 from gateway.errors import EthosError, FileError, InvalidAccount, LockTimeout, UnsafePath
 from gateway.files.atomic import make_private_directory
 from gateway.files.locks import FileLock
-from gateway.people.identity import IdentityMap, _joining, _new_user_id
-from gateway.people.identity.file import parse
-
-ADA = "telegram:123456789"
+from gateway.people.identity import IdentityMap, _joining
+from gateway.people.identity.file import new_user_id, parse
+from tests.conformance.accounts import ADA, OPERATOR, IdentitySuite, Maps
 
 
 def entries(path: Path) -> dict[str, dict[str, str]]:
     return json.loads(path.read_text())["identities"]
-
-
-async def test_a_first_contact_gets_an_opaque_id_that_stays(people: IdentityMap, path: Path) -> None:
-    ada = await people.resolve(ADA, "Ada (@ada)")
-    assert re.fullmatch(r"u_[0-9a-f]{12}", ada)
-    assert await people.resolve(ADA, "Ada Lovelace") == ada
-    assert await IdentityMap(path).resolve(ADA, "") == ada
-    assert await people.resolve("slack:T012/U345", "Ada") != ada
-    entry = entries(path)[ADA]
-    assert entry["userId"] == ada
-    assert entry["label"] == "Ada (@ada)"
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", entry["firstSeenAt"])
-    assert entry["via"] == "first-contact"
 
 
 async def test_the_file_is_as_the_documentation_shows_it(people: IdentityMap, path: Path) -> None:
@@ -55,55 +40,12 @@ async def test_files_are_for_their_owner_alone(people: IdentityMap, path: Path) 
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["", "telegram", ":1", "telegram:", "a:\0", "a\0:1", "a:\ud800", "\udfff:1", "a:" + "1" * 511],
-    ids=["empty", "no colon", "no kind", "no id", "NUL", "NUL in kind", "surrogate", "surrogate in kind", "long"],
-)
-async def test_a_key_that_cannot_stand_in_the_map_is_refused(people: IdentityMap, path: Path, key: str) -> None:
-    with pytest.raises(InvalidAccount, match="account"):
-        await people.resolve(key, "Mallory")
-    with pytest.raises(InvalidAccount, match="account"):
-        await people.ensure_joined([("desk:me", "Me"), (key, "Mallory")], via="operator")
-    assert not path.exists()
-
-
-async def test_any_other_character_may_stand_in_a_key(people: IdentityMap, path: Path) -> None:
-    keys = ['a:"\\', "a:../../etc", "a:b:c", "a: ", "a:\n\t\x7f\u2028", "a:é", "a:e\u0301", "é🦊:🦊", "a:" + "1" * 510]
-    ids = [await people.resolve(key, "") for key in keys]
-    assert len(set(ids)) == len(keys)
-    assert [await IdentityMap(path).resolve(key, "") for key in keys] == ids
-
-
-@pytest.mark.parametrize(
-    ("label", "kept"),
-    [
-        ("  Ada\n\tLove\x00lace\x1b[31m ", "Ada Love lace [31m"),
-        ("Ada\u202egnp.exe\ud800", "Adagnp.exe"),
-        ("", ADA),
-        ("\u200f\n", ADA),
-        ("x" * 201, "x" * 200),
-        ("👩\u200d🚀", "👩\u200d🚀"),
-    ],
-)
-async def test_labels_are_made_fit_to_be_shown(people: IdentityMap, path: Path, label: str, kept: str) -> None:
-    await people.resolve(ADA, label)
-    assert entries(path)[ADA]["label"] == kept
-
-
 async def test_ten_first_messages_at_once_make_one_user_and_one_write(people: IdentityMap, path: Path) -> None:
     others = [people, IdentityMap(path)]
     ids = await asyncio.gather(*(others[n % 2].resolve(ADA, f"Ada {n}") for n in range(10)))
     assert len(set(ids)) == 1
     assert len(entries(path)) == 1
     assert not (path.parent / ".identity-map.previous.json").exists()
-
-
-async def test_nobody_loses_their_entry_when_many_arrive_at_once(people: IdentityMap, path: Path) -> None:
-    others = [people, IdentityMap(path), IdentityMap(path)]
-    ids = await asyncio.gather(*(others[n % 3].resolve(f"k:{n % 50}", "") for n in range(300)))
-    assert {key: entry["userId"] for key, entry in entries(path).items()} == {f"k:{n % 50}": ids[n] for n in range(300)}
-    assert len(set(ids)) == 50
 
 
 async def test_strangers_who_wait_for_the_lock_are_written_down_together(
@@ -124,25 +66,10 @@ async def test_strangers_who_wait_for_the_lock_are_written_down_together(
 def test_new_ids_are_never_those_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter(["aaaaaaaaaaaa", "aaaaaaaaaaaa", "bbbbbbbbbbbb"])
     monkeypatch.setattr("secrets.token_hex", lambda _bytes: next(drawn))
-    assert _new_user_id({"u_aaaaaaaaaaaa"}) == "u_bbbbbbbbbbbb"
+    assert new_user_id({"u_aaaaaaaaaaaa"}) == "u_bbbbbbbbbbbb"
 
 
 # ---- joining --------------------------------------------------------------------------------------------------------
-
-OPERATOR = [("desk:operator", "Desk"), ("local:operator", "Operator")]
-
-
-async def test_the_operators_accounts_become_one_user(people: IdentityMap, path: Path) -> None:
-    operator = await people.ensure_joined(OPERATOR, via="operator")
-    assert [entry["userId"] for entry in entries(path).values()] == [operator, operator]
-    assert await people.resolve("local:operator", "") == operator
-    assert entries(path)["desk:operator"]["via"] == "operator"
-
-
-async def test_an_account_that_is_missing_joins_the_user_that_is_there(people: IdentityMap) -> None:
-    web = await people.resolve("local:operator", "Operator")
-    assert await people.ensure_joined(OPERATOR, via="operator") == web
-    assert await people.resolve("desk:operator", "") == web
 
 
 async def test_joining_what_is_joined_writes_nothing(people: IdentityMap, path: Path) -> None:
@@ -152,40 +79,20 @@ async def test_joining_what_is_joined_writes_nothing(people: IdentityMap, path: 
     assert path.stat().st_ino == before.st_ino
 
 
-async def test_accounts_that_a_person_separated_stay_separate(people: IdentityMap, path: Path) -> None:
-    cli, web = [await people.resolve(key, label) for key, label in OPERATOR]
-    before = path.read_bytes()
-    assert await people.ensure_joined([*OPERATOR, ("desk:1", "")], via="operator") == cli != web
-    assert path.read_bytes() == before
-
-
 def test_accounts_that_were_separated_a_moment_ago_are_not_joined() -> None:
     separated = parse(b'{"desk:operator": "u_1", "local:operator": "u_2"}')
     assert _joining([*OPERATOR, ("desk:1", "")], "operator")(separated) == []
 
 
-async def test_joining_from_many_sides_at_once_makes_one_user(path: Path) -> None:
-    ids = await asyncio.gather(*(IdentityMap(path).ensure_joined(OPERATOR, via="operator") for _ in range(8)))
-    assert len(set(ids)) == 1
-    assert len(entries(path)) == 2
+class TestSuite(IdentitySuite):
+    @pytest.fixture
+    def maps(self, path: Path) -> Maps:
+        return lambda: IdentityMap(path)
 
 
-# ---- who is there ---------------------------------------------------------------------------------------------------
-
-
-async def test_users_are_listed_with_their_accounts(people: IdentityMap) -> None:
-    operator = await people.ensure_joined(OPERATOR, via="operator")
-    ada = await people.resolve(ADA, "Ada")
-    first, second = await people.users()
-    assert (first.id, [account.key for account in first.accounts]) == (operator, ["desk:operator", "local:operator"])
-    assert (second.id, second.accounts[0].label) == (ada, "Ada")
-    assert second.accounts[0].first_seen_at is not None
-    assert second.accounts[0].first_seen_at.tzinfo is not None
-    assert await people.accounts_of(ada) == list(second.accounts)
-    assert await people.accounts_of("u_nobody") == []
-
-
-async def test_nobody_is_known_at_the_start_and_nothing_is_written_by_looking(people: IdentityMap, path: Path) -> None:
+async def test_nothing_is_written_by_looking_or_by_what_is_refused(people: IdentityMap, path: Path) -> None:
+    with pytest.raises(InvalidAccount):
+        await people.resolve("a:\0", "Mallory")
     assert await people.users() == []
     assert await people.problems() == []
     assert not path.parent.exists()

@@ -66,11 +66,3 @@ async def test_a_move_keeps_order_hand_edits_and_fields_of_ones_own_and_the_byte
     assert now["identities"]["fake:2"] == {"userId": "u_a", "label": "B", "mood": "good", "via": "link-code"}
     await accounts.move({"fake:2": Move(from_users=("u_a",), to_user="u_b", via="hand")})
     assert json.loads(path.read_text()) == whole
-
-
-async def test_an_account_is_written_down_for_a_user_once(tmp_path: Path) -> None:
-    accounts = IdentityMap(tmp_path / "users" / "identity-map.json")
-    assert await accounts.add("fake:7", "", user_id="u_a", via="operator")
-    assert await accounts.add("fake:7", "", user_id="u_a", via="operator")
-    assert not await accounts.add("fake:7", "", user_id="u_b", via="operator")
-    assert await accounts.resolve("fake:7", "x") == "u_a"

@@ -141,7 +141,8 @@ class World:
     def __init__(self, database: AtOnce, people: Sequence[Person], *, ticks: int, crashes: int) -> None:
         self.now_ms = 1_700_000_000_000
         self.database = database
-        self.links = SqlLinks(database, now_ms=lambda: self.now_ms)  # type: ignore[arg-type]
+        database.connection.create_function("now_ms", 0, lambda: self.now_ms)
+        self.links = SqlLinks(database)  # type: ignore[arg-type]
         self.accounts = TwinAccounts(USERS)
         self.notes = TwinNotes(NOTES)
         self.people = {person.name: person for person in people}

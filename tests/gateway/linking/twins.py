@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.memory.union import has_any, only_in, without
 from gateway.messages import Capabilities, ConversationRef
-from gateway.people.identity import User
 from gateway.people.identity.file import Account, Move
+from gateway.people.identity.identities import User
 from gateway.people.linking.links import Party
 from gateway.protocols import ChannelAdapter
 

@@ -5,6 +5,7 @@ import pytest
 
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.store.documents import SqlDocuments
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.sqlite.engine import SqliteEngine
 from tests.stores import opened_database
@@ -19,6 +20,11 @@ async def database(tmp_path: Path) -> AsyncIterator[SqliteEngine]:
 @pytest.fixture
 def journal(database: SqliteEngine) -> MemoryJournal:
     return SqlMemoryJournal(database)
+
+
+@pytest.fixture
+def documents(database: SqliteEngine) -> SqlDocuments:
+    return SqlDocuments(database, place="journal.db")
 
 
 @pytest.fixture

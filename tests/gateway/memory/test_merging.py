@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.memory.merging import BETWEEN_MARK, MINE_MARK, THEIRS_MARK, Merged, has_marks, merge, merge_for_mine
+from gateway.memory.merging import (
+    BETWEEN_MARK,
+    MINE_MARK,
+    THEIRS_MARK,
+    Merged,
+    both,
+    has_marks,
+    merge,
+    merge_edit,
+    merge_for_mine,
+)
 
 BASE = "# Ada\n\n- likes tea\n- lives in Paris\n"
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d", "é\n"]), max_size=12).map("".join)
@@ -98,3 +109,34 @@ def test_without_a_question_nothing_that_somebody_added_is_lost(base: str, mine:
     for side in (mine, theirs):
         new = {line for line in set(side.splitlines()) - set(base.splitlines()) if line}
         assert new <= {*text.splitlines(), *displaced}
+
+
+# ---- an edit that may have been brought in before -------------------------------------------------------------------
+
+NOTES = "One.\n\nTwo.\n"
+
+
+@pytest.mark.parametrize(
+    ("mine", "others"),
+    [
+        ("One.\n\nTwo.\n\nMine.\n", "Theirs.\n\nOne.\n\nTwo.\n"),
+        ("Mine.\n\nOne.\n\nTwo.\n", "One.\n\nTwo.\n\nTheirs.\n"),
+        ("One.\n", "One.\n\nTwo.\n\nTheirs.\n"),
+        ("One, mine.\n\nTwo.\n", "One.\n\nTwo.\n\nTheirs.\n"),
+        ("One.\n\nMine.\n\nTwo.\n", "One.\n\nTwo.\n"),
+    ],
+)
+def test_an_edit_that_was_brought_in_is_not_brought_in_again(mine: str, others: str) -> None:
+    once = merge_edit(NOTES, mine, others)
+    assert once == merge(NOTES, mine, others)
+    assert merge_edit(NOTES, mine, once.text) == once
+
+
+def test_an_edit_of_blank_lines_alone_is_one() -> None:
+    assert merge_edit(NOTES, "One.\n\n\nTwo.\n", NOTES).text == "One.\n\n\nTwo.\n"
+
+
+def test_texts_that_have_no_beginning_in_common_stand_between_marks() -> None:
+    merged = both("Mine.\n", "Theirs.\n")
+    assert has_marks(merged.text)
+    assert merged.conflicts == 1

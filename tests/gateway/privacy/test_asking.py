@@ -11,9 +11,10 @@ import pytest
 
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.ops.privacy.worker import Exported
+from gateway.people.tries import CODE_TRIES, CODE_VALID_S, ErasureCodesInMemory
 from gateway.pipeline.presence import Presence
 from gateway.services.caller import Caller, ChatTurn
-from gateway.services.commands.personal import TRIES, VALID_S, ForgetMe, export_text
+from gateway.services.commands.personal import ForgetMe, export_text
 from tests.gateway.privacy.conftest import say, user_ids
 from tests.gateway.way.conftest import House
 
@@ -80,7 +81,7 @@ async def code_of(asked: Asked, forget: ForgetMe) -> str:
 
 async def test_the_code_erases_and_small_letters_will_do() -> None:
     asked = Asked()
-    forget = ForgetMe()
+    forget = ForgetMe(ErasureCodesInMemory())
     code = await code_of(asked, forget)
     await forget.run(asked, person("u_1", "t2"), message(), code.lower())
     assert asked.scheduled == [("u_1", "t2.reply")]
@@ -89,23 +90,23 @@ async def test_the_code_erases_and_small_letters_will_do() -> None:
 @pytest.mark.parametrize("case", ["wrong", "late", "elsewhere", "another person", "guessed too often", "none"])
 async def test_nothing_is_erased_without_the_right_code_here_and_now(case: str) -> None:
     asked, clock = Asked(), Clock()
-    forget = ForgetMe(clock=clock)
+    forget = ForgetMe(ErasureCodesInMemory(clock=clock))
     code = await code_of(asked, forget)
     user, where = "u_1", "c1"
     match case:
         case "wrong":
             code = "WRONG1"
         case "late":
-            clock.now_s += VALID_S
+            clock.now_s += CODE_VALID_S
         case "elsewhere":
             where = "c2"
         case "another person":
             user = "u_2"
         case "guessed too often":
-            for _ in range(TRIES):
+            for _ in range(CODE_TRIES):
                 await forget.run(asked, person(user, "t2"), message(where), "WRONG1")
         case "none":
-            forget = ForgetMe(clock=clock)
+            forget = ForgetMe(ErasureCodesInMemory(clock=clock))
     text, _ = await forget.run(asked, person(user, "t3"), message(where), code)
     assert asked.scheduled == []
     assert "code" in text

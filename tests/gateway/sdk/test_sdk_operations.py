@@ -116,6 +116,22 @@ async def test_a_personality_is_made_and_changed(client: AsyncEthos) -> None:
         await client.personalities.get("nobody")
 
 
+async def test_a_file_is_listed_edited_and_merged(client: AsyncEthos) -> None:
+    before = await client.files.revision()
+    path = "personalities/assistant/MEMORY.md"
+    first = await client.files.put(path, "One.\n")
+    assert [one.path async for one in client.files.list()] == [path]
+    await client.files.put(path, "One.\n\nTwo.\n", base=first.content)
+    merged = await client.files.put(path, "Zero.\n\nOne.\n", base=first.content)
+    assert merged.content == "Zero.\n\nOne.\n\nTwo.\n"
+    assert await client.files.get(path) == merged
+    assert await client.files.revision(seen=before, wait=10) != before
+    with pytest.raises(VersionConflictError):
+        await client.files.put(path, "Other.\n", base="Nothing of it.\n")
+    with pytest.raises(NotFoundError):
+        await client.files.get("MEMORY.md")
+
+
 async def test_people_are_found_given_roles_linked_and_erased(gateway: Gateway, client: AsyncEthos) -> None:
     ada = await gateway.identities.resolve("mail:ada@example.org", "Ada")
     work = await gateway.identities.resolve("mail:ada@work.example", "Ada at work")

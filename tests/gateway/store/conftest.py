@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.clock import wall_ms
 from gateway.store.stores import Stores, open_postgres, open_store
 from tests.conformance.stores import House
 from tests.servers.postgres import PostgresServer, fresh_database
@@ -42,13 +41,20 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
-    """Its server's clock shows what the house's shows, and goes on by what the test takes."""
-
-    began_ms = wall_ms()
+    """Its server's clock shows what the house's shows."""
 
     def opened(now_ms: Callable[[], int]) -> Stores:
-        return open_postgres(postgres_url, now_ms=now_ms, shift_ms=lambda: now_ms() - began_ms)
+        return open_postgres(postgres_url, clock_ms=now_ms)
 
     made = House(opened)
     yield made
     await made.store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def stores(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Stores]:
+    """All stores over an empty database of each engine."""
+    is_server = request.param == "postgres"
+    opened = open_postgres(request.getfixturevalue("postgres_url")) if is_server else open_store(path)
+    yield opened
+    await opened.close()

@@ -147,6 +147,19 @@ async def test_a_silent_network_is_noticed_and_over_at_once(
         await other.close()
 
 
+async def test_a_server_that_can_only_be_read_is_told(
+    server: PostgresServer, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.postgres.engine.PATIENCE_S", 0.5)
+    other = PostgresEngine(f"{server.url()}?options=-cdefault_transaction_read_only%3Don")
+    try:
+        with pytest.raises(StoreUnavailable, match="it is read-only; give the address of the primary"):
+            await other.write(statement(KEEP, ("c", "k", "")))
+        assert await other.row(KEYS) is None
+    finally:
+        await other.close()
+
+
 async def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> None:
     with postgres.postgres_server(max_file_bytes=2_000_000) as full:
         store = open_postgres(full.url())

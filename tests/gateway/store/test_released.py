@@ -90,7 +90,8 @@ def test_every_schema_that_another_followed_has_a_data_directory() -> None:
 
 def test_every_table_of_a_release_has_rows(tmp_path: Path, release: Path) -> None:
     database = lay_out(release, tmp_path / "home")
-    assert [table for table, rows in dumped(database).items() if not rows] == []
+    # Those of a copy have rows only while one is on its way, and no gateway uses the database then.
+    assert [table for table, rows in dumped(database).items() if not rows] == ["copy_state", "copy_progress"]
     assert query(database, "PRAGMA user_version") == [(int(release.name),)]
     states = {state for (state,) in query(database, "SELECT state FROM inbox UNION SELECT state FROM outbox")}
     assert {"done", "parked", "sent", "sending", "dead"} <= states

@@ -11,12 +11,14 @@ from gateway.messages import Receipt
 from gateway.store.queue_rows import Place
 from gateway.store.retention import empty_rows, full_rows
 from gateway.store.stores import open_store
+from tests.conformance.erasing import ErasureSuite, PersonalSuite
 from tests.conformance.ingest import IngestSuite
+from tests.conformance.lanes import LaneSuite
 from tests.conformance.links import LinkSuite
+from tests.conformance.memory_journal import JournalSuite
 from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
-from tests.conformance.lanes import LaneSuite
 from tests.conformance.stores import (
     HERE,
     House,
@@ -108,6 +110,18 @@ async def test_two_processes_at_once_do_not_spend_more_than_there_is(tmp_path: P
 
 
 class TestLinks(LinkSuite):
+    pass
+
+
+class TestMemoryJournal(JournalSuite):
+    pass
+
+
+class TestErasure(ErasureSuite):
+    pass
+
+
+class TestPersonal(PersonalSuite):
     pass
 
 

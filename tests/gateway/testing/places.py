@@ -36,6 +36,7 @@ _FILE_STEPS = ("begun", "looked", "staged", "linked", "recorded", "compared", "e
 FILE_STEPS = tuple(f"memory.{step}" for step in _FILE_STEPS)
 _APPEND = "redis.call('HSET', KEYS[1], 'content', (redis.call('HGET', KEYS[1], 'content') or '') .. ARGV[1])"
 _UPDATE = "UPDATE documents SET data = CAST(data || CAST(? AS BLOB) AS BLOB) WHERE key = ?"
+_UPDATE_OWN = "UPDATE documents SET content = CAST(content || CAST(? AS BLOB) AS BLOB) WHERE path = ?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +91,13 @@ def files() -> Iterator[Server]:
 
 
 @contextmanager
-def traces() -> Iterator[Server]:
-    """No server: the file of the trace memory."""
+def _file(kind: str, name: str, update: str) -> Iterator[Server]:
+    """No server: a database in the data directory."""
 
     def place(home: Path) -> Place:
         def append(line: str) -> None:
-            with closing(sqlite3.connect(home / TRACES_NAME, timeout=60, isolation_level=None)) as connection:
-                connection.execute(_UPDATE, (f"\n{line}\n", DOCUMENT))
+            with closing(sqlite3.connect(home / name, timeout=60, isolation_level=None)) as connection:
+                connection.execute(update, (f"\n{line}\n", DOCUMENT))
 
         @asynccontextmanager
         async def editing() -> AsyncIterator[Edit]:
@@ -106,9 +107,19 @@ def traces() -> Iterator[Server]:
             yield edit
 
         steps = ("database.committing", "database.committed")
-        return Place(arguments={"kind": "traces", "home": str(home)}, steps=steps, editing=editing)
+        return Place(arguments={"kind": kind, "home": str(home)}, steps=steps, editing=editing)
 
     yield place
+
+
+def traces() -> AbstractContextManager[Server]:
+    """The file of the trace memory."""
+    return _file("traces", TRACES_NAME, _UPDATE)
+
+
+def database() -> AbstractContextManager[Server]:
+    """The gateway's own database."""
+    return _file("database", "ethos.db", _UPDATE_OWN)
 
 
 @contextmanager
@@ -229,6 +240,7 @@ def wsgidav_server() -> AbstractContextManager[Server]:
 SERVERS: Mapping[str, Callable[[], Any]] = {
     "markdown": files,
     "traces": traces,
+    "database": database,
     "redis": redis_server,
     "postgres": postgres_server,
     "webdav-apache": apache_server,

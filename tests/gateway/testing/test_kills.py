@@ -26,6 +26,7 @@ _POSTGRES = ("read", "writing", "committing", "committed")
 _WEBDAV = ("sending", "put", "noted")
 SYNC = {
     "markdown": FILE_STEPS,
+    "database": ("database.committing", "database.committed"),
     "redis": ("memory.redis.read", "memory.redis.committed"),
     "postgres": [f"memory.postgres.{step}" for step in ("prepared", *_POSTGRES)],
     "webdav-apache": [*(f"memory.webdav.{step}" for step in ("folder", *_WEBDAV)), *FILE_STEPS],
@@ -34,6 +35,7 @@ SYNC = {
 WHOLE = {
     "redis": ("memory.redis.replacing", "memory.redis.replaced"),
     "traces": ("database.committing", "database.committed"),
+    "database": ("database.committing", "database.committed"),
     "postgres": ("memory.postgres.replacing", "memory.postgres.replaced"),
 }
 _ERASED = ("lines_erased", "sending", "put", "noted", "user_erased")

@@ -15,6 +15,7 @@ from gateway.app.gateway import Gateway
 from gateway.domain.codes import HIDDEN
 from gateway.messages import Capabilities, InboundMessage, OutboundMessage
 from gateway.people import pairing
+from gateway.people.tries import OWNER_TRIES, OwnerTriesInMemory
 from gateway.store.stores import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, listed, settled
@@ -203,6 +204,9 @@ class Clock:
     def __init__(self, gateway: Gateway) -> None:
         self.now = datetime.now(UTC)
         gateway.admission.pairing._now = lambda: self.now
+        tries = gateway.admission.pairing._tries
+        assert isinstance(tries, OwnerTriesInMemory)
+        tries._clock = lambda: self.now.timestamp()  # noqa: PLW0108 (the time of that moment)
 
     def wait(self, **span: float) -> None:
         self.now += timedelta(**span)
@@ -298,7 +302,7 @@ async def test_a_newer_code_makes_the_older_one_void(house: House) -> None:
 async def test_after_five_wrong_codes_even_the_right_one_must_wait(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         clock, code = Clock(gateway), await gateway.admission.pairing.offer_owner()
-        for number in range(pairing.OWNER_TRIES):
+        for number in range(OWNER_TRIES):
             answer = await channel.ask(f"/owner ACDE-FGH{'ACDEF'[number]}", user="7", conversation="dm-7")
             assert "This is not the code" in answer
         assert "Too many wrong codes" in await channel.ask(f"/owner {code}", user="7", conversation="dm-7")

@@ -36,7 +36,8 @@ CREATE TABLE inbox (
     conversation  TEXT NOT NULL,
     thread        TEXT,
     message_id    TEXT NOT NULL,
-    sender        TEXT NOT NULL DEFAULT '',     -- for the limit of what one sender may have waiting
+    sender        TEXT NOT NULL DEFAULT '',     -- the account on the channel, as in `Sender`
+    is_direct     INTEGER NOT NULL DEFAULT 0,   -- nobody else reads along
     payload       TEXT NOT NULL,
     state         TEXT NOT NULL CHECK (state IN ('ready', 'parked', 'done', 'dead')),
     attempts      INTEGER NOT NULL DEFAULT 0,   -- that failed, or ended it
@@ -318,7 +319,7 @@ CREATE TABLE memory_proposals (
 ) STRICT;
 CREATE INDEX memory_proposals_waiting ON memory_proposals (id) WHERE state = 'waiting';
 CREATE INDEX memory_proposals_unwritten ON memory_proposals (id)
-    WHERE state = 'approved' AND store = 'traces' AND is_written = 0;
+    WHERE state = 'approved' AND store = 'traces' AND NOT is_written;
 
 -- Numbers are given out before a turn is committed, because its answer names them; none is ever given twice.
 CREATE TABLE memory_proposal_numbers (
@@ -352,6 +353,30 @@ CREATE TABLE turns_since_consolidation (
     user_id TEXT PRIMARY KEY,
     turns   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Texts that people edit, by their paths as on one machine: users/<user id>/USER.md, personalities/<id>/SOUL.md, ...
+-- Of USER.md and MEMORY.md the history is in `memory_journal`.
+CREATE TABLE documents (
+    path        TEXT PRIMARY KEY,
+    content     BLOB NOT NULL,
+    version     INTEGER NOT NULL,           -- grows with each change
+    sha256      TEXT NOT NULL,              -- of the text as the gateway left it
+    position    INTEGER NOT NULL,           -- of the newest entry of its history
+    archive     BLOB NOT NULL,              -- the oldest lines of a text that became too long
+    modified_at INTEGER                     -- NULL where only the history has something to say
+) STRICT;
+
+-- Files that came in, and exports, in pieces; the piece 0 says that all others are there. They go when `until` is over.
+CREATE TABLE blobs (
+    id         TEXT NOT NULL,
+    number     INTEGER NOT NULL,
+    data       BLOB NOT NULL,
+    media_type TEXT,                        -- of the piece 0, as the next one
+    size_bytes INTEGER,
+    until      INTEGER NOT NULL,
+    PRIMARY KEY (id, number)
+) STRICT;
+CREATE INDEX blobs_until ON blobs (until);
 
 -- ---- people ---------------------------------------------------------------------------------------------------------
 
@@ -420,7 +445,8 @@ CREATE TABLE owner_chats (
 
 -- A code of `/link` that was given out, and what became of it; kept for a day. See gateway/people/linking/links.py.
 CREATE TABLE link_requests (
-    id           TEXT PRIMARY KEY,
+    number       INTEGER PRIMARY KEY,   -- orders those of one moment
+    id           TEXT NOT NULL UNIQUE,
     code_hash    TEXT NOT NULL UNIQUE,
     state        TEXT NOT NULL CHECK (state IN ('open', 'asked', 'linked', 'refused', 'replaced')),
     starter      TEXT NOT NULL,     -- an account, `kind:id`
@@ -446,7 +472,8 @@ CREATE INDEX link_tries_of_account ON link_tries (account, tried_at);
 -- Which user was absorbed by which. Other rows keep the user id that they were written with, so a link is undone by
 -- ending its row.
 CREATE TABLE user_links (
-    id        TEXT PRIMARY KEY,
+    number    INTEGER PRIMARY KEY,  -- orders those of one moment
+    id        TEXT NOT NULL UNIQUE,
     survivor  TEXT NOT NULL,
     absorbed  TEXT NOT NULL,
     accounts  TEXT NOT NULL,        -- JSON: the absorbed user's accounts, as they were
@@ -461,6 +488,35 @@ CREATE TABLE user_links (
 -- A user is absorbed at most once, so the links that count are trees with the living users at their roots.
 CREATE UNIQUE INDEX user_links_absorbed ON user_links (absorbed) WHERE undone_at IS NULL;
 CREATE INDEX user_links_survivor ON user_links (survivor) WHERE undone_at IS NULL;
+
+-- Who is behind each account, where many workers share the database; on one machine users/identity-map.json says it.
+CREATE TABLE accounts (
+    key           TEXT PRIMARY KEY,   -- `kind:id`
+    user_id       TEXT NOT NULL,
+    label         TEXT NOT NULL,
+    first_seen_at INTEGER,            -- NULL: a map that was imported did not say it
+    via           TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX accounts_of_user ON accounts (user_id);
+
+-- Wrong codes of `/owner`, so that an account has only so many within ten minutes; where many workers share the database.
+CREATE TABLE owner_tries (
+    turn_id  TEXT PRIMARY KEY,
+    account  TEXT NOT NULL,
+    tried_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX owner_tries_of_account ON owner_tries (account, tried_at);
+
+-- Codes of `/forget-me` that wait, the last one of each person; where many workers share the database.
+CREATE TABLE erasure_codes (
+    user_id      TEXT PRIMARY KEY,
+    code         TEXT NOT NULL,
+    channel      TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    thread       TEXT,
+    ends_at      INTEGER NOT NULL,
+    tries        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- ---- API and dashboard ----------------------------------------------------------------------------------------------
 
@@ -500,6 +556,20 @@ CREATE TABLE sign_ins (
     last_seen_at INTEGER NOT NULL   -- to the minute
 ) STRICT, WITHOUT ROWID;
 
+-- Wrong tokens and keys in a row, by network address; where many workers share the database.
+CREATE TABLE sign_in_failures (
+    address  TEXT PRIMARY KEY,
+    failures INTEGER NOT NULL,
+    last_at  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sign_in_failures_by_time ON sign_in_failures (last_at);
+
+-- What all workers must have in common: `secret` is the fingerprint of their secret.
+CREATE TABLE settings (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- ---- erasures -------------------------------------------------------------------------------------------------------
 
 -- Which erasures this database has gone through; see gateway/ops/privacy/tombstones.py. One that is missing here, as in a
@@ -515,9 +585,33 @@ CREATE TABLE erased_events (
     message BLOB NOT NULL UNIQUE
 ) STRICT, WITHOUT ROWID;
 
--- The key of these digests: a copy of the rows alone tells nothing.
+-- The key of these digests, made with the first: a copy of the rows alone tells nothing.
 CREATE TABLE erased_events_key (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     key      BLOB NOT NULL
 ) STRICT;
-INSERT INTO erased_events_key VALUES (1, randomblob(32));
+
+-- Who was erased, in digests; where many workers share the database. On one machine erasures.json says it.
+CREATE TABLE tombstones (
+    id        TEXT PRIMARY KEY,
+    erased_at INTEGER NOT NULL,
+    key       TEXT NOT NULL,         -- of the digests, in hex
+    digests   TEXT NOT NULL          -- in hex, parted by spaces
+) STRICT, WITHOUT ROWID;
+
+-- ---- copies ---------------------------------------------------------------------------------------------------------
+
+-- What a copy of the whole store made of this database; see gateway/store/copying.py. No row: an ordinary database.
+CREATE TABLE copy_state (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    state    TEXT NOT NULL CHECK (state IN ('arriving', 'arrived', 'leaving', 'moved')),
+    other    TEXT NOT NULL,         -- the other end, for people
+    since    INTEGER NOT NULL
+) STRICT;
+
+-- How far each table of a copy into this database has come, committed with its rows.
+CREATE TABLE copy_progress (
+    table_name TEXT PRIMARY KEY,
+    amount     INTEGER NOT NULL,
+    digest     BLOB NOT NULL        -- of these rows
+) STRICT, WITHOUT ROWID;

@@ -85,16 +85,17 @@ async def _look(context: PageContext, request: Request, form: Form, upload: Tran
     except EthosError as error:
         await service.discard(upload)
         return context.go(request, FILES, str(error), is_problem=True)
-    service.transfers.keep(upload)
+    file = upload.path.name
+    ticket = await service.transfers.keep(upload)
     return context.render(
         request,
         "traces/look.html",
         title="Import this?",
         trail=[(PAGE.title, PAGE.path), ("Import and export", FILES)],
         report=report,
-        file=upload.path.name,
+        file=file,
         format=IMPORTS.get(report.format, report.format),  # type: ignore[call-overload]
-        fields=[("upload", upload.token), ("format", report.format), ("user", user or "")],
+        fields=[("upload", ticket), ("format", report.format), ("user", user or "")],
         errors=report.errors[:SHOWN_ERRORS],
         more_errors=max(0, len(report.errors) - SHOWN_ERRORS) + report.errors_left_out,
     )
@@ -104,7 +105,7 @@ async def _look(context: PageContext, request: Request, form: Form, upload: Tran
 async def import_file(context: PageContext, request: Request, form: Form) -> Response:
     """After the yes."""
     service = context.services.trace_transfer
-    upload = service.transfers.take(form.get("upload"))
+    upload = await service.transfers.take(form.get("upload"))
     chosen, user = _format(form.get("format")), form.get("user") or None
     try:
         report = await service.import_file(context.caller, upload, form=chosen, user=user, is_dry_run=False)

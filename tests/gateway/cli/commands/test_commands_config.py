@@ -17,6 +17,7 @@ import pytest
 import typer
 
 from gateway.cli import app
+from gateway.people.tries import ErasureCodesInMemory
 from gateway.services.commands import Commands
 from tests.gateway.cli.commands.conftest import Ethos
 
@@ -141,7 +142,7 @@ def test_the_page_has_every_command_and_no_other(page: dict[str, str]) -> None:
 def test_the_page_has_every_command_of_the_chat() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     nobody: Any = None
-    known = Commands(nobody, nobody)
+    known = Commands(nobody, nobody, erasure_codes=ErasureCodesInMemory())
     assert re.findall(r"^\| `/([a-z-]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 

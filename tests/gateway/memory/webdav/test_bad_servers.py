@@ -26,7 +26,7 @@ Opened = Callable[..., AbstractAsyncContextManager[WebdavMemory]]
 
 
 @pytest.fixture
-def opened(journal, tmp_path) -> Opened:
+def opened(journal, documents, tmp_path) -> Opened:
     @contextlib.asynccontextmanager
     async def open_one(url: str, directory: Path = tmp_path / "state") -> AsyncIterator[WebdavMemory]:
         services = OwnServices(
@@ -34,6 +34,7 @@ def opened(journal, tmp_path) -> Opened:
             max_document_bytes=1 << 19,
             home=tmp_path,
             journal=journal,
+            documents=documents,
             lock_timeout_s=10,
         )
         memory = kind.provider(kind.Config(url=url, news_s=2), services)

@@ -16,13 +16,14 @@ Check = Callable[..., Awaitable[list[str]]]
 
 
 @pytest.fixture
-def check(journal, tmp_path) -> Check:
+def check(journal, documents, tmp_path) -> Check:
     async def ask(url: str, **settings: Any) -> list[str]:
         services = OwnServices(
             state_dir=tmp_path / "state",
             max_document_bytes=1 << 19,
             home=tmp_path,
             journal=journal,
+            documents=documents,
             lock_timeout_s=10,
         )
         config = kind.Config(url=url, **{"username": webdav.USER, "password": webdav.PASSWORD, **settings})

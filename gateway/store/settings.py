@@ -1,0 +1,48 @@
+"""What all workers of one database must have in common."""
+
+from __future__ import annotations
+
+from gateway.domain.root_secret import HOW_TO_MAKE_ONE, fingerprint
+from gateway.errors import StoreError
+from gateway.store.engine import Connection, Engine
+
+_SECRET = "secret"  # noqa: S105 (a name)
+_CLAIM = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+_FORGET = f"DELETE FROM settings WHERE name = '{_SECRET}'"  # noqa: S608 (a constant)
+
+
+class ForeignSecret(StoreError):
+    """This worker has no secret, or another one than the workers that have used the database."""
+
+
+async def check_secret(engine: Engine, secret: bytes | None) -> None:
+    """See to it that all workers of a database have the same secret; to be called before anything is served.
+
+    The first worker writes the fingerprint of its secret down. It is compared, and never shown whole.
+
+    Args:
+        secret: its 32 bytes; None where none is configured.
+
+    Raises:
+        ForeignSecret: says what to do; nothing was changed.
+        StoreUnavailable: the database cannot be used now.
+    """
+    if secret is None:
+        raise ForeignSecret(
+            "workers that share a database need one secret, of which their keys are made: set `secret` in config.yaml "
+            f"({HOW_TO_MAKE_ONE})"
+        )
+    own = fingerprint(secret)
+
+    def work(connection: Connection) -> str:
+        connection.execute(_CLAIM, (_SECRET, own))
+        return str(connection.execute("SELECT value FROM settings WHERE name = ?", (_SECRET,)).fetchone()["value"])
+
+    known = await engine.write(work, alone=())
+    if known != own:
+        raise ForeignSecret(
+            f"the secret of this worker (fingerprint {own[:8]}…) is another one than that of the workers that use this "
+            f"database (fingerprint {known[:8]}…). Give it theirs: `secret` in config.yaml. If theirs was exchanged on "
+            f"purpose, stop all workers and run `{_FORGET}` in the database. Then "
+            "browsers must sign in again, and codes that wait are void"
+        )
