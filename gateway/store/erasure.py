@@ -111,6 +111,9 @@ _EMPTIED = """
     INSERT INTO emptied_sessions SELECT id FROM touched_sessions AS touched
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE session_id = touched.id)
 """
+_NAMELESS_LANES = """
+    UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)
+"""
 _EMPTY_LANES = """
     DELETE FROM lanes WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.lane = lanes.id)
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.lane = lanes.id)

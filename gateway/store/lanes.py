@@ -43,7 +43,7 @@ _ARRIVED = f"""
         sender = CASE WHEN lanes.due_at IS NULL THEN excluded.sender ELSE lanes.sender END,
         needs_channel = CASE WHEN lanes.due_at IS NULL THEN excluded.needs_channel ELSE lanes.needs_channel END
     RETURNING id, last_seq
-"""
+"""  # noqa: S608 (names of ours)
 _SETTLED = f"""
     UPDATE lanes SET claim = NULL, worker = NULL,
         (due_at, waiting_since, sender, needs_channel, order_at) = (
@@ -52,7 +52,7 @@ _SETTLED = f"""
             FROM inbox AS head WHERE head.lane = lanes.id AND head.ended_at IS NULL ORDER BY head.seq LIMIT 1
         )
     WHERE id = ? RETURNING due_at
-"""
+"""  # noqa: S608 (names of ours)
 _IDLE = """
     UPDATE lanes SET due_at = NULL, waiting_since = NULL, order_at = NULL, sender = NULL, needs_channel = NULL
     WHERE id = ?1 AND claim IS NULL AND NOT EXISTS (SELECT 1 FROM inbox WHERE lane = ?1 AND ended_at IS NULL)
@@ -66,7 +66,7 @@ _DUE = f"""
     WHERE due_at <= now_ms() AND (worker IS NULL OR worker <> ?1)
     AND {_BUSY} < CASE WHEN channel = '{LOCAL}' THEN ?2 ELSE ?3 END
     {{further}} ORDER BY order_at, due_at LIMIT ?4
-"""
+"""  # noqa: S608 (names of ours)
 _CLAIM = "UPDATE lanes SET claim = ?, worker = ?, due_at = now_ms() + ? WHERE id = ?"
 _HEADS = """
     SELECT inbox.*, lanes.claim, lanes.stop_seq,
@@ -84,10 +84,10 @@ _PUT_OFF = """
         order_at = CASE WHEN stop_seq > ?2 OR ?3 = 0 THEN order_at ELSE now_ms() + ?3 END
     WHERE id = ?1 AND claim = ?4
 """
-_EXPEDITE = """
+_HASTEN = """
     UPDATE lanes SET due_at = now_ms(), waiting_since = now_ms(),
                      order_at = CASE WHEN order_at > now_ms() THEN now_ms() ELSE order_at END
-    WHERE claim IS NULL AND due_at > now_ms() AND
+    WHERE id = ? AND claim IS NULL AND due_at > now_ms()
 """
 _STOP = """
     UPDATE lanes SET stop_seq = coalesce(stop_seq, ?2)
@@ -162,7 +162,7 @@ class SqlLanes:
         await self._engine.write(work, is_durable=False, alone=())
 
     async def make_due(self, conversation: ConversationRef) -> None:
-        sql = f"{_EXPEDITE} id = {LANE}"
+        sql = _HASTEN.replace("id = ?", f"id = {LANE}")
         await self._engine.write(statement(sql, lane_key(conversation)), is_durable=False, alone=())
 
     async def recover(self, worker: str, after_death_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
@@ -287,7 +287,7 @@ def put_off(connection: Connection, lane: int, seq: int, claim: str, after_s: fl
 
 def hasten(connection: Connection, place: Place) -> bool:
     """A `/retry` at this place: what waits in its lane for a time is due now; whether anything was."""
-    return bool(connection.execute(f"{_EXPEDITE} id = ?", (place.lane,)).rowcount)
+    return bool(connection.execute(_HASTEN, (place.lane,)).rowcount)
 
 
 def stop(connection: Connection, place: Place) -> bool:

@@ -122,7 +122,8 @@ def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, se
     program = (
         "import sqlite3, sys\n"
         "with sqlite3.connect(sys.argv[1]) as c:\n"
-        "    print(c.execute(\"UPDATE outbox SET state='dead', ended_at=1 WHERE id = (SELECT id FROM outbox ORDER BY created_at DESC LIMIT 1)\"\n"
+        "    print(c.execute(\"UPDATE outbox SET state='dead', ended_at=1 \"\n"
+        "                    ' WHERE id = (SELECT id FROM outbox ORDER BY created_at DESC LIMIT 1)'\n"
         "                    ' RETURNING id').fetchone()[0])\n"
     )
     database = ethos.home / "ethos.sqlite"
