@@ -114,8 +114,8 @@ _EMPTIED = """
 _NAMELESS_LANES = """
     UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)
 """
-_EMPTY_LANES = """
-    DELETE FROM lanes WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.lane = lanes.id)
+_EMPTY_LANE = """
+    NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.lane = lanes.id)
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.lane = lanes.id)
 """
 _LEFT_TO_OTHERS = f"""
@@ -135,6 +135,7 @@ _DECIDED_BY = f"UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN {
 _OF_ACCOUNT = f"account IN {_KEYS}"
 _DELETED = (
     ("inbox", _OF_TURN),
+    ("lanes", _EMPTY_LANE),
     ("turn_steps", _OF_TURN),
     ("tool_journal", _OF_TURN),
     ("messages", f"{_OF_USER} OR {_OF_TURN}"),
@@ -222,7 +223,6 @@ def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = (
         connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
         for table, gone in _DELETED:
             connection.execute(f"DELETE FROM {table} WHERE {gone}")  # noqa: S608 (constants)
-        connection.execute(_EMPTY_LANES)
         connection.execute(
             "UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)"
         )
