@@ -157,7 +157,10 @@ _DELETED = (
     # Stored answers may name any person, so all of them go; a repeated request then runs again.
     ("idempotent_requests", "status IS NOT NULL"),
 )
-"""The rows of a person that go: a table, and which of them."""
+"""The rows of a person that go: a table, and which of them.
+
+`documents` go with the memory that they are, and `blobs`, files that wait for a yes, an hour after they came.
+"""
 _ADD_TO_ERASED = f"""
     INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)
     SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), sum(cost_usd)

@@ -18,7 +18,7 @@ DEPLOY = ROOT / "deploy"
 ENVIRONMENT = {
     "ETHOS_STORE_URL": "postgresql://ethos:p@postgres/ethos",
     "ETHOS_LISTEN_URL": "postgresql://ethos:p@postgres/ethos",
-    "ETHOS_SECRET": "5e" * 32,
+    "ETHOS_SECRET": bytes(range(32)).hex(),
     "HOSTNAME": "one",
 }
 NOT_YET = {"store", "secret", "worker"} - set(Config.model_fields)

@@ -19,7 +19,7 @@ ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat
 # More than a schema can say, so a 422 may be right: that a personality's text is valid YAML, and that whoever erases a
 # person has typed that person's id.
 # A cursor is opaque (400), and the version to replace may be in the body or in a header (428). The Markdown files
-# cannot be searched (501).
+# cannot be searched (501). No schema says which path is a document, or which text is a map of accounts (422).
 CONFIG = """
 [auth.openapi.token]
 bearer = {token}
@@ -44,6 +44,24 @@ include-path = "/people/{{user}}/erase"
 
 [operations.checks]
 positive_data_acceptance.expected-statuses = [200, 202, 401, 403, 404, 409, 422]
+
+[[operations]]
+include-path = "/files"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 412, 422, 428]
+
+[[operations]]
+include-path = "/files/text"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 412, 422, 428]
+
+[[operations]]
+include-path = "/people/identity-map"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 412, 422, 428]
 """
 PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.argv[0] = 'st'; schemathesis()"
 

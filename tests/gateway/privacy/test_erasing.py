@@ -380,12 +380,12 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         "tool_journal", "memory_journal", "memory_proposals", "adapter_notes", "user_links", "link_requests",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
         "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests",
-        "accounts", "owner_tries", "erasure_codes",
+        "accounts", "owner_tries", "erasure_codes", "documents",
     }  # fmt: skip
     of_nobody = {
         "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",
         "memory_proposal_numbers", "owner_code", "sign_ins", "copy_state", "copy_progress",
-        "sign_in_failures", "settings", "tombstones",
+        "sign_in_failures", "settings", "tombstones", "blobs",
     }  # fmt: skip
     index = {name for name in tables if name == "search" or name.startswith("search_")}
     assert tables - index <= erased | of_nobody, "say in gateway/store/erasure.py what becomes of its rows"

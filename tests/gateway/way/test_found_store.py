@@ -34,6 +34,8 @@ class Broken:
         self._connection = connection
         self.failing = set(failing)
 
+    dialect = SQLITE
+
     @property
     def in_transaction(self) -> bool:
         return self._connection.in_transaction

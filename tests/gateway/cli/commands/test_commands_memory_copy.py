@@ -122,9 +122,9 @@ def test_a_gateway_that_runs_must_be_stopped_first(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--to", "nowhere"], "--to: kind: there is no kind 'nowhere'; expected one of markdown"),
+        (["--to", "nowhere"], "--to: kind: there is no kind 'nowhere'; expected one of database"),
         (["--to", "redys"], "did you mean `redis`?"),
-        (["--to", "{url: 'redis://127.0.0.1/0'}"], "--to: kind: missing; expected one of markdown"),
+        (["--to", "{url: 'redis://127.0.0.1/0'}"], "--to: kind: missing; expected one of database"),
         (["--to", "{kind: redis, url: 'http://127.0.0.1/0'}"], "--to: url: not an address with redis://"),
         (["--to", "{kind: redis"], "--to: a `[` or `{` that is never closed"),
         (["--to", "{kind: redis, url: '${NOT_SET_HERE}'}"], "--to: url: the environment variable NOT_SET_HERE"),
