@@ -28,8 +28,6 @@ from tests.scripted_model import ScriptedModel
 class Broken:
     """A connection some of whose statements fail."""
 
-    dialect = SQLITE
-
     def __init__(self, connection: sqlite3.Connection, *failing: str) -> None:
         self._connection = connection
         self.failing = set(failing)
