@@ -27,7 +27,6 @@ from benchmarks.messages import PEOPLE, Corpus, corpus_of, fill, person, quantil
 from gateway.domain.sessions import Session, SessionMessage, new_session
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.pipeline.commit import TurnCommit
-from gateway.pipeline.queues import InboxRow
 from gateway.store.stores import Stores, open_store
 from gateway.store.turns import SqlTurns
 
@@ -106,10 +105,12 @@ async def cost_of_message_us(store: Stores, turn_store: SqlTurns, corpus: Corpus
     for i in range(turns):
         turn_id = f"t_{turns}_{i}"
         await store.inbox.add(replace(first, id=turn_id, event_id=turn_id), turn_id)
-        row = await store.inbox.claim(where, owner="benchmark", lease_s=60.0)
-        assert isinstance(row, InboxRow)
+        claimed = await store.lanes.claim("benchmark", lease_s=60.0, limit=1, turns_of_one={"local": 1, "": 1})
+        [row] = claimed.rows
         said = tuple(message_of(session, turn_id, text) for _, text in next(pairs))
-        commit = TurnCommit(inbox_seq=row.seq, owner="benchmark", turn_id=turn_id, session=session, messages=said)
+        commit = TurnCommit(
+            lane=row.lane, inbox_seq=row.seq, claim=row.claim, turn_id=turn_id, session=session, messages=said
+        )
         await turn_store.commit_turn(commit)
     await store.index.close()
     return (time.process_time() - began) / turns / 2 * 1e6

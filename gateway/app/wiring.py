@@ -136,7 +136,7 @@ class Composition:
         self._compose_memory()
         self._compose_queues(owner)
         self._compose_commands()
-        self._compose_pipeline(owner)
+        self._compose_pipeline()
 
     def _compose_people(self) -> None:
         """Identities and access."""
@@ -196,7 +196,7 @@ class Composition:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
         self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
-        self.dispatcher = Dispatcher(store.inbox, self.access, config.limits, owner=owner)
+        self.dispatcher = Dispatcher(store.lanes, config.limits, owner=owner)
         self.inbox = Inbox(
             store.inbox,
             dispatcher=self.dispatcher,
@@ -251,7 +251,7 @@ class Composition:
         )
         self.linking.job.when_linked.append(self.admission.let_through)
 
-    def _compose_pipeline(self, owner: str) -> None:
+    def _compose_pipeline(self) -> None:
         """The turns, and the channels whose messages they answer."""
         config = self.config
         self.cluster = cluster_of(self)
@@ -259,7 +259,7 @@ class Composition:
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
         self.parking = Parking(self.dispatcher, self.operators)
-        self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config), owner=owner)
+        self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
         self.chat = ChatService(

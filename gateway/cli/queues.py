@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gateway.cli.client import connected
-from gateway.cli.options import LARGEST_ID, AsJson, LimitOption, asynchronous
+from gateway.cli.options import AsJson, LimitOption, asynchronous
 from gateway.cli.output import fields, place, print_json, print_table, say
 from gateway.files.home import data_directory
 from gateway.files.running_gateway import running_gateway
@@ -21,7 +21,7 @@ app = typer.Typer(help="See messages and replies that wait or failed; retry or d
 
 Queue = Literal["inbox", "outbox"]
 InQueue = Annotated[Queue, typer.Argument(help="`inbox` for messages that came in, `outbox` for replies.")]
-Id = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="Its id, from the list.")]
+Id = Annotated[str, typer.Argument(help="Its id, from the list.")]
 
 
 class State(enum.StrEnum):
@@ -59,7 +59,7 @@ async def list_(
     else:
         columns = ("id", "when", "channel", "conversation", "state", "tries", "reason", "text")
         table = [
-            (row.seq, row.begun_at, row.channel, row.conversation, row.state, row.attempts, row.error, row.text)
+            (row.id, row.begun_at, row.channel, row.conversation, row.state, row.attempts, row.error, row.text)
             for row in found
         ]
         print_table(columns, table, flexible=("conversation", "reason", "text"))
@@ -79,24 +79,24 @@ async def drop(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
     await _change(queue, message, "drop", as_json=as_json)
 
 
-async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_json: bool) -> None:
+async def _change(queue: Queue, row_id: str, what: Literal["retry", "drop"], *, as_json: bool) -> None:
     from gateway.sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
     is_taken_up = running_gateway(data_directory()) is not None
     async with connected() as client:
         deliveries = client.deliveries
         try:
-            row = await (deliveries.retry(queue, seq) if what == "retry" else deliveries.drop(queue, seq))
+            row = await (deliveries.retry(queue, row_id) if what == "retry" else deliveries.drop(queue, row_id))
         except (NotFoundError, ConflictError, UnprocessableEntityError) as error:
             which = "dead letter" if what == "retry" else "message that waits or is dead"
             raise NotNamed(
-                f"there is no {which} with the id {seq} in the {queue}; `ethos deliveries list {queue}` shows them"
+                f"there is no {which} with the id {row_id} in the {queue}; `ethos deliveries list {queue}` shows them"
             ) from error
     outcome = "ready" if what == "retry" else "dropped"
     if as_json:
-        print_json({"seq": seq, "outcome": outcome, "conversation": place(row), "is_taken_up": is_taken_up})
+        print_json({"id": row_id, "outcome": outcome, "conversation": place(row), "is_taken_up": is_taken_up})
     elif what == "drop":
-        say(f"Message {seq} is dropped.")
+        say(f"Message {row_id} is dropped.")
     else:
         say("The running gateway takes it up now." if is_taken_up else "It is taken up when the gateway starts.")
 

@@ -38,9 +38,8 @@ class Admission:
         """What these have said as strangers is answered now, where they are let in."""
         for account in accounts:
             async with self.pairing.lock:
-                woken = await self.pairing.reopen(account)
-            for conversation in woken:
-                self.dispatcher.wake(conversation)
+                if await self.pairing.reopen(account):
+                    self.dispatcher.look()
 
     async def claimed(self, message: InboundMessage, account: str) -> None:
         """Somebody has become an owner: they are asked there from now on, and what they said before is answered."""

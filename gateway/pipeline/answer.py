@@ -371,6 +371,7 @@ class Answering:
             proposals=memory.proposals,
             ingest=turn.ingest_job(self._parts.recall, memory),
             owner_chat=turn.owner_chat,
+            is_stopped=ending == STOPPED,
         )
         await self._committer.commit(commit)
         if self._parts.recall is not None:

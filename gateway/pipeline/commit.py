@@ -6,7 +6,7 @@ durable or none of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -37,7 +37,7 @@ class TurnCommit:
     """What a turn changes.
 
     Attributes:
-        inbox_seq: the row that the turn answers, which must be claimed by `owner`.
+        lane: of the message that the turn answers, which must be held by `claim`; `inbox_seq` is its number there.
         end: what becomes of the row: `done`; `parked` (the person is told by one of the replies, and it is claimed
             again after `again_after_s`); `dead` (a dead letter, with `error`).
         waits_for: what a parked row waits for, in the words of `Parking`.
@@ -49,10 +49,12 @@ class TurnCommit:
         ingest: what the trace memory is still to take from the turn.
         delivered: the ids of replies that are delivered by being committed, because their channel shows the log.
         owner_chat: an owner's account, and the direct chat that it used with this turn.
+        is_stopped: the person had said stop, and so the turn ended with what it had.
     """
 
+    lane: int
     inbox_seq: int
-    owner: str
+    claim: str
     turn_id: str
     end: InboxEnd = "done"
     again_after_s: float = 0.0
@@ -68,16 +70,20 @@ class TurnCommit:
     ingest: IngestJob | None = None
     delivered: frozenset[str] = frozenset()
     owner_chat: tuple[str, ConversationRef] | None = None
+    is_stopped: bool = False
 
 
 class TurnStore(CommittedMemory, StepStore, Protocol):
     """Where turns are committed, and where an unfinished one leaves its steps."""
 
-    async def commit_turn(self, commit: TurnCommit) -> None:
+    async def commit_turn(self, commit: TurnCommit) -> bool:
         """Make all of it durable at once. The turn's saved steps go with it, except when it is parked.
 
+        Returns:
+            whether the conversation has another message to answer now.
+
         Raises:
-            ClaimLost: the inbound row is not claimed by the owner any more; nothing was committed.
+            ClaimLost: the lane is not held by that claim any more; nothing was committed.
             StoreUnavailable: nothing was committed.
         """
 
@@ -86,16 +92,17 @@ class TurnStore(CommittedMemory, StepStore, Protocol):
 
 
 class Committer:
-    """Ends turns whose rows are claimed by one owner: with one commit, and what the others are told of it."""
+    """Ends turns: with one commit, and what the others are told of it."""
 
     def __init__(
-        self, store: TurnStore, channels: Channels, outbox: Outbox, people: AccessRecords, *, owner: str
+        self, store: TurnStore, channels: Channels, outbox: Outbox, people: AccessRecords, has_more: Callable[[], None]
     ) -> None:
+        """`has_more` is called when a conversation has another message."""
         self._store = store
         self._channels = channels
         self._outbox = outbox
         self._people = people
-        self._owner = owner
+        self._has_more = has_more
 
     def end(
         self,
@@ -109,8 +116,9 @@ class Committer:
     ) -> TurnCommit:
         """The end of the row, and replies of our own words; for what a turn changes besides, replace its fields."""
         return TurnCommit(
+            lane=row.lane,
             inbox_seq=row.seq,
-            owner=self._owner,
+            claim=row.claim,
             turn_id=row.turn_id,
             end=end,
             error=error,
@@ -136,7 +144,9 @@ class Committer:
         commit = replace(commit, delivered=self._outbox.delivered_by_commit(commit.replies))
         reach("turn.committing")
         with span("turn.commit", end=commit.end):
-            await self._store.commit_turn(commit)
+            has_more = await self._store.commit_turn(commit)
+        if has_more:
+            self._has_more()
         reach("turn.committed")
         if commit.people is not None:
             self._people.changed()

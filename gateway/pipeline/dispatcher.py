@@ -1,22 +1,27 @@
-"""The dispatcher: gives every accepted message its turn, one at a time per conversation, many conversations at once."""
+"""The dispatcher: gives every accepted message its turn, one at a time per conversation, many conversations at once.
+
+It claims lanes when there may be something to claim: a message was accepted, a turn has left a message behind, a time
+has come, or somebody says so (`look`). With other workers on the database it also looks by itself, once a second. Which
+lane is next, and that people take turns, is the store's part.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
 from gateway.config import LimitsConfig
-from gateway.domain.command_text import parse_command
+from gateway.domain.sessions import LOCAL
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.people.access import Access
-from gateway.pipeline.crash_isolation import CrashIsolation
-from gateway.pipeline.queues import DeliveryPolicy, InboxRow, InboxStore, NotDue, Suspect
-from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
+from gateway.pipeline.queues import Asks, DeliveryPolicy, InboxRow, LaneStore
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
@@ -38,16 +43,20 @@ class TurnControl:
     """How a running turn is stopped from outside.
 
     Attributes:
+        row: what it answers.
         is_stop_requested: the person said stop; the turn ends with what it has.
         had_effect: this turn's message is a `/stop` or a `/retry`, and it had its effect when it arrived.
         is_interruptible: set by the turn while it may be cancelled for that; a commit is not interrupted.
         is_decided: set by the turn once a stop changes nothing any more: it is being committed.
+        is_lost: the conversation is another worker's by now, so the turn is cancelled and gives nothing back.
     """
 
+    row: InboxRow | None = None
     is_stop_requested: bool = False
     had_effect: bool = False
     is_interruptible: bool = False
     is_decided: bool = False
+    is_lost: bool = False
     task: asyncio.Task[float | None] | None = field(default=None, repr=False)
 
     def stop(self) -> bool:
@@ -59,40 +68,57 @@ class TurnControl:
         self.is_stop_requested = True
         return True
 
-
-class _Account(NamedTuple):
-    """Whose turns are counted together; a conversation without an account counts alone."""
-
-    channel: str
-    sender: str
+    def lose(self) -> None:
+        """The claim is gone, so nothing of the turn can be committed."""
+        if not self.is_decided and self.task is not None:
+            self.is_lost = True
+            self.task.cancel("the claim was lost")
 
 
 class Dispatcher:
     """Claims messages and runs their turns."""
 
-    def __init__(self, store: InboxStore, access: Access, limits: LimitsConfig, *, owner: str) -> None:
-        """`owner` names this process in claims."""
+    def __init__(
+        self,
+        store: LaneStore,
+        limits: LimitsConfig,
+        *,
+        owner: str,
+        look_every_s: float | None = None,
+        channels: Callable[[], Collection[str] | None] = lambda: None,
+    ) -> None:
+        """Nothing is claimed yet.
+
+        Args:
+            owner: names this process in claims.
+            look_every_s: how often to look for what others left; None where there are no others.
+            channels: those that this worker holds; None for all.
+        """
         self._store = store
-        self._access = access
         self._owner = owner
         self._lease_s = limits.lease_s
+        self._places = limits.running_turns
+        self._turns_of_one = {
+            LOCAL: limits.running_turns_of_one_account(LOCAL),
+            "": limits.running_turns_of_one_account(""),
+        }
+        self._look_every_s = look_every_s
+        self._channels = channels
         self._turns: TurnRunner
         self._policy: DeliveryPolicy
-        self._queue = FairQueue(
-            self._serve,
-            workers=limits.running_turns,
-            after_fault_s=AFTER_FAULT_S,
-            workers_of=lambda owner: limits.running_turns_of_one_account(owner.channel),
-        )
-        self._isolation = CrashIsolation()
-        self._running: dict[ConversationRef, TurnControl] = {}
-        self._unreleased: dict[ConversationRef, int] = {}
-        self._machine_failures: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
-        self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
-        self._had_effect: set[tuple[ConversationRef, str]] = set()  # `/stop` and `/retry`, until they are answered
-        self._stopped: dict[ConversationRef, str] = {}  # turns that were stopped, until they are committed
-        self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
+        self._running: dict[str, TurnControl] = {}  # by turn
+        self._attending: set[asyncio.Task[None]] = set()
+        self._unreleased: dict[int, InboxRow] = {}  # by lane
+        self._machine_failures: Counter[int | None] = Counter()  # in a row, not the message's fault; None: of claims
+        self._stops: dict[ConversationRef, int] = {}  # where each `/stop` stands, until a turn has ended for it
+        self._woken = asyncio.Event()
+        self._has_ended = asyncio.Event()
+        self._may_be_more = False
+        self._is_claiming = False
+        self._next_at_s: float | None = None if look_every_s is None else 0.0  # by the loop's clock: when to look
         self._is_draining = False
+        self.on_stop: Callable[[ConversationRef, int], None] = lambda _conversation, _seq: None
+        """Is told of each `/stop` that met no turn here: another worker may run it."""
 
     def take_over(self, turns: TurnRunner, policy: DeliveryPolicy) -> None:
         """Run turns so from the next one on; those that run go on as they are."""
@@ -113,24 +139,29 @@ class Dispatcher:
         return len(self._running)
 
     @property
-    def waiting(self) -> int:
-        """Conversations that have a message to answer and no turn yet."""
-        return self._queue.waiting
+    def free_places(self) -> int:
+        """Turns that could run besides."""
+        return 0 if self._is_draining else self._places - len(self._attending)
 
-    def wake(self, conversation: ConversationRef) -> None:
-        """Say that the conversation has a message."""
-        self._queue.wake(conversation)
+    def look(self) -> None:
+        """Say that there may be something to claim. Cheap, and harmless when there is not."""
+        self._may_be_more = True
+        self._woken.set()
 
-    async def accepted(self, message: InboundMessage) -> None:
-        """Take note of a message that was just committed. `/stop` and `/retry` do not wait for those before them."""
-        command = parse_command(message)
-        if command is not None and self._access.is_let_in(message):
-            if command.name == "stop":
-                await self._stop(message)
-            elif command.name == "retry" and message.conversation in self._not_due:
-                self._had_effect.add((message.conversation, message.event_id))
-                await self.retry_now(message.conversation)
-        self._queue.wake(message.conversation, _Account(message.conversation.channel, message.sender.user))
+    def accepted(self, message: InboundMessage, seq: int, asks: Asks | None) -> None:
+        """Take note of a message that was just committed; `seq` and `asks` as `InboxStore.add` has them."""
+        if asks == "stop" and not self.stop(message.conversation, seq):
+            self.on_stop(message.conversation, seq)
+        self.look()
+
+    def stop(self, conversation: ConversationRef, seq: int) -> bool:
+        """Somebody said stop at this place: end the turn of an earlier message; whether one runs here, and will."""
+        self._stops[conversation] = seq
+        return any(
+            control.row.message.conversation == conversation and control.row.seq < seq and control.stop()
+            for control in self._running.values()
+            if control.row is not None
+        )
 
     async def retry_now(self, conversation: ConversationRef) -> None:
         """Try at once what waits in the conversation for its time."""
@@ -138,33 +169,19 @@ class Dispatcher:
             await self._store.make_due(conversation)
         except StoreError as error:
             _log.error("retry_failed", error=str(error))
-        self._queue.wake(conversation)
-
-    async def _stop(self, message: InboundMessage) -> None:
-        control = self._running.get(message.conversation)
-        if control is not None and control.stop():
-            self._had_effect.add((message.conversation, message.event_id))
-            return
-        self._stop_next.setdefault(message.conversation, message.event_id)  # what waits there ends without an answer
-        if message.conversation in self._not_due:
-            await self.retry_now(message.conversation)
+        self.look()
 
     async def recover(self) -> int:
-        """Take up what an earlier process left; returns how many conversations wait."""
-        await self._store.reclaim(self._owner, self._after_death_s)
-        waiting = await self._store.waiting()
-        for conversation, sender in (await self._store.speakers()).items():
-            self._queue.belongs(conversation, _Account(conversation.channel, sender))
-        for conversation, due_in_s in waiting:
-            if due_in_s > 0:
-                self._not_due.add(conversation)
-            self._queue.wake_in(conversation, due_in_s)
-        return len(waiting)
+        """Take up what an earlier process left, where there are no other workers; how many turns it was running."""
+        freed = await self._store.recover(self._owner, self._after_death_s)
+        self.look()
+        self._next_at_s = asyncio.get_running_loop().time()
+        return freed
 
     async def run(self) -> None:
         """Run turns until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._queue.run())
+            tasks.create_task(self._claim_for_ever(tasks))
             tasks.create_task(self._renew())
 
     async def drain(self, timeout_s: float) -> None:
@@ -172,128 +189,208 @@ class Dispatcher:
         self._is_draining = True
         try:
             async with asyncio.timeout(timeout_s):
-                await self._queue.idle()
+                await self._stopped()
         except TimeoutError:
             _log.warning("turns_released", turns=len(self._tasks), waited_s=timeout_s)
             for task in self._tasks:
                 task.cancel("shutting down")
-            await self._queue.idle()
+            await self._stopped()
 
-    # ---- one conversation ------------------------------------------------------------------------------------------
+    async def idle(self) -> None:
+        """Wait until there is nothing to answer now; what waits for a time to come does not count."""
+        while self._attending or self._is_claiming or self._woken.is_set() or self._may_be_more:
+            self._has_ended.clear()
+            await self._has_ended.wait()
 
-    async def _serve(self, conversation: ConversationRef) -> float | None:
-        async with self._isolation.shared():
-            again_s = await self._answer_next(conversation, is_alone=False)
-        if again_s == "alone":
-            async with self._isolation.alone():
-                again_s = await self._answer_next(conversation, is_alone=True)
-        return AGAIN if again_s == "alone" else again_s
+    async def _stopped(self) -> None:
+        """Wait until no turn runs, and no claim is on its way."""
+        while self._attending or self._is_claiming:
+            self._has_ended.clear()
+            await self._has_ended.wait()
 
-    async def _answer_next(self, conversation: ConversationRef, *, is_alone: bool) -> float | Literal["alone"] | None:
-        """Answer the next message; "alone": it is to be answered while nothing else runs."""
+    async def _ended(self) -> None:
+        """Wait until no turn runs."""
+        while self._attending:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+
+    # ---- claims ----------------------------------------------------------------------------------------------------
+
+    async def _claim_for_ever(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._something_happens()
+            if self._is_draining:
+                continue
+            try:
+                await self._release_held()
+                if await self._is_worth_it():
+                    await self._claim(tasks)
+            except StoreError as error:
+                wait_s = self._after_machine_failure_s(None)
+                self._next_at_s = asyncio.get_running_loop().time() + wait_s
+                _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
+            except Exception:  # noqa: BLE001 (a fault of ours must not end the claims)
+                self._next_at_s = asyncio.get_running_loop().time() + AFTER_FAULT_S
+                _log.exception("claim_fault")
+            finally:
+                self._is_claiming = False
+                self._has_ended.set()
+
+    async def _something_happens(self) -> None:
+        """Wait until somebody looks, or a time has come."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._next_at_s):
+                await self._woken.wait()
+        self._is_claiming = not self._is_draining
+        self._woken.clear()
+
+    async def _is_worth_it(self) -> bool:
+        """Whether there may be something to claim; where only a time has come, the store is asked, and for the next."""
+        clock = asyncio.get_running_loop().time
+        if self._next_at_s is not None and clock() >= self._next_at_s:
+            look = await self._store.look(self._owner)
+            waits_s = [each for each in (look.next_s, self._look_every_s) if each is not None]
+            self._next_at_s = clock() + min(waits_s) if waits_s else None
+            self._may_be_more = self._may_be_more or look.is_due
+        return self._may_be_more and self.free_places > 0
+
+    async def _claim(self, tasks: asyncio.TaskGroup) -> None:
+        self._may_be_more, free = False, self.free_places
+        claimed = await self._store.claim(
+            self._owner,
+            lease_s=self._lease_s,
+            limit=free,
+            turns_of_one=self._turns_of_one,
+            channels=self._channels(),
+            after_death_s=self._after_death_s,
+        )
+        self._machine_failures.pop(None, None)
+        for row in claimed.rows:
+            await self._begin(row, tasks)
+        if len(claimed.rows) == free or self._is_somebody_full():
+            self._may_be_more = True  # it is claimed when a turn has ended
+        for lane in claimed.suspects:
+            await self._answer_alone(lane, tasks)
+
+    def _is_somebody_full(self) -> bool:
+        """Whether a sender has as many turns as they may: more of theirs may wait."""
+        rows = [control.row for control in self._running.values() if control.row is not None]
+        turns = Counter((row.message.conversation.channel, row.message.sender.user) for row in rows)
+        most = self._turns_of_one
+        return any(count >= most.get(channel, most[""]) for (channel, _), count in turns.items())
+
+    async def _answer_alone(self, lane: int, tasks: asyncio.TaskGroup) -> None:
+        """Answer a message that may end the process, when all turns have ended; none begins meanwhile."""
+        await self._ended()
         if self._is_draining:
-            return IDLE
-        try:
-            row = await self._claim(conversation, is_alone=is_alone)
-        except StoreError as error:
-            wait_s = self._after_machine_failure_s(conversation)
-            _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
-            return wait_s
-        if not isinstance(row, InboxRow):
-            return row.due_in_s if isinstance(row, NotDue) else "alone" if isinstance(row, Suspect) else IDLE
-        reach("turn.claimed")
-        again_s = await self._run(row)
-        if again_s is None:
-            self._had_effect.discard((conversation, row.message.event_id))
-            self._stopped.pop(conversation, None)
-            if row.next_sender is not None:
-                self._queue.belongs(conversation, _Account(conversation.channel, row.next_sender))
-            return AGAIN if row.has_more else IDLE
-        if conversation in self._stop_next:  # it came when the message was as good as parked
-            await self.retry_now(conversation)
-            return AGAIN
-        self._not_due.add(conversation)
-        return again_s
+            return
+        claimed = await self._store.claim(
+            self._owner,
+            lease_s=self._lease_s,
+            limit=1,
+            turns_of_one=self._turns_of_one,
+            channels=self._channels(),
+            after_death_s=self._after_death_s,
+            alone=lane,
+        )
+        for row in claimed.rows:
+            await self._begin(row, tasks)
+        await self._ended()
+        self.look()  # those that share go next
 
-    async def _claim(self, conversation: ConversationRef, *, is_alone: bool) -> InboxRow | NotDue | Suspect | None:
-        await self._release_held(conversation)
-        row = await self._store.claim(conversation, owner=self._owner, lease_s=self._lease_s, is_alone=is_alone)
-        if isinstance(row, NotDue):
-            self._not_due.add(conversation)
-            return row
-        self._not_due.discard(conversation)
-        if row is None:
-            self._machine_failures.pop(conversation, None)
-        if isinstance(row, InboxRow) and self._is_draining:  # that began while the claim was on its way
+    async def _begin(self, row: InboxRow, tasks: asyncio.TaskGroup) -> None:
+        if self._is_draining:  # that began while the claim was on its way
             await self._release(row)
-            return None
-        return row
+            return
+        control = self._running[row.turn_id] = self._control(row)
+        task = tasks.create_task(self._attend(row, control))
+        self._attending.add(task)
+        task.add_done_callback(self._attended)
 
-    async def _run(self, row: InboxRow) -> float | None:
-        """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
+    def _attended(self, task: asyncio.Task[None]) -> None:
+        self._attending.discard(task)
+        self._has_ended.set()
+        if self._may_be_more:
+            self._woken.set()
+
+    def _look_in(self, after_s: float) -> None:
+        """Look again after some seconds, if not before."""
+        at_s = asyncio.get_running_loop().time() + after_s
+        self._next_at_s = at_s if self._next_at_s is None else min(self._next_at_s, at_s)
+        self._woken.set()
+
+    # ---- one turn --------------------------------------------------------------------------------------------------
+
+    async def _attend(self, row: InboxRow, control: TurnControl) -> None:
+        """Run a turn, and say when its conversation is to be looked at again."""
+        reach("turn.claimed")
         conversation = row.message.conversation
+        try:
+            again_s = await self._run(row, control)
+        finally:
+            self._running.pop(row.turn_id, None)
+        stop_seq = self._stops.get(conversation)
+        if again_s is None:
+            if stop_seq is not None and (control.is_stop_requested or stop_seq <= row.seq):
+                del self._stops[conversation]
+        elif stop_seq is not None and stop_seq > row.seq:  # it came when the message was as good as parked
+            self.look()
+        else:
+            self._look_in(again_s)
+
+    async def _run(self, row: InboxRow, control: TurnControl) -> float | None:
+        """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
         if row.lone_deaths >= self._policy.max_attempts:
             reason = f"the process ended {row.lone_deaths} times while this alone was being answered"
             return await self._dead_letter(row, reason)
-        control = self._running[conversation] = self._control(row)
         control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
         try:
             again_s = await control.task
         except asyncio.CancelledError as cancelled:
             control.task.cancel()
             await asyncio.wait([control.task])
-            return await self._cancelled(row, cancelled)
+            return await self._cancelled(row, control, cancelled)
         except ClaimLost as error:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
+            await self._release(row)  # where its message was erased, the lane is still held
+            self.look()
             return None
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
             ended = self._retry_uncounted if _is_machine_failure(error) else self._failed
             return await ended(row, error)
         else:
-            self._machine_failures.pop(conversation, None)
+            self._machine_failures.pop(row.lane, None)
             return again_s
-        finally:
-            del self._running[conversation]
-            if control.is_stop_requested:  # and should its commit have failed, it is stopped the next time as well
-                self._stopped[conversation] = row.turn_id
 
     def _after_death_s(self, deaths: int) -> float:
         """How long a message waits that was alone when the process died: the first time it may have been anything."""
         return 0.0 if deaths == 1 else self._policy.delay_s(deaths - 1)
 
-    def _after_machine_failure_s(self, conversation: ConversationRef) -> float:
+    def _after_machine_failure_s(self, lane: int | None) -> float:
         """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
-        failures = self._machine_failures[conversation] = self._machine_failures.get(conversation, 0) + 1
-        return delay_s(failures, first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
+        self._machine_failures[lane] += 1
+        return delay_s(self._machine_failures[lane], first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
 
     def _control(self, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
-        conversation = row.message.conversation
-        had_effect = (conversation, row.message.event_id) in self._had_effect
-        if self._stopped.get(conversation) == row.turn_id:
-            return TurnControl(is_stop_requested=True, had_effect=had_effect)
-        command = parse_command(row.message)
-        stop = self._stop_next.get(conversation)
-        if stop is not None and (command is None or command.name != "stop"):
-            del self._stop_next[conversation]
-            self._had_effect.add((conversation, stop))
-            return TurnControl(is_stop_requested=True)
-        if stop == row.message.event_id:  # there was nothing before it
-            del self._stop_next[conversation]
-        return TurnControl(had_effect=had_effect)
+        is_stopped = row.is_stopped or (row.asks != "stop" and self._stops.get(row.message.conversation, 0) > row.seq)
+        return TurnControl(row=row, is_stop_requested=is_stopped, had_effect=row.had_effect)
 
-    async def _cancelled(self, row: InboxRow, cancelled: asyncio.CancelledError) -> float | None:
+    async def _cancelled(self, row: InboxRow, control: TurnControl, cancelled: asyncio.CancelledError) -> float | None:
         is_ending = is_cancelled_from_outside()
+        if control.is_lost and not is_ending:
+            _log.warning("claim_lost", turn_id=row.turn_id, error="another worker has the conversation by now")
+            return None
         if not is_ending and not self._is_draining:  # it leaked out of a library that cancels its own work
             return await self._failed(row, RuntimeError("the turn was cancelled from inside"))
         await self._release(row)
         if is_ending:
             raise cancelled
-        return IDLE  # the turn alone was cancelled, by `drain`
+        return None  # the turn alone was cancelled, by `drain`
 
     async def _retry_uncounted(self, row: InboxRow, error: Exception) -> float | None:
         """Try it again however often that is: it is not the message's fault, and does not count."""
-        wait_s = self._after_machine_failure_s(row.message.conversation)
+        wait_s = self._after_machine_failure_s(row.lane)
         _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
         return await self._release(row, after_s=wait_s, error=self._policy.hide(str(error)))
 
@@ -312,7 +409,7 @@ class Dispatcher:
         try:
             await self._turns.dead_letter(row, reason)
         except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
-            again_s = self._after_machine_failure_s(row.message.conversation)
+            again_s = self._after_machine_failure_s(row.lane)
             _log.error("dead_letter_failed", turn_id=row.turn_id, again_s=again_s, exc_info=error)
             return await self._release(row, after_s=again_s, error=reason)
         return None
@@ -322,29 +419,38 @@ class Dispatcher:
     ) -> float:
         """Release the claim, for `after_s`; where even that cannot be written, remember it until the next claim."""
         try:
-            await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
+            await self._store.release(row, after_s=after_s, error=error, is_counted=is_counted)
             reach("turn.released")
         except ClaimLost:  # it was committed after all, in the last moment
             _log.info("already_committed", turn_id=row.turn_id)
         except Exception as fault:  # noqa: BLE001 (whatever it is, nothing else would give the claim back)
             _log.error("release_failed", turn_id=row.turn_id, error=repr(fault))
-            self._unreleased[row.message.conversation] = row.seq
+            self._unreleased[row.lane] = row
         return after_s
 
-    async def _release_held(self, conversation: ConversationRef) -> None:
-        seq = self._unreleased.get(conversation)
-        if seq is not None:
-            await self._store.release(seq, owner=self._owner, after_s=0.0, error=None, is_counted=False)
-            del self._unreleased[conversation]
+    async def _release_held(self) -> None:
+        for lane, row in list(self._unreleased.items()):
+            await self._store.release(row, after_s=0.0, error=None, is_counted=False)
+            del self._unreleased[lane]
+            self._may_be_more = True
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 3)
-            if self._running:
+            running = dict(self._running)
+            if running:
                 try:
-                    await self._store.renew(self._owner, self._lease_s)
+                    held = {lane.claim: lane for lane in await self._store.renew(self._owner, self._lease_s)}
                 except StoreError as error:
                     _log.error("lease_not_renewed", error=str(error))
+                    continue
+                for turn_id, control in running.items():
+                    lane = held.get(control.row.claim) if control.row is not None else None
+                    if lane is None:
+                        if turn_id in self._running:
+                            control.lose()
+                    elif lane.stop_seq is not None and control.row is not None and lane.stop_seq > control.row.seq:
+                        self.stop(control.row.message.conversation, lane.stop_seq)
 
 
 def _is_machine_failure(error: Exception) -> bool:

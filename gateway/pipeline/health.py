@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -19,7 +19,7 @@ from gateway.memory.sync import MemorySync
 from gateway.people.identity.identities import Identities
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
-from gateway.pipeline.queues import InboxStore, Parked
+from gateway.pipeline.queues import InboxStore, LanesDue, Parked
 from gateway.pipeline.supervisor import Supervisor
 from gateway.sdk.models.system import ChannelHealth, Health, MemoryHealth, ModelHealth, QueueHealth, Verdict
 
@@ -41,6 +41,9 @@ class StoreFacts(Protocol):
 
     async def backlog(self) -> Sequence[QueueHealth]:
         """Unfinished rows and dead letters of both queues."""
+
+    async def lanes(self) -> LanesDue:
+        """Conversations that could be answered now, and that nobody answers."""
 
     async def unsettled_turns(self) -> int:
         """Turns whose memory updates stand in the journal only."""
@@ -65,6 +68,7 @@ class _Facts:
     queues: Sequence[QueueHealth] = ()
     free_bytes: int | None = None
     identity_problems: Sequence[str] = ()
+    lanes: LanesDue = field(default_factory=LanesDue)
     parked: int = 0
     memory_journal: int = 0
 
@@ -128,6 +132,7 @@ class Checkup:
             queues=await _or(self._store.backlog, ()),
             free_bytes=await asyncio.to_thread(_free_bytes, self._home),
             identity_problems=await self._identities.problems(),
+            lanes=await _or(self._store.lanes, LanesDue()),
             parked=len({row.conversation for row in await _or(self._inbox.parked, nothing)}),
             memory_journal=await _or(self._store.unsettled_turns, 0),
         )
@@ -157,7 +162,8 @@ class Checkup:
             store_problem=facts.store_problem and hide(facts.store_problem),
             disk_free_bytes=facts.free_bytes,
             turns_running=self._dispatcher.running,
-            conversations_waiting=self._dispatcher.waiting,
+            conversations_waiting=facts.lanes.due,
+            oldest_waiting_s=facts.lanes.oldest_s,
             conversations_parked=facts.parked,
             memory_late=memory.late_turns,
             memory_journal=facts.memory_journal,

@@ -15,7 +15,7 @@ from gateway.messages import InboundMessage, OutboundMessage
 from gateway.people.access import Access
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
-from gateway.pipeline.queues import InboxStore, Refused, Room
+from gateway.pipeline.queues import Asks, InboxStore, Refused, Room
 from gateway.pipeline.storable import storable
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, stage
@@ -67,8 +67,9 @@ class Inbox:
     async def _keep(self, message: InboundMessage) -> int | Refused | None:
         reach("inbox.accepting")
         turn_id = f"t_{secrets.token_hex(8)}"
+        asks = self._asks(message)
         with stage("inbox.accept", turn_id, message.conversation):
-            added = await self._store.add(message, turn_id, self._room(message, turn_id))
+            added = await self._store.add(message, turn_id, self._room(message, turn_id), asks=asks)
             note(is_new=isinstance(added, int))
             if isinstance(added, int):
                 _log.debug("message_accepted", text=without_codes(message))
@@ -77,10 +78,17 @@ class Inbox:
                 _log.warning("queue_full", user=message.sender.user)
         reach("inbox.committed")
         if isinstance(added, int):
-            await self._dispatcher.accepted(message)
+            self._dispatcher.accepted(message, added, asks)
         elif added is not None and added.is_told:
             self._outbox.wake(message.conversation)
         return added
+
+    def _asks(self, message: InboundMessage) -> Asks | None:
+        """What the message does at once: `/stop` and `/retry` do not wait for those before them."""
+        command = parse_command(message)
+        if command is None or command.name not in ("stop", "retry") or not self._access.is_let_in(message):
+            return None
+        return "stop" if command.name == "stop" else "retry"
 
     def _room(self, message: InboundMessage, turn_id: str) -> Room | None:
         most = self._limits.queued_messages_of_one_account(message.conversation.channel)

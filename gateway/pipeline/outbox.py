@@ -123,7 +123,7 @@ class Outbox:
 
     async def take_over(self, channel: str, epoch: int) -> None:
         """Take up what an earlier holder of the channel left: what it was sending is uncertain."""
-        uncertain = await self._store.take_over_replies(channel, epoch)
+        uncertain = await self._store.recover_replies(channel, epoch)
         if uncertain:
             _log.info("replies_taken_over", channel=channel, uncertain_replies=uncertain)
         await self.look(channel)
@@ -197,7 +197,7 @@ class Outbox:
         reach("outbox.delivered")
         note(result="sent")
         notice = _late_notice(row)
-        await self._record(row, partial(self._store.record_sent, row.seq, receipt, notice))
+        await self._record(row, partial(self._store.record_sent, row, receipt, notice))
         _log.debug("reply_sent", message_id=row.message.id, text=without_codes(row.message))
         self._channels.delivered(adapter.name)
         self._retries.delivered(row.message.conversation)
@@ -257,8 +257,7 @@ class Outbox:
     ) -> float:
         """Seconds until the reply is to be tried again, once that is written down; see `OutboxStore.record_retry`."""
         note(result="uncertain" if is_uncertain else "retry")
-        record = partial(self._store.record_retry, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain)
-        record = partial(record, epoch=row.epoch)
+        record = partial(self._store.record_retry, row, after_s=after_s, error=reason, is_uncertain=is_uncertain)
         await self._record(row, partial(record, is_counted=is_counted, is_put_off=is_put_off))
         _log.warning("reply_retry", message_id=row.message.id, attempts=row.attempts, after_s=after_s, error=reason)
         return after_s
@@ -267,7 +266,7 @@ class Outbox:
         """Make it a dead letter, and tell the person where there is a notice."""
         note(result="dead")
         channel = row.message.conversation.channel
-        await self._record(row, partial(self._store.record_dead, row.seq, reason, notice))
+        await self._record(row, partial(self._store.record_dead, row, reason, notice))
         self._retries.given_up(row.message.conversation)
         _log.error("reply_dead", channel=channel, message_id=row.message.id, attempts=row.attempts, error=reason)
         self._channels.gave_up(channel, reason)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.runtime.backoff import delay_s
 
+Asks = Literal["stop", "retry"]
 # A message that was being answered at so many deaths of the process is answered alone from then on.
 SUSPECT_DEATHS = 3
 
@@ -19,32 +20,67 @@ class InboxRow:
     """A message that is claimed for its turn.
 
     Attributes:
+        lane: of its conversation; `seq` is its number there.
+        claim: what shows that the lane is still held for this turn.
         turn_id: chosen at accept, so that it is the same however often the turn is tried.
-        attempts: claims so far, this one included; a parked message's waits do not count, nor does the end of the
+        attempts: this one, and those that failed; a parked message's waits do not count, nor does the end of the
             process.
         is_told: the person was told already that the message waits.
         has_steps: an earlier try left steps from which the turn goes on; see `TurnStore.load_steps`.
-        has_more: its conversation has another message behind it.
-        next_sender: who wrote that one; None where there is none.
+        is_stopped: the person has said stop since.
+        asks: it is a `/stop` or a `/retry`; `had_effect`: before its own turn.
         accepted_at: by the wall clock.
-        lone_deaths: how often the process died while this, and nothing else, was being answered.
+        deaths: how often the process died while it was being answered.
+        lone_deaths: how often that while nothing else was.
     """
 
+    lane: int
     seq: int
+    claim: str
     turn_id: str
     message: InboundMessage
     attempts: int
     is_told: bool
     has_steps: bool
-    has_more: bool
-    next_sender: str | None
     accepted_at: datetime
+    is_stopped: bool = False
+    asks: Asks | None = None
+    had_effect: bool = False
+    deaths: int = 0
     lone_deaths: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """The process died so often while the head of the queue was being answered that it is to be answered alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What a worker got; the next message of `suspects` (lanes) is for a worker that runs nothing else."""
+
+    rows: Sequence[InboxRow]
+    suspects: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lane that a worker still holds; `stop_seq`: an earlier message's turn is to be stopped."""
+
+    lane: int
+    claim: str
+    stop_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Whether a lane is due that this worker does not hold, and in how many seconds the next one will be."""
+
+    is_due: bool
+    next_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanesDue:
+    """How many conversations could be claimed now, and for how long the first of them could have been."""
+
+    due: int = 0
+    oldest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,48 +122,72 @@ class Parked:
 class InboxStore(Protocol):
     """The durable queue of what people wrote, one row per message for ever."""
 
-    async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
-        """Commit the message; its sequence number, or None when the event or the message is there already."""
-
-    async def claim(
-        self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
-    ) -> InboxRow | NotDue | Suspect | None:
-        """Take the conversation's oldest unfinished message, if it is not claimed and its time has come.
-
-        A suspect is taken only by a caller that runs nothing else: `is_alone`.
-        """
-
-    async def renew(self, owner: str, lease_s: float) -> None:
-        """Put off the end of all leases of the owner."""
-
-    async def release(self, seq: int, *, owner: str, after_s: float, error: str | None, is_counted: bool) -> None:
-        """Give the message back, to be claimed again after some seconds; `is_counted` False takes the attempt back."""
-
-    async def make_due(self, conversation: ConversationRef) -> None:
-        """Let what waits in the conversation be claimed now."""
-
-    async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
-        """Give back what other owners hold; for a start, when the others are known to be dead.
-
-        Which of several messages ended the process is not known, so a death is counted only for a lone message.
+    async def add(
+        self, message: InboundMessage, turn_id: str, room: Room | None = None, *, asks: Asks | None = None
+    ) -> int | Refused | None:
+        """Commit the message; its number in its conversation, or None when the event or the message is there already.
 
         Args:
-            after_s: how long a message waits after so many lone deaths.
+            asks: what it does at once to those before it in its conversation. A `stop` ends the turn that runs, or else
+                the next; a `retry` lets what waits for its time be claimed now.
         """
-
-    async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
-        """Every conversation with an unfinished message, and the seconds until its head is due."""
-
-    async def speakers(self) -> Mapping[ConversationRef, str]:
-        """Who wrote the head of every conversation with an unfinished message."""
 
     async def parked(self) -> Sequence[Parked]:
         """Messages that wait for a model or for a budget, oldest first."""
 
 
+class LaneStore(Protocol):
+    """Conversations that have something to answer: who of many workers answers it, and when."""
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        lease_s: float,
+        limit: int,
+        turns_of_one: Mapping[str, int],
+        channels: Collection[str] | None = None,
+        after_death_s: Callable[[int], float] = lambda _deaths: 0.0,
+        alone: int | None = None,
+    ) -> Claimed:
+        """Take the oldest unfinished message of lanes that are due, in an order that is fair to all senders.
+
+        A worker never gets what it holds. A claim that has expired is another's to take; the death of its worker is
+        counted for what it was answering.
+
+        Args:
+            limit: so many at most.
+            turns_of_one: how many lanes of one sender may be claimed at once, by channel; `""` for all others.
+            channels: those that the worker holds: a message with files to fetch needs its channel. None: all.
+            after_death_s: how long a message waits after so many lone deaths.
+            alone: only this lane, also where its message is a suspect; for a worker that runs nothing else.
+        """
+
+    async def renew(self, worker: str, lease_s: float) -> Sequence[Held]:
+        """Put off the end of all leases of the worker; what it still holds."""
+
+    async def release(self, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool) -> None:
+        """Give the lane back, to be claimed again after some seconds; `is_counted`: the attempt failed.
+
+        Nothing happens when the claim is lost.
+        """
+
+    async def make_due(self, conversation: ConversationRef) -> None:
+        """Let what waits in the conversation be claimed now."""
+
+    async def recover(self, worker: str, after_death_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
+        """Give back what all other workers hold, for a start when they are known to be dead; how many lanes.
+
+        Nothing waits longer after it than it was meant to, nor than an hour, whatever the clock does.
+        """
+
+    async def look(self, worker: str) -> Look:
+        """When there is something to claim."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRow:
-    """A reply that is claimed for sending.
+    """A reply that is claimed for sending; `seq` is its number in the lane of its conversation.
 
     Attributes:
         turn_id: of the turn whose answer it is.
@@ -139,6 +199,7 @@ class OutboxRow:
             None where it was not tried in vain.
     """
 
+    lane: int
     seq: int
     turn_id: str
     message: OutboundMessage
@@ -165,14 +226,13 @@ class OutboxStore(Protocol):
             ClaimLost: another worker has the channel.
         """
 
-    async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
+    async def record_sent(self, row: OutboxRow, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
         """The platform has it; the notice is queued with that."""
 
     async def record_retry(
         self,
-        seq: int,
+        row: OutboxRow,
         *,
-        epoch: int = 0,
         after_s: float,
         error: str,
         is_uncertain: bool,
@@ -182,7 +242,6 @@ class OutboxStore(Protocol):
         """To be sent again after some seconds, unless a later holder of its channel has it.
 
         Args:
-            epoch: under which it was claimed.
             is_counted: False: it was the platform's failure, not the reply's.
             is_put_off: or as soon as its platform takes replies again.
         """
@@ -190,19 +249,21 @@ class OutboxStore(Protocol):
     async def make_reply_due(self, conversation: ConversationRef) -> None:
         """Let what waits in the conversation be claimed now."""
 
-    async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
+    async def record_dead(self, row: OutboxRow, error: str, notice: OutboundMessage | None = None) -> None:
         """Give up; the row stays among the dead letters with its reason. The notice is queued with that."""
 
-    async def recover_replies(self) -> int:
-        """For a start: what was being sent when the process died becomes unsent and uncertain; how many."""
+    async def recover_replies(self, channel: str | None = None, epoch: int = 1) -> int:
+        """For a start: what was being sent when the process died becomes unsent and uncertain; how many.
 
-    async def take_over_replies(self, channel: str, epoch: int) -> int:
-        """What was being sent through a channel under an older epoch becomes unsent and uncertain; how many."""
+        Args:
+            channel: of this one only, for who holds it from now on.
+            epoch: only what was sent under an earlier one.
+        """
 
     async def unsent(self, channel: str | None = None) -> Sequence[tuple[ConversationRef, float]]:
-        """Every conversation, of one channel or all, with an unsent reply; and the seconds until its head is due."""
+        """Every conversation with an unsent reply, of one channel or of all, and the seconds until its head is due."""
 
-    async def put_off(self) -> Sequence[ConversationRef]:
+    async def put_off(self, channel: str | None = None) -> Sequence[ConversationRef]:
         """Every conversation whose head waits until its platform takes replies again."""
 
 

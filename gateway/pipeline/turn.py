@@ -34,18 +34,19 @@ TURNS_WITH_PICTURES = 16
 class TurnRunner:
     """Runs turns from a claimed message to the commit, for the dispatcher."""
 
-    def __init__(self, parts: TurnDependencies, settings: TurnSettings, *, owner: str) -> None:
+    def __init__(self, parts: TurnDependencies, settings: TurnSettings) -> None:
         self._parts = parts
         self._settings = settings
-        self._owner = owner
-        self._committer = Committer(parts.store, parts.channels, parts.outbox, parts.admission.people, owner=owner)
+        self._committer = Committer(
+            parts.store, parts.channels, parts.outbox, parts.admission.people, parts.dispatcher.look
+        )
         self._answering = Answering(parts, settings, self._committer)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._with_pictures = asyncio.Semaphore(TURNS_WITH_PICTURES)
 
     def renewed(self, settings: TurnSettings) -> TurnRunner:
         """One with other settings; turns of both wait for one another as turns of one do."""
-        other = TurnRunner(self._parts, settings, owner=self._owner)
+        other = TurnRunner(self._parts, settings)
         other._session_locks, other._with_pictures = self._session_locks, self._with_pictures
         return other
 
@@ -176,7 +177,8 @@ class TurnRunner:
     async def _end_with_text(self, row: InboxRow, control: TurnControl, text: str) -> None:
         """End the turn with a word of our own."""
         control.is_decided = True
-        await self._committer.commit(self._committer.end(row, replies=(text,)))
+        end = self._committer.end(row, replies=(text,))
+        await self._committer.commit(replace(end, is_stopped=control.is_stop_requested))
 
     async def _commit_command(self, turn: Turn, result: CommandResult) -> None:
         text = self._committer.in_form(result.text, turn.message)
@@ -189,8 +191,8 @@ class TurnRunner:
             replies=(reply, *self._committer.notices(result.notices)),
         )
         await self._committer.commit(commit)
-        for conversation in result.woken:
-            self._parts.dispatcher.wake(conversation)
+        if result.woken:
+            self._parts.dispatcher.look()
         if result.then is not None:
             result.then()
 

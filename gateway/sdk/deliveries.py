@@ -9,7 +9,7 @@ from gateway.sdk.models.schema import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
-_ROW = "/deliveries/{queue}/{seq}"
+_ROW = "/deliveries/{queue}/{delivery}"
 
 
 class Deliveries(Namespace[S]):
@@ -27,19 +27,23 @@ class Deliveries(Namespace[S]):
         return self.sender.items(Request("GET", "/deliveries/{queue}", Page[Delivery], {"queue": queue}, query), limit)
 
     @operation
-    async def get(self, queue: Queue, seq: int) -> Delivery:
+    async def get(self, queue: Queue, delivery: str) -> Delivery:
         """One message or reply, also a finished one."""
-        return await self.sender.get(_ROW, Delivery, queue=queue, seq=seq)
+        return await self.sender.get(_ROW, Delivery, queue=queue, delivery=delivery)
 
     @operation
-    async def retry(self, queue: Queue, seq: int, *, idempotency_key: str | None = None) -> Delivery:
+    async def retry(self, queue: Queue, delivery: str, *, idempotency_key: str | None = None) -> Delivery:
         """Try a dead letter again, from the start; `ConflictError` where it is none."""
-        return await self.sender.write("POST", f"{_ROW}/retry", Delivery, idempotency_key, queue=queue, seq=seq)
+        return await self.sender.write(
+            "POST", f"{_ROW}/retry", Delivery, idempotency_key, queue=queue, delivery=delivery
+        )
 
     @operation
-    async def drop(self, queue: Queue, seq: int, *, idempotency_key: str | None = None) -> Delivery:
+    async def drop(self, queue: Queue, delivery: str, *, idempotency_key: str | None = None) -> Delivery:
         """Finish it without a delivery; `ConflictError` where it is running or finished.
 
         The row is kept, so that the same event is never accepted again.
         """
-        return await self.sender.write("POST", f"{_ROW}/drop", Delivery, idempotency_key, queue=queue, seq=seq)
+        return await self.sender.write(
+            "POST", f"{_ROW}/drop", Delivery, idempotency_key, queue=queue, delivery=delivery
+        )

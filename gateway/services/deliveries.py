@@ -39,12 +39,12 @@ class DeliveryService:
         state: wire.DeliveryState | None = None,
         channel: str | None = None,
         limit: int,
-        before: int | None = None,
+        before: tuple[int, str] | None = None,
     ) -> Sequence[wire.Delivery]:
         """Dead letters and what is not finished, newest first.
 
         Args:
-            before: only rows with a smaller `seq`.
+            before: the time of a row in ms, and its id: only rows behind it.
         """
         caller.refuse_others(None)
         return await self._rows.unsettled(queue, state=state, channel=channel, limit=limit, before=before)
@@ -55,41 +55,44 @@ class DeliveryService:
         unfinished, dead = await self._rows.counts(queue)
         return DeliveryCounts(open=unfinished, dead=dead)
 
-    async def get(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
+    async def get(self, caller: Caller, queue: wire.Queue, row_id: str) -> wire.Delivery:
         """One row, also one that is over.
 
         Raises:
             NotFound: that queue has no such row.
         """
         caller.refuse_others(None)
-        row = await self._rows.find(queue, seq)
+        row = await self._rows.find(queue, row_id)
         if row is None:
-            raise NotFound(f"the {queue} has no message with the id {seq}")
+            raise NotFound(f"the {queue} has no message with the id {row_id}")
         return row
 
-    async def retry(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
+    async def retry(self, caller: Caller, queue: wire.Queue, row_id: str) -> wire.Delivery:
         """Try a dead letter again, from the start.
 
         Raises:
             Refused: it is no dead letter.
             NotFound: as `get`.
         """
-        return await self._change(caller, queue, seq, "retry")
+        return await self._change(caller, queue, row_id, "retry")
 
-    async def drop(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
+    async def drop(self, caller: Caller, queue: wire.Queue, row_id: str) -> wire.Delivery:
         """Finish what waits or is dead without a delivery. The row stays, so that its event never comes in again.
 
         Raises:
             Refused: it is being worked on, or is over.
             NotFound: as `get`.
         """
-        return await self._change(caller, queue, seq, "drop")
+        return await self._change(caller, queue, row_id, "drop")
 
-    async def _change(self, caller: Caller, queue: wire.Queue, seq: int, what: Change) -> wire.Delivery:
-        row = await self.get(caller, queue, seq)
-        place = await (self._rows.retry if what == "retry" else self._rows.drop)(queue, seq)
+    async def _change(self, caller: Caller, queue: wire.Queue, row_id: str, what: Change) -> wire.Delivery:
+        row = await self.get(caller, queue, row_id)
+        place = await (self._rows.retry if what == "retry" else self._rows.drop)(queue, row_id)
         if place is None:
             only = "dead letters are tried again" if what == "retry" else "what waits or is dead can be dropped"
-            raise Refused(f"message {seq} is {row.state}; only {only}")
-        (self._outbox if queue == "outbox" else self._dispatcher).wake(place)
-        return await self.get(caller, queue, seq)
+            raise Refused(f"message {row_id} is {row.state}; only {only}")
+        if queue == "outbox":
+            self._outbox.wake(place)
+        else:
+            self._dispatcher.look()
+        return await self.get(caller, queue, row_id)

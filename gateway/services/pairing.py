@@ -83,8 +83,8 @@ class PairingService:
             decision = await self.decision(caller, who, is_yes=is_yes, role=role)
             await self._store.change(decision.change, decision.notices)
             self._admission.people.changed()
-        for place in decision.woken:
-            self._dispatcher.wake(place)
+        if decision.woken:
+            self._dispatcher.look()
         for notice in decision.notices:
             self._outbox.wake(notice.conversation)
         happened(CHANGED)

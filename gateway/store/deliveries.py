@@ -9,8 +9,9 @@ from gateway.domain.codes import without_codes
 from gateway.messages import ConversationRef
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row
+from gateway.store.lanes import waken
 from gateway.store.payloads import conversation_of, inbound, outbound
-from gateway.store.queue_rows import Queue
+from gateway.store.queue_rows import IS_RUNNING, STATE, Queue
 from gateway.store.rows import record_of
 from gateway.store.turns import delete_steps
 
@@ -22,10 +23,18 @@ _COUNTS = """
     SELECT (SELECT count(*) FROM {queue} WHERE ended_at IS NULL), (SELECT count(*) FROM {queue} WHERE state = 'dead')
 """
 _COLUMNS: Mapping[Queue, str] = {
-    "inbox": "*, accepted_at AS begun_at, FALSE AS is_uncertain, now_ms() AS now_ms",
-    "outbox": "*, created_at AS begun_at, now_ms() AS now_ms",
+    "inbox": f"""inbox.*, {STATE["inbox"]} AS shown_state, accepted_at AS begun_at, FALSE AS is_uncertain,
+        coalesce((SELECT CASE WHEN lanes.claim IS NULL THEN due_at END FROM lanes WHERE lanes.id = inbox.lane), 0)
+        - now_ms() AS due_in_ms""",  # noqa: S608 (names of ours)
+    "outbox": "outbox.*, state AS shown_state, created_at AS begun_at, due_at - now_ms() AS due_in_ms",
 }
 _CHOSEN: Mapping[str, str] = {"open": "ended_at IS NULL", "dead": "state = 'dead'", "all": "TRUE"}
+_ID: Mapping[Queue, str] = {"inbox": "turn_id", "outbox": "id"}
+"""What a row is called by: the turn that answers it, or the reply."""
+_BEGUN: Mapping[Queue, str] = {"inbox": "accepted_at", "outbox": "created_at"}
+
+
+_LOCKED = "SELECT id FROM lanes WHERE id = (SELECT lane FROM inbox WHERE turn_id = ?) "
 
 
 class SqlDeliveries:
@@ -47,19 +56,23 @@ class SqlDeliveries:
         channel: str | None = None,
         state: str | None = None,
         limit: int = 50,
-        before: int | None = None,
+        before: tuple[int, str] | None = None,
     ) -> Sequence[Delivery]:
-        """Newest first, those with a `seq` below `before`; `chosen` says which: unfinished, dead letters or all.
+        """Newest first; `chosen` says which: unfinished, dead letters or all.
 
         Args:
             state: only those; None for every state.
+            before: the time of a row in ms, and its id: only those behind it.
         """
+        begun = _BEGUN[queue]
         sql = (
             f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE {_CHOSEN[chosen]} "  # noqa: S608 (parts of our own)
-            "AND (?1 IS NULL OR channel = ?1) AND (?2 IS NULL OR seq < ?2) AND (?4 IS NULL OR state = ?4) "
-            "ORDER BY seq DESC LIMIT ?3"
+            f"AND (CAST(?1 AS text) IS NULL OR channel = ?1) AND (CAST(?2 AS text) IS NULL OR {STATE[queue]} = ?2) "
+            f"AND ({begun} < ?3 OR ({begun} = ?3 AND {_ID[queue]} < ?4)) "
+            f"ORDER BY {begun} DESC, {_ID[queue]} DESC LIMIT ?5"
         )
-        rows = await self._engine.rows(sql, (channel, before, limit, "ready" if state == "waiting" else state))
+        place = (1 << 62, "") if before is None else before
+        rows = await self._engine.rows(sql, (channel, "ready" if state == "waiting" else state, *place, limit))
         return [_delivery(queue, row) for row in rows]
 
     async def unsettled(
@@ -69,7 +82,7 @@ class SqlDeliveries:
         state: str | None = None,
         channel: str | None = None,
         limit: int = 50,
-        before: int | None = None,
+        before: tuple[int, str] | None = None,
     ) -> Sequence[Delivery]:
         """Dead letters and what is not finished, newest first; arguments as `rows` has them."""
         found: list[Delivery] = []
@@ -77,45 +90,53 @@ class SqlDeliveries:
             found += await self.rows(queue, chosen="dead", channel=channel, limit=limit, before=before)
         if state != "dead":
             found += await self.rows(queue, chosen="open", channel=channel, state=state, limit=limit, before=before)
-        return sorted(found, key=lambda row: row.seq, reverse=True)[:limit]
+        return sorted(found, key=lambda row: (row.begun_at, row.id), reverse=True)[:limit]
 
-    async def find(self, queue: Queue, seq: int) -> Delivery | None:
+    async def find(self, queue: Queue, row_id: str) -> Delivery | None:
         """One row, whatever became of it."""
-        sql = f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE seq = ?"  # noqa: S608 (parts of our own)
-        row = await self._engine.row(sql, (seq,))
+        sql = f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE {_ID[queue]} = ?"  # noqa: S608 (parts of our own)
+        row = await self._engine.row(sql, (row_id,))
         return None if row is None else _delivery(queue, row)
 
-    async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:
+    async def retry(self, queue: Queue, row_id: str) -> ConversationRef | None:
         """Try a dead letter again from the start; its conversation, which is to be woken, or None: it is not dead."""
-        of_inbox = ", is_told = FALSE, waits_for = NULL, deaths = 0, lone_deaths = 0"
-        afresh = of_inbox if queue == "inbox" else ", failing_since = NULL"
+        if queue == "inbox":
+            afresh = "is_told = FALSE, waits_for = NULL, deaths = 0, lone_deaths = 0"
+        else:
+            afresh = "due_at = now_ms(), waiting_since = now_ms(), failing_since = NULL"
         sql = f"""
-            UPDATE {queue} SET state = 'ready', attempts = 0, due_at = now_ms(), ended_at = NULL,
-                               waiting_since = now_ms(){afresh}
-            WHERE seq = ? AND state = 'dead' RETURNING *
+            UPDATE {queue} SET state = 'ready', attempts = 0, ended_at = NULL, {afresh}
+            WHERE {_ID[queue]} = ? AND state = 'dead' RETURNING *
         """  # noqa: S608 (one of two names of our own)
-        return await self._change(sql, (seq,))
+        return await self._change(queue, sql, (row_id,))
 
-    async def drop(self, queue: Queue, seq: int) -> ConversationRef | None:
+    async def drop(self, queue: Queue, row_id: str) -> ConversationRef | None:
         """Finish a row that waits or is dead without a delivery; its conversation, or None: it cannot be dropped.
 
         The row stays, so that the same event can never come in again. The steps of its turn do not.
         """
         end = "done" if queue == "inbox" else "dropped"
+        is_running = IS_RUNNING if queue == "inbox" else "FALSE"
         sql = f"""
             UPDATE {queue} SET state = ?, error = ?, ended_at = ?
-            WHERE seq = ? AND state IN ('ready', 'parked', 'dead') RETURNING *
+            WHERE {_ID[queue]} = ? AND state IN ('ready', 'parked', 'dead') AND NOT ({is_running}) RETURNING *
         """  # noqa: S608 (one of two names of our own)
-        return await self._change(sql, (end, "dropped by the operator", wall_ms(), seq), ends_turn=queue == "inbox")
+        return await self._change(queue, sql, (end, "dropped by the operator", wall_ms(), row_id), ends_turn=True)
 
-    async def _change(self, sql: str, values: tuple[object, ...], *, ends_turn: bool = False) -> ConversationRef | None:
+    async def _change(
+        self, queue: Queue, sql: str, values: tuple[object, ...], *, ends_turn: bool = False
+    ) -> ConversationRef | None:
         def work(connection: Connection) -> ConversationRef | None:
+            if queue == "inbox":  # the lane's lock comes first, so that no claim of it is overlooked
+                connection.execute(_LOCKED + connection.dialect.locked, values[-1:]).fetchall()
             rows = connection.execute(sql, values).fetchall()
-            if rows and ends_turn:
-                delete_steps(connection, rows[0]["turn_id"])
+            if rows and queue == "inbox":
+                if ends_turn:
+                    delete_steps(connection, rows[0]["turn_id"])
+                waken(connection, [rows[0]["lane"]])
             return conversation_of(rows[0]) if rows else None
 
-        return await self._engine.write(work)
+        return await self._engine.write(work, alone=())
 
 
 def _delivery(queue: Queue, row: Row) -> Delivery:
@@ -124,9 +145,9 @@ def _delivery(queue: Queue, row: Row) -> Delivery:
     message = inbound(row) if queue == "inbox" else outbound(row)
     shown = {
         "queue": queue,
-        "id": message.id,
+        "id": row[_ID[queue]],
         "text": without_codes(message),
-        "state": "waiting" if row["state"] == "ready" else row["state"],
-        "due_in_s": 0.0 if row["ended_at"] is not None else max(0, row["due_at"] - row["now_ms"]) / 1000,
+        "state": "waiting" if row["shown_state"] == "ready" else row["shown_state"],
+        "due_in_s": 0.0 if row["ended_at"] is not None else max(0, row["due_in_ms"]) / 1000,
     }
-    return Delivery.model_validate(record_of(row, without=("due_at",)) | shown)
+    return Delivery.model_validate(record_of(row, without=("due_at", "message_id")) | shown)

@@ -111,6 +111,13 @@ _EMPTIED = """
     INSERT INTO emptied_sessions SELECT id FROM touched_sessions AS touched
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE session_id = touched.id)
 """
+_NAMELESS_LANES = """
+    UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)
+"""
+_EMPTY_LANE = """
+    NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.lane = lanes.id)
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.lane = lanes.id)
+"""
 _LEFT_TO_OTHERS = f"""
     UPDATE sessions SET title = '', summary = '', summary_until = 0, user_id = CASE
         WHEN user_id IN {_USERS} THEN
@@ -128,6 +135,7 @@ _DECIDED_BY = f"UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN {
 _OF_ACCOUNT = f"account IN {_KEYS}"
 _DELETED = (
     ("inbox", _OF_TURN),
+    ("lanes", _EMPTY_LANE),
     ("turn_steps", _OF_TURN),
     ("tool_journal", _OF_TURN),
     ("messages", f"{_OF_USER} OR {_OF_TURN}"),
@@ -218,6 +226,9 @@ def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = (
         connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
         for table, gone in _DELETED:
             connection.execute(f"DELETE FROM {table} WHERE {gone}")  # noqa: S608 (constants)
+        connection.execute(
+            "UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)"
+        )
         _erase_sessions(connection)
         _erase_usage(connection)
         erase_history(connection, person.user_ids)

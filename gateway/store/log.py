@@ -9,23 +9,24 @@ from gateway.messages import ConversationRef
 from gateway.protocols import LogEntry
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.payloads import EMPTIED, actions_of
-from gateway.store.rows import key_of, value_of
+from gateway.store.queue_rows import STATE, lane_key
+from gateway.store.rows import value_of
 
 # One statement, and so both queues as they are at one moment: else a cursor could skip a row. What was forgotten for
 # its age is not counted: a page of such rows alone would look like the end.
 _ENTRIES = """
     SELECT * FROM (
         SELECT {said} FROM inbox
-        WHERE channel = ?1 AND conversation = ?2 AND thread IS NOT DISTINCT FROM ?3 AND seq > ?4
+        WHERE lane = (SELECT id FROM lanes WHERE channel = ?1 AND conversation = ?2 AND thread = ?3) AND seq > ?4
         AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
     ) AS said UNION ALL SELECT * FROM (
         SELECT {answered} FROM outbox
-        WHERE channel = ?1 AND conversation = ?2 AND thread IS NOT DISTINCT FROM ?3 AND seq > ?4
+        WHERE lane = (SELECT id FROM lanes WHERE channel = ?1 AND conversation = ?2 AND thread = ?3) AND seq > ?4
         AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
     ) AS answered
 """
 _WHOLE = {
-    "said": "'in' AS direction, seq, message_id AS id, payload, state, accepted_at AS at",
+    "said": f"'in' AS direction, seq, message_id AS id, payload, {STATE['inbox']} AS state, accepted_at AS at",
     "answered": "'out', seq, id, payload, state, created_at",
 }
 _OLDEST, _NEWEST = _ENTRIES.format(order="ASC", **_WHOLE), _ENTRIES.format(order="DESC", **_WHOLE)
@@ -42,7 +43,7 @@ class SqlConversationLog:
     async def read(
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
     ) -> Sequence[LogEntry]:
-        place = (*key_of(conversation), after, limit, EMPTIED)
+        place = (*lane_key(conversation), after, limit, EMPTIED)
         sql = _NEWEST if newest else _OLDEST
 
         def work(connection: Connection) -> list[LogEntry]:
@@ -54,7 +55,7 @@ class SqlConversationLog:
 
     async def place_before(self, conversation: ConversationRef, *, newest: int) -> int:
         """Behind which cursor the newest so many entries are; 0 where there are no more."""
-        rows = await self._engine.rows(_NEWEST_CURSORS, (*key_of(conversation), 0, newest + 1, EMPTIED))
+        rows = await self._engine.rows(_NEWEST_CURSORS, (*lane_key(conversation), 0, newest + 1, EMPTIED))
         cursors = sorted((int(row["seq"]) for row in rows), reverse=True)
         return cursors[newest] if len(cursors) > newest else 0
 

@@ -10,44 +10,53 @@ from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
 from gateway.store.leases import hold_epoch
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
-from gateway.store.queue_rows import add_row, correct_waits, make_due, waits_of
-from gateway.store.rows import columns_of, key_of, value_of
+from gateway.store.queue_rows import LANE, RAISE, correct_waits, lane_key
+from gateway.store.rows import columns_of, marks_for, value_of
 
-_OLDEST_TWO = """
+_OLDEST_TWO = f"""
     SELECT *, now_ms() AS now_ms FROM outbox
-    WHERE channel = ? AND conversation = ? AND thread IS NOT DISTINCT FROM ? AND ended_at IS NULL ORDER BY seq LIMIT 2
-"""
+    WHERE channel = ? AND lane = {LANE} AND ended_at IS NULL ORDER BY seq LIMIT 2
+"""  # noqa: S608 (names of ours)
 # What the claim comes later than planned is time in which nothing was tried: it is taken out of the failure, once.
 _CLAIM = """
     UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + ?1 - due_at,
-                      due_at = ?1, waiting_since = ?1, epoch = ?3
-    WHERE seq = ?2 RETURNING failing_since
+                      due_at = ?1, waiting_since = ?1, epoch = ?2
+    WHERE lane = ?3 AND seq = ?4 RETURNING failing_since
 """
 _UNSENT = """
     SELECT channel, conversation, thread, due_at - now_ms() AS due_in_ms FROM outbox JOIN (
-        SELECT min(seq) AS head FROM outbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread
-    ) AS heads ON seq = head ORDER BY seq
+        SELECT lane AS head_lane, min(seq) AS head FROM outbox
+        WHERE ended_at IS NULL AND (CAST(?1 AS text) IS NULL OR channel = ?1) GROUP BY lane
+    ) AS heads ON lane = head_lane AND seq = head ORDER BY created_at, lane
 """
-_TAKE_OVER = """
-    UPDATE outbox SET state = 'ready', is_uncertain = TRUE
-    WHERE channel = ? AND ended_at IS NULL AND state = 'sending' AND epoch < ?
-"""
+# What a platform has, it has: the receipt counts, even if another holds the channel by now.
 _SENT = """
-    UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = FALSE, ended_at = ? WHERE seq = ?
-    RETURNING turn_id
+    UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = FALSE, ended_at = ?
+    WHERE lane = ? AND seq = ? RETURNING turn_id
 """
 _RETRY = """
     UPDATE outbox SET state = 'ready', due_at = now_ms() + ?1, waiting_since = now_ms(), error = ?2, is_uncertain = ?3,
                       attempts = attempts - CASE WHEN ?4 THEN 0 ELSE 1 END,
                       failing_since = coalesce(failing_since, CASE WHEN ?4 THEN NULL ELSE now_ms() END),
                       is_put_off = ?5
-    WHERE seq = ?6 AND state = 'sending' AND epoch = ?7
+    WHERE lane = ?6 AND seq = ?7 AND state = 'sending' AND epoch = ?8
 """
-_PUT_OFF = "SELECT DISTINCT channel, conversation, thread FROM outbox WHERE ended_at IS NULL AND is_put_off"
+_PUT_OFF = """
+    SELECT DISTINCT channel, conversation, thread FROM outbox
+    WHERE ended_at IS NULL AND is_put_off AND (CAST(?1 AS text) IS NULL OR channel = ?1)
+"""
 _DEAD = """
-    UPDATE outbox SET state = 'dead', error = ?, ended_at = ? WHERE seq = ? AND ended_at IS NULL RETURNING turn_id
+    UPDATE outbox SET state = 'dead', error = ?, ended_at = ?
+    WHERE lane = ? AND seq = ? AND epoch = ? AND ended_at IS NULL RETURNING turn_id
 """
-_RECOVER = "UPDATE outbox SET state = 'ready', is_uncertain = TRUE WHERE ended_at IS NULL AND state = 'sending'"
+_RECOVER = """
+    UPDATE outbox SET state = 'ready', is_uncertain = TRUE
+    WHERE ended_at IS NULL AND state = 'sending' AND epoch < ?2 AND (CAST(?1 AS text) IS NULL OR channel = ?1)
+"""
+_MAKE_DUE = f"""
+    UPDATE outbox SET due_at = now_ms(), waiting_since = now_ms()
+    WHERE channel = ? AND lane = {LANE} AND ended_at IS NULL AND due_at > now_ms()
+"""  # noqa: S608 (names of ours)
 
 
 def insert_replies(
@@ -68,12 +77,19 @@ def insert_replies(
             "turn_id": turn_id,
             "payload": outbound_json(reply),
             "state": "ready",
+            "due_at": 0,
             "created_at": now_ms,
         }
         if reply.id in delivered:
             receipt = receipt_json(Receipt(message_ids=(reply.id,)))
             row |= {"state": "sent", "attempts": 1, "receipt": receipt, "ended_at": now_ms}
-        add_row(connection, "outbox", row, "ON CONFLICT (id) DO NOTHING")
+        key = lane_key(reply.conversation)
+        connection.execute(RAISE, key)
+        sql = f"""
+            INSERT INTO outbox (lane, seq, {", ".join(row)}) SELECT id, last_seq, {marks_for(row)} FROM lanes
+            WHERE channel = ? AND conversation = ? AND thread = ? ON CONFLICT (id) DO NOTHING
+        """  # noqa: S608 (names of ours)
+        connection.execute(sql, (*row.values(), *key))  # what is inserted is not asked for: a server is not waited for
 
 
 class SqlOutbox:
@@ -88,13 +104,13 @@ class SqlOutbox:
         def work(connection: Connection) -> OutboxRow | NotDue | None:
             if epoch:
                 hold_epoch(connection, f"channel:{conversation.channel}", epoch)
-            rows = connection.execute(_OLDEST_TWO, key_of(conversation)).fetchall()
+            rows = connection.execute(_OLDEST_TWO, (conversation.channel, *lane_key(conversation))).fetchall()
             if not rows or rows[0]["state"] == "sending":
                 return None
             head, now_ms = rows[0], rows[0]["now_ms"]
             if head["due_at"] > now_ms:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
-            (failing_since,) = connection.execute(_CLAIM, (now_ms, head["seq"], epoch)).fetchone()
+            (failing_since,) = connection.execute(_CLAIM, (now_ms, epoch, head["lane"], head["seq"])).fetchone()
             return value_of(
                 OutboxRow,
                 head,
@@ -105,30 +121,32 @@ class SqlOutbox:
                 failing_s=None if failing_since is None else max(0, now_ms - failing_since) / 1000,
             )
 
-        return await self._engine.write(work, is_durable=is_durable)
+        return await self._engine.write(work, is_durable=is_durable, alone=())
 
-    async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
-        await self._end(_SENT, (receipt_json(receipt), wall_ms(), seq), notice)
+    async def record_sent(self, row: OutboxRow, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
+        await self._end(_SENT, (receipt_json(receipt), wall_ms(), row.lane, row.seq), notice)
 
     async def record_retry(
         self,
-        seq: int,
+        row: OutboxRow,
         *,
-        epoch: int = 0,
         after_s: float,
         error: str,
         is_uncertain: bool,
         is_counted: bool = True,
         is_put_off: bool = False,
     ) -> None:
-        row = (round(after_s * 1000), storable(error), is_uncertain, is_counted, is_put_off, seq, epoch)
-        await self._engine.write(statement(_RETRY, row), is_durable=False)
+        fence = (row.lane, row.seq, row.epoch)
+        values = (round(after_s * 1000), storable(error), is_uncertain, is_counted, is_put_off, *fence)
+        await self._engine.write(statement(_RETRY, values), is_durable=False, alone=())
 
     async def make_reply_due(self, conversation: ConversationRef) -> None:
-        await self._engine.write(make_due("outbox", conversation), is_durable=False)
+        await self._engine.write(
+            statement(_MAKE_DUE, (conversation.channel, *lane_key(conversation))), is_durable=False, alone=()
+        )
 
-    async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
-        await self._end(_DEAD, (storable(error), wall_ms(), seq), notice)
+    async def record_dead(self, row: OutboxRow, error: str, notice: OutboundMessage | None = None) -> None:
+        await self._end(_DEAD, (storable(error), wall_ms(), row.lane, row.seq, row.epoch), notice)
 
     async def _end(self, sql: str, values: tuple[object, ...], notice: OutboundMessage | None) -> None:
         def work(connection: Connection) -> None:
@@ -136,23 +154,20 @@ class SqlOutbox:
             if notice is not None and ended is not None:  # none where its person was erased meanwhile
                 insert_replies(connection, ended["turn_id"], (notice,))
 
-        await self._engine.write(work)
+        await self._engine.write(work, alone=())
 
-    async def recover_replies(self) -> int:
+    async def recover_replies(self, channel: str | None = None, epoch: int = 1) -> int:
         """What waits never waits longer than it was meant to, nor than an hour, whatever the clock does."""
 
         def work(connection: Connection) -> int:
             correct_waits(connection, "outbox")
-            return connection.execute(_RECOVER).rowcount
+            return connection.execute(_RECOVER, (channel, epoch)).rowcount
 
-        return await self._engine.write(work)
-
-    async def take_over_replies(self, channel: str, epoch: int) -> int:
-        return await self._engine.write(statement(_TAKE_OVER, (channel, epoch)))
+        return await self._engine.write(work, alone=())
 
     async def unsent(self, channel: str | None = None) -> Sequence[tuple[ConversationRef, float]]:
-        rows = await self._engine.rows(_UNSENT)
-        return waits_of([row for row in rows if channel in (None, row["channel"])])
+        rows = await self._engine.rows(_UNSENT, (channel,))
+        return [(conversation_of(row), max(0, row["due_in_ms"]) / 1000) for row in rows]
 
-    async def put_off(self) -> Sequence[ConversationRef]:
-        return [conversation_of(row) for row in await self._engine.rows(_PUT_OFF)]
+    async def put_off(self, channel: str | None = None) -> Sequence[ConversationRef]:
+        return [conversation_of(row) for row in await self._engine.rows(_PUT_OFF, (channel,))]

@@ -22,9 +22,11 @@ from gateway.people.access_records import (
     TurnAway,
 )
 from gateway.store.engine import Connection, Engine
+from gateway.store.lanes import waken
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, to_ms
 from gateway.store.persons import ids_of_person
+from gateway.store.queue_rows import Place
 from gateway.store.rows import columns_of, insert, key_of, put, value_of
 
 _REQUESTS = """
@@ -33,7 +35,7 @@ _REQUESTS = """
     FROM access_requests ORDER BY first_at, id
 """
 _HELD_IN = """
-    SELECT DISTINCT inbox.channel, conversation, thread FROM held_messages JOIN inbox USING (seq)
+    SELECT DISTINCT inbox.channel, conversation, thread FROM held_messages JOIN inbox USING (lane, seq)
     WHERE held_messages.channel = ? AND account = ?
 """
 # An unanswered request and its messages are deleted a day after the request has expired.
@@ -45,8 +47,9 @@ _DROP_ORPHANS = """
 """
 _FORGET_AFTER_MS = 24 * 3600 * 1000
 _REOPEN = """
-    UPDATE inbox SET state = 'ready', ended_at = NULL, attempts = 0, due_at = 0, is_told = FALSE
-    WHERE state = 'done' AND seq IN (SELECT seq FROM held_messages WHERE channel = ? AND account = ?)
+    UPDATE inbox SET state = 'ready', ended_at = NULL, attempts = 0, is_told = FALSE
+    WHERE state = 'done' AND (lane, seq) IN (SELECT lane, seq FROM held_messages WHERE channel = ? AND account = ?)
+    RETURNING lane
 """
 _CHATS = "SELECT * FROM owner_chats ORDER BY used"
 _KEEP_CHAT = """
@@ -101,15 +104,15 @@ def insert_chat(connection: Connection, account: str, conversation: Conversation
     connection.execute(_KEEP_CHAT, (account, *key_of(conversation)))
 
 
-def apply_change(connection: Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
+def apply_change(connection: Connection, change: PeopleChange, *, place: Place | None = None) -> None:
     """Do it inside a transaction that runs alone by the name `people`.
 
-    A request and what lets its stranger in would miss each other otherwise. `inbox_seq` is the message of the turn,
+    A request and what lets its stranger in would miss each other otherwise. `place` is that of the turn's message,
     where it is part of one.
     """
     match change:
         case KeepRequest():
-            _keep_request(connection, change, inbox_seq)
+            _keep_request(connection, change, place)
         case LetIn():
             _let_in(connection, change)
         case Reopen(channel=channel, account=account):
@@ -132,13 +135,13 @@ def apply_change(connection: Connection, change: PeopleChange, *, inbox_seq: int
             put(connection, "owner_code", {"only_row": 1, **columns_of(change)}, key="only_row")
 
 
-def _keep_request(connection: Connection, change: KeepRequest, inbox_seq: int | None) -> None:
+def _keep_request(connection: Connection, change: KeepRequest, place: Place | None) -> None:
     request = change.request
     connection.execute(_OVER, (to_ms(request.asked_at) - _FORGET_AFTER_MS,))
     put(connection, "access_requests", columns_of(request, without=("held",)), key="channel, account")
     connection.execute(_DROP_ORPHANS)
-    if change.is_held and inbox_seq is not None:
-        row = {"seq": inbox_seq, "channel": request.channel, "account": request.account}
+    if change.is_held and place is not None:
+        row = {**place._asdict(), "channel": request.channel, "account": request.account}
         insert(connection, "held_messages", row, "ON CONFLICT DO NOTHING")
 
 
@@ -158,7 +161,8 @@ def _set_rank(connection: Connection, account: str, rank: Rank, via: str, at: da
 
 
 def _reopen(connection: Connection, channel: str, account: str) -> None:
-    connection.execute(_REOPEN, (channel, account))
+    opened = connection.execute(_REOPEN, (channel, account)).fetchall()
+    waken(connection, sorted({row["lane"] for row in opened}))
     for table in ("held_messages", "access_requests"):
         sql = f"DELETE FROM {table} WHERE channel = ? AND account = ?"  # noqa: S608 (two names of ours)
         connection.execute(sql, (channel, account))

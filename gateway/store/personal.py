@@ -12,16 +12,16 @@ from gateway.store.payloads import from_ms, inbound, outbound
 from gateway.store.rows import marks_for, record_of
 
 _RECEIVED = """
-    SELECT * FROM inbox WHERE channel = ? AND sender = ? ORDER BY seq
+    SELECT * FROM inbox WHERE channel = ? AND sender = ? ORDER BY accepted_at, lane, seq
 """
 # Messages that answer none of the person: that the person was let in, or linked.
 _NOTICES = """
     WITH own_inbox AS (SELECT * FROM inbox WHERE channel = ? AND sender = ?)
     SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM own_inbox) AND (channel, conversation) IN (
         SELECT channel, conversation FROM own_inbox WHERE is_direct
-    ) ORDER BY seq
+    ) ORDER BY created_at, lane, seq
 """
-_ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY seq"
+_ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY created_at, lane, seq"
 
 Record = Mapping[str, Any]
 

@@ -1,53 +1,65 @@
-"""What inbox and outbox have in common: one sequence for both, and how long the heads of conversations wait."""
+"""What inbox and outbox have in common: a number of their lane, and how long what waits there is to wait."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 from gateway.messages import ConversationRef
 from gateway.store.clock import LONGEST_WAIT_MS
-from gateway.store.engine import Connection, Row, statement
-from gateway.store.payloads import conversation_of
-from gateway.store.rows import key_of, marks_for
+from gateway.store.engine import Connection
 
 Queue = Literal["inbox", "outbox"]
 
-
-def add_row(connection: Connection, queue: Queue, columns: Mapping[str, object], once: str) -> int | None:
-    """Append a row that is due now, inside a transaction; its number, None where `once` finds that one is there."""
-    (seq,) = connection.execute("SELECT last + 1 FROM sequence").fetchone()
-    names = ", ".join(columns)
-    sql = f"""
-        INSERT INTO {queue} (seq, due_at, waiting_since, {names}) VALUES (?, now_ms(), now_ms(), {marks_for(columns)})
-        {once}
-    """  # noqa: S608 (names of ours)
-    if not connection.execute(sql, (seq, *columns.values())).rowcount:
-        return None
-    connection.execute("UPDATE sequence SET last = ?", (seq,))
-    return int(seq)
-
-
-def make_due(queue: Queue, conversation: ConversationRef) -> Callable[[Connection], int]:
-    """Work that lets what waits in a conversation be claimed now."""
-    sql = f"""
-        UPDATE {queue} SET due_at = now_ms(), waiting_since = now_ms()
-        WHERE channel = ? AND conversation = ? AND thread IS NOT DISTINCT FROM ? AND ended_at IS NULL
-        AND due_at > now_ms()
-    """  # noqa: S608 (one of two names of our own)
-    return statement(sql, key_of(conversation))
-
-
-def waits_of(rows: Sequence[Row]) -> list[tuple[ConversationRef, float]]:
-    """Each row's conversation, and the seconds until it is due: its column `due_in_ms`."""
-    return [(conversation_of(row), max(0, row["due_in_ms"]) / 1000) for row in rows]
-
-
-def correct_waits(connection: Connection, queue: Queue) -> None:
-    """For a start: let no row wait longer than it was meant to because the clock was set back since."""
-    connection.execute(
-        f"UPDATE {queue} SET due_at = due_at - (waiting_since - now_ms()), waiting_since = now_ms() "  # noqa: S608 (two names of ours)
-        "WHERE ended_at IS NULL AND waiting_since > now_ms()",
+LANE = "(SELECT id FROM lanes WHERE channel = ? AND conversation = ? AND thread = ?)"
+"""The lane of a conversation, by `lane_key`."""
+IS_RUNNING = """
+    ended_at IS NULL AND EXISTS (SELECT 1 FROM lanes WHERE lanes.id = inbox.lane AND lanes.claim IS NOT NULL)
+    AND NOT EXISTS (
+        SELECT 1 FROM inbox AS earlier
+        WHERE earlier.lane = inbox.lane AND earlier.seq < inbox.seq AND earlier.ended_at IS NULL
     )
-    sql = f"UPDATE {queue} SET due_at = now_ms() + ?1 WHERE ended_at IS NULL AND due_at > now_ms() + ?1"  # noqa: S608 (two names of ours)
+"""
+"""Of a row of the inbox: it is being answered, being the oldest one that is open in a lane that is claimed."""
+STATE: Mapping[Queue, str] = {
+    "inbox": f"CASE WHEN {IS_RUNNING} THEN 'running' ELSE state END",
+    "outbox": "state",
+}
+"""The state of a row for people."""
+
+RAISE = """
+    INSERT INTO lanes (channel, conversation, thread, last_seq) VALUES (?, ?, ?, 1)
+    ON CONFLICT (channel, conversation, thread) DO UPDATE SET last_seq = lanes.last_seq + 1
+"""
+"""Give out the next number of a lane, by `lane_key`."""
+
+
+class Place(NamedTuple):
+    """Where a row stands: its lane's number, and its own there, which is shared by both queues."""
+
+    lane: int
+    seq: int
+
+
+def lane_key(conversation: ConversationRef) -> tuple[str, str, str]:
+    """What `lanes` calls a conversation: `thread` is empty for none."""
+    return (conversation.channel, conversation.conversation, conversation.thread or "")
+
+
+def next_place(connection: Connection, conversation: ConversationRef) -> Place:
+    """The next number of a conversation's lane, which stays locked until the transaction ends.
+
+    So what is committed later never has a lower number.
+    """
+    return Place(*connection.execute(f"{RAISE} RETURNING id, last_seq", lane_key(conversation)).fetchone())
+
+
+def correct_waits(connection: Connection, table: Literal["lanes", "outbox"]) -> None:
+    """For a start: let nothing wait longer than it was meant to, because the clock was set back since; nor an hour."""
+    is_open = "due_at IS NOT NULL" if table == "lanes" else "ended_at IS NULL"
+    connection.execute(
+        f"UPDATE {table} SET due_at = due_at - (waiting_since - now_ms()), waiting_since = now_ms() "  # noqa: S608 (two names of ours)
+        f"WHERE {is_open} AND waiting_since > now_ms()",
+    )
+    sql = f"UPDATE {table} SET due_at = now_ms() + ?1 WHERE {is_open} AND due_at > now_ms() + ?1"  # noqa: S608 (as above)
     connection.execute(sql, (LONGEST_WAIT_MS,))

@@ -8,7 +8,7 @@ from typing import Literal
 from gateway.memory.journal import iso
 from gateway.store.engine import Connection
 from gateway.store.payloads import EMPTIED, emptied, from_ms
-from gateway.store.queue_rows import Queue
+from gateway.store.queue_rows import Place, Queue
 
 BATCH = 200
 """Rows that one commit changes: under 10 ms on the slowest of our disks."""
@@ -17,10 +17,13 @@ LOOKED_AT = 5_000
 Aging = Literal["memory_journal", "memory_proposals", "usage"]
 """Tables whose rows are deleted by their age: entries of the memory's history, decided proposals, calls of models."""
 
+_END_OF_LOOK = "SELECT lane, seq FROM {queue} WHERE (lane, seq) > (?, ?) ORDER BY lane, seq LIMIT 1 OFFSET {looked_at}"
 _FULL = """
-    SELECT seq, payload, state FROM {queue}
-    WHERE seq > ? AND seq <= ? AND ended_at < ? AND substr(payload, 1, {length}) <> '{mark}' LIMIT {limit}
+    SELECT lane, seq, payload FROM {queue}
+    WHERE (lane, seq) > (?, ?) AND (lane, seq) <= (?, ?) AND ended_at < ? AND substr(payload, 1, {length}) <> '{mark}'
+    ORDER BY lane, seq LIMIT {limit}
 """
+_LAST = Place(1 << 62, 0)
 _DROPPED = {"inbox": "done", "outbox": "dropped"}
 _SESSIONS = "SELECT id FROM sessions WHERE updated_at < ? ORDER BY updated_at LIMIT ?"
 _MESSAGES = "SELECT id FROM messages WHERE session_id = ? LIMIT ?"
@@ -39,29 +42,31 @@ _OLD: Mapping[Aging, str] = {
 }
 
 
-def last_seq(connection: Connection, queue: Queue) -> int:
-    """The newest row of a queue."""
-    return int(connection.execute(f"SELECT coalesce(max(seq), 0) FROM {queue}").fetchone()[0])  # noqa: S608 (two names)
-
-
 def full_rows(
-    connection: Connection, queue: Queue, *, after: int, before_ms: int, limit: int = BATCH
-) -> Sequence[tuple[int, str]]:
-    """Finished rows whose text is still there: number and payload, among the next that are looked at."""
+    connection: Connection, queue: Queue, *, after: Place, before_ms: int, limit: int = BATCH
+) -> tuple[Sequence[tuple[Place, str]], Place | None]:
+    """Finished rows whose text is still there, place and payload, among the next that are looked at.
+
+    With them the place up to which was looked; None at the end.
+    """
+    look = _END_OF_LOOK.format(queue=queue, looked_at=LOOKED_AT - 1)
+    row = connection.execute(look, after).fetchone()
+    until = _LAST if row is None else Place(*row)
     sql = _FULL.format(queue=queue, mark=EMPTIED, length=len(EMPTIED), limit=limit)
-    rows = connection.execute(sql, (after, after + LOOKED_AT, before_ms))
-    return [(row["seq"], row["payload"]) for row in rows]
+    rows = connection.execute(sql, (*after, *until, before_ms)).fetchall()
+    found = [(Place(row["lane"], row["seq"]), row["payload"]) for row in rows]
+    return found, found[-1][0] if len(found) == limit else None if row is None else until
 
 
-def empty_rows(connection: Connection, queue: Queue, rows: Sequence[tuple[int, str]]) -> None:
+def empty_rows(connection: Connection, queue: Queue, rows: Sequence[tuple[Place, str]]) -> None:
     """Take the texts out, and what failed out of the dead letters: it cannot be tried again without its text.
 
     The rows stay, so that no event comes in a second time.
     """
     connection.executemany(
         f"UPDATE {queue} SET payload = ?, error = NULL, state = CASE WHEN state = 'dead' THEN ? ELSE state END"  # noqa: S608 (two names)
-        " WHERE seq = ? AND ended_at IS NOT NULL",
-        [(emptied(payload), _DROPPED[queue], seq) for seq, payload in rows],
+        " WHERE lane = ? AND seq = ? AND ended_at IS NOT NULL",
+        [(emptied(payload), _DROPPED[queue], *place) for place, payload in rows],
     )
 
 

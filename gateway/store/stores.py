@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.addresses import shown
+from gateway.pipeline.queues import LanesDue
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.clock import steady_ms, wall_ms
@@ -19,6 +20,7 @@ from gateway.store.documents import SqlDocuments
 from gateway.store.engine import Engine
 from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
+from gateway.store.lanes import SqlLanes
 from gateway.store.links import SqlLinks
 from gateway.store.log import SqlConversationLog
 from gateway.store.memory_journal import SqlMemoryJournal
@@ -26,6 +28,7 @@ from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
 from gateway.store.postgres import search as postgres_search
 from gateway.store.proposals import SqlProposals
+from gateway.store.queue_rows import STATE
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
@@ -37,15 +40,20 @@ from gateway.store.turns import SqlTurns
 from gateway.store.usage import SqlUsage
 
 # Each part has an index of its own, so finished rows, of which there may be millions, are not looked at.
-_BACKLOG = """
-    SELECT 'inbox' AS queue, channel, state, count(*) AS messages, min(accepted_at) AS oldest_at
-    FROM inbox WHERE ended_at IS NULL GROUP BY channel, state
+_BACKLOG = f"""
+    SELECT 'inbox' AS queue, channel, shown AS state, count(*) AS messages, min(accepted_at) AS oldest_at
+    FROM (SELECT channel, {STATE["inbox"]} AS shown, accepted_at FROM inbox WHERE ended_at IS NULL) AS waiting
+    GROUP BY channel, shown
     UNION ALL SELECT 'inbox', channel, 'dead', count(*), min(accepted_at)
     FROM inbox WHERE state = 'dead' GROUP BY channel
     UNION ALL SELECT 'outbox', channel, state, count(*), min(created_at)
     FROM outbox WHERE ended_at IS NULL GROUP BY channel, state
     UNION ALL SELECT 'outbox', channel, 'dead', count(*), min(created_at)
     FROM outbox WHERE state = 'dead' GROUP BY channel
+"""  # noqa: S608 (names of ours)
+_LANES = """
+    SELECT count(*) AS due, coalesce(now_ms() - min(due_at), 0) AS oldest_ms FROM lanes
+    WHERE due_at <= now_ms() AND claim IS NULL
 """
 _UNSETTLED = "SELECT count(DISTINCT turn_id) FROM memory_journal WHERE outcome IS NULL"
 
@@ -66,6 +74,10 @@ class SqlFacts:
             for row in rows
         ]
 
+    async def lanes(self) -> LanesDue:
+        row = await self._engine.row(_LANES)
+        return LanesDue(due=row["due"], oldest_s=max(0, row["oldest_ms"]) / 1000)
+
     async def unsettled_turns(self) -> int:
         [(turns,)] = await self._engine.rows(_UNSETTLED)
         return int(turns)
@@ -77,6 +89,7 @@ class Stores:
 
     engine: Engine
     inbox: SqlInbox
+    lanes: SqlLanes
     outbox: SqlOutbox
     sessions: SqlSessions
     turns: SqlTurns
@@ -171,6 +184,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
     return Stores(
         engine=engine,
         inbox=SqlInbox(engine),
+        lanes=SqlLanes(engine),
         outbox=SqlOutbox(engine),
         sessions=SqlSessions(engine.of("sessions"), index),
         turns=SqlTurns(engine, on_messages=index.added),

@@ -14,24 +14,26 @@ from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
 from gateway.store.ingest import insert_job
+from gateway.store.lanes import hold, put_off, settle
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.people import apply_change, insert_chat
 from gateway.store.proposals import insert_proposals
+from gateway.store.queue_rows import Place
 from gateway.store.rows import put
 from gateway.store.sessions import save_message, save_session
 
 _END = """
-    UPDATE inbox SET state = ?, claimed_by = NULL, lease_until = NULL, error = ?, ended_at = ?
-    WHERE seq = ? AND state = 'running' AND claimed_by = ?
+    UPDATE inbox SET state = ?, error = ?, ended_at = ?, attempts = attempts + 1
+    WHERE lane = ? AND seq = ? AND ended_at IS NULL
 """
-# The wait that begins now is not the message's fault: the attempt is taken back.
+# The wait that begins now is not the message's fault: no attempt is counted.
 _PARK = """
-    UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = now_ms() + ?,
-                     waiting_since = now_ms(), waits_for = ?, is_told = TRUE, attempts = attempts - 1, deaths = 0
-    WHERE seq = ? AND state = 'running' AND claimed_by = ?
+    UPDATE inbox SET state = 'parked', error = ?, waits_for = ?, is_told = TRUE, deaths = 0
+    WHERE lane = ? AND seq = ? AND ended_at IS NULL
 """
+_STOPPED = "UPDATE inbox SET had_effect = TRUE WHERE lane = ? AND seq = ? AND ended_at IS NULL"
 _BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ?"
 
@@ -49,30 +51,32 @@ class SqlTurns:
         self._engine = engine
         self._on_messages = on_messages
 
-    async def commit_turn(self, commit: TurnCommit) -> None:
-        def work(connection: Connection) -> None:
-            _end_claim(connection, commit)
+    async def commit_turn(self, commit: TurnCommit) -> bool:
+        def work(connection: Connection) -> bool:
+            _end_row(connection, commit)
+            insert_replies(connection, commit.turn_id, commit.replies, delivered=commit.delivered)
             if commit.session is not None:
-                save_session(connection, _as_it_is_now(connection, commit.session, commit.inbox_seq))
+                save_session(connection, _as_it_is_now(connection, commit.session, commit))
             if commit.supersedes is not None:
                 connection.execute("UPDATE messages SET is_superseded = TRUE WHERE turn_id = ?", (commit.supersedes,))
             for message in commit.messages:
                 save_message(connection, message)
-            insert_replies(connection, commit.turn_id, commit.replies, delivered=commit.delivered)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
             insert_proposals(connection, commit.proposals)
             if commit.people is not None:
-                apply_change(connection, commit.people, inbox_seq=commit.inbox_seq)
+                apply_change(connection, commit.people, place=Place(commit.lane, commit.inbox_seq))
             if commit.owner_chat is not None:
                 insert_chat(connection, *commit.owner_chat)
             if commit.ingest is not None:
                 insert_job(connection, commit.ingest)
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
+            return _release(connection, commit)
 
-        await self._engine.write(work)
+        has_more = await self._engine.write(work, alone=() if commit.people is None else ("people",))
         self._on_messages(len(commit.messages))
+        return has_more
 
     async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
         row = {"turn_id": turn_id, "steps": storable(steps), "saved_at": wall_ms()}
@@ -109,22 +113,37 @@ def delete_steps(connection: Connection, turn_id: str) -> None:
     connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (turn_id,))
 
 
-def _end_claim(connection: Connection, commit: TurnCommit) -> None:
+def _end_row(connection: Connection, commit: TurnCommit) -> None:
+    """Lock the lane, whose lock is the first that a turn takes, and end or park its message."""
+    held = hold(connection, commit.lane, commit.claim)
+    place = (commit.lane, commit.inbox_seq)
     error = None if commit.error is None else storable(commit.error)
     if commit.end == "parked":
-        row = (error, round(commit.again_after_s * 1000), commit.waits_for, commit.inbox_seq, commit.owner)
-        ended = connection.execute(_PARK, row)
+        ended = connection.execute(_PARK, (error, commit.waits_for, *place))
     else:
-        ended = connection.execute(_END, (commit.end, error, wall_ms(), commit.inbox_seq, commit.owner))
+        ended = connection.execute(_END, (commit.end, error, wall_ms(), *place))
     if not ended.rowcount:
-        raise ClaimLost(f"turn {commit.turn_id} is no longer claimed by {commit.owner}; nothing of it was committed")
+        raise ClaimLost(f"turn {commit.turn_id} has ended already, or was erased; nothing of it was committed")
+    stop_seq = held["stop_seq"]
+    if stop_seq is not None and (commit.is_stopped or stop_seq <= commit.inbox_seq) and commit.end != "parked":
+        connection.execute(_STOPPED, (commit.lane, stop_seq))
+        connection.execute("UPDATE lanes SET stop_seq = NULL WHERE id = ?", (commit.lane,))
 
 
-def _as_it_is_now(connection: Connection, session: Session, inbox_seq: int) -> Session:
+def _release(connection: Connection, commit: TurnCommit) -> bool:
+    """Give the lane free, as the last that the turn does; whether there is something to answer in it now."""
+    if commit.end != "parked":
+        return settle(connection, commit.lane)
+    put_off(connection, commit.lane, commit.inbox_seq, commit.claim, commit.again_after_s)
+    return False
+
+
+def _as_it_is_now(connection: Connection, session: Session, commit: TurnCommit) -> Session:
     """A session that was deleted while its turn ran starts empty: no earlier message comes back."""
     if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session.id,)).fetchone() is not None:
         return session
-    row = connection.execute("SELECT accepted_at FROM inbox WHERE seq = ?", (inbox_seq,)).fetchone()
+    sql = "SELECT accepted_at FROM inbox WHERE lane = ? AND seq = ?"
+    row = connection.execute(sql, (commit.lane, commit.inbox_seq)).fetchone()
     if row is None or to_ms(session.created_at) >= row["accepted_at"]:
         return session  # the turn has made it
     return replace(session, title="", summary="", summary_until=0)

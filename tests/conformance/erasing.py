@@ -11,13 +11,12 @@ from typing import Any
 from gateway.messages import ConversationRef, Sender
 from gateway.ops.privacy.people import accounts_of, is_known, known_user_ids
 from gateway.people.access_records import LetIn
-from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store import erasure, personal
 from gateway.store.erasure import ERASED, Person
 from tests.conformance.links import link
 from tests.conformance.proposals import proposal
-from tests.conformance.stores import House, answer, claimed, said, session_of, written
+from tests.conformance.stores import House, answer, claimed, ended, said, session_of, written
 
 TABLE = ConversationRef(channel="web", conversation="table")
 ADA, BEN = "account-ada", "account-ben"
@@ -63,8 +62,8 @@ async def speaks(house: House, name: str, number: int, where: ConversationRef | 
     )
     updates = [MemoryUpdate.add("user", f"canary of {name}"), MemoryUpdate.add("memory", f"shared canary of {name}")]
     await store.turns.commit_turn(
-        TurnCommit(
-            inbox_seq=row.seq, owner="me", turn_id=turn_id, session=session, messages=(text,),
+        ended(
+            row, session=session, messages=(text,),
             replies=(answer(f"r-{name}-{number}", here, text=f"to {name}"),), memory=(scope, updates), **effects,
         )
     )  # fmt: skip
@@ -165,7 +164,7 @@ class ErasureSuite:
         row = await claimed(house.store, TABLE)
         names = ("and of u_ada?", "and of u_adam?")
         replies = tuple(answer(f"r-{one}", TABLE, text=one) for one in names)
-        await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner="me", turn_id="t_old", replies=replies))
+        await house.store.turns.commit_turn(ended(row, replies=replies))
         await erase(house, "ada")
         rows = await house.store.engine.rows("SELECT payload FROM inbox WHERE turn_id = 't_old'")
         assert ["what of" in row["payload"] for row in rows] == [False]

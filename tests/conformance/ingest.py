@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.memory.ingest import IngestJob
-from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope
 from gateway.store.ingest import LEASE_MS, SqlIngestJobs
-from tests.conformance.stores import BEGAN, HERE, House, claimed, said, session_of, written
+from tests.conformance.stores import BEGAN, HERE, House, claimed, ended, said, session_of, written
 
 
 async def answered(
@@ -34,10 +33,7 @@ async def answered(
         written(session, turn_id, "{}", role="tool_call", tool_name="t", tool_call_id="c"),
         written(session, turn_id, "So do I.", role="assistant"),
     )
-    commit = TurnCommit(
-        inbox_seq=row.seq, owner="me", turn_id=turn_id, session=session, messages=messages, ingest=job, **changes
-    )
-    await store.turns.commit_turn(commit)
+    await store.turns.commit_turn(ended(row, session=session, messages=messages, ingest=job, **changes))
     return job
 
 

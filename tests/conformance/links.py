@@ -23,8 +23,7 @@ from gateway.people.linking.links import (
     TooManyTries,
     Wrong,
 )
-from gateway.pipeline.commit import TurnCommit
-from tests.conformance.stores import HERE, THERE, House, claimed, claimed_reply, said, session_of, written
+from tests.conformance.stores import HERE, THERE, House, claimed, claimed_reply, ended, said, session_of, written
 
 ADA = Party(account="fake:1", label="Ada", conversation=HERE)
 DESK = Party(account="fake:2", label="Ada's `desk`", conversation=THERE)
@@ -260,9 +259,7 @@ class LinkSuite:
             await house.store.inbox.add(said(user_id), f"t {user_id}")
             row = await claimed(house.store)
             message = written(session, f"t {user_id}", text)
-            await house.store.turns.commit_turn(
-                TurnCommit(inbox_seq=row.seq, owner="me", turn_id=f"t {user_id}", session=session, messages=(message,))
-            )
+            await house.store.turns.commit_turn(ended(row, session=session, messages=(message,)))
             return session
 
         for user_id in ("u_ada", "u_desk", "u_eve"):

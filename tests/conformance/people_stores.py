@@ -20,8 +20,7 @@ from gateway.people.access_records import (
     SetRank,
     TurnAway,
 )
-from gateway.pipeline.commit import TurnCommit
-from tests.conformance.stores import BEGAN, HERE, THERE, House, answer, claimed, said
+from tests.conformance.stores import BEGAN, HERE, THERE, House, answer, claimed, ended, said, try_claim
 
 OWNER = "me"
 HOUR = timedelta(hours=1)
@@ -52,12 +51,12 @@ def let_in(account: str = "k:1", **changes: object) -> LetIn:
 async def hold(house: House, name: str, request: Request, *, is_held: bool = True) -> None:
     """Let a stranger say something that ends with a request, as a turn does."""
     await house.store.inbox.add(said(name, request.conversation), f"t-{name}")
-    row = await house.store.inbox.claim(request.conversation, owner=OWNER, lease_s=60)
+    row = await try_claim(house.store, request.conversation)
     assert row is not None
     assert not hasattr(row, "due_in_s")
     change = KeepRequest(request=request, is_held=is_held)
     await house.store.turns.commit_turn(
-        TurnCommit(inbox_seq=row.seq, owner=OWNER, turn_id=row.turn_id, people=change)  # type: ignore[union-attr]
+        ended(row, people=change)  # type: ignore[union-attr]
     )
 
 
@@ -85,15 +84,15 @@ class PeopleSuite:
         await hold(house, "a", asked())
         await hold(house, "b", asked())
         await hold(house, "c", asked("k:2", where=THERE))
-        assert await house.store.inbox.claim(HERE, owner=OWNER, lease_s=60) is None
+        assert await try_claim(house.store, HERE) is None
         await house.store.people.change(let_in(), [answer("n1", HERE)])
         await house.reopen()
         for name in ("a", "b"):
-            row = await house.store.inbox.claim(HERE, owner=OWNER, lease_s=60)
+            row = await try_claim(house.store, HERE)
             assert (row.message.id, row.turn_id, row.attempts) == (name, f"t-{name}", 1)
-            await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner=OWNER, turn_id=row.turn_id))
-        assert await house.store.inbox.claim(HERE, owner=OWNER, lease_s=60) is None
-        assert await house.store.inbox.claim(THERE, owner=OWNER, lease_s=60) is None
+            await house.store.turns.commit_turn(ended(row))
+        assert await try_claim(house.store, HERE) is None
+        assert await try_claim(house.store, THERE) is None
         notice = await house.store.outbox.claim_reply(HERE, is_durable=True)
         assert notice.message == answer("n1", HERE)
         assert [request.account for request in await house.store.people.requests()] == ["k:2"]
@@ -102,11 +101,11 @@ class PeopleSuite:
     async def test_letting_in_twice_answers_once(self, house: House) -> None:
         await hold(house, "a", asked())
         await house.store.people.change(let_in(), [answer("n1", HERE)])
-        row = await house.store.inbox.claim(HERE, owner=OWNER, lease_s=60)
+        row = await try_claim(house.store, HERE)
         await house.store.people.change(let_in(role="guest"))
-        await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner=OWNER, turn_id=row.turn_id))
+        await house.store.turns.commit_turn(ended(row))
         await house.store.people.change(let_in())
-        assert await house.store.inbox.claim(HERE, owner=OWNER, lease_s=60) is None
+        assert await try_claim(house.store, HERE) is None
         assert (await house.store.people.snapshot()).ranks == {"k:1": "guest"}
 
     async def test_who_is_refused_stays_in_the_list_and_what_they_said_is_let_go(self, house: House) -> None:
@@ -116,7 +115,7 @@ class PeopleSuite:
             replace(asked(), state="refused", expires_at=BEGAN + 5 * HOUR, held=0)
         ]
         await house.store.people.change(let_in())
-        assert await house.store.inbox.claim(HERE, owner=OWNER, lease_s=60) is None
+        assert await try_claim(house.store, HERE) is None
 
     async def test_what_nobody_answered_is_forgotten_a_day_after_its_end(self, house: House) -> None:
         await hold(house, "a", asked())
@@ -174,7 +173,7 @@ class PeopleSuite:
         assert await people.has_moved("k:ada", THERE)
         await house.store.inbox.add(said("a"), "t_a")
         row = await claimed(house.store)
-        commit = TurnCommit(inbox_seq=row.seq, owner="me", turn_id="t_a", owner_chat=("k:ada", THERE))
+        commit = ended(row, owner_chat=("k:ada", THERE))
         await house.store.turns.commit_turn(commit)
         people.chat_kept("k:ada", THERE)
         assert not await people.has_moved("k:ada", THERE)

@@ -9,9 +9,8 @@ from typing import Any
 
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal
-from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
-from tests.conformance.stores import BEGAN, House, claimed, said
+from tests.conformance.stores import BEGAN, House, claimed, ended, said
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -53,7 +52,7 @@ async def kept(house: House, *proposals: Proposal) -> None:
     turn_id = proposals[0].scope.turn_id
     await house.store.inbox.add(said(turn_id), turn_id=turn_id)
     row = await claimed(house.store)
-    await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner="me", turn_id=turn_id, proposals=proposals))
+    await house.store.turns.commit_turn(ended(row, proposals=proposals))
 
 
 class ProposalSuite:

@@ -33,9 +33,9 @@ LEFT = (
     "INSERT INTO leases VALUES ('channel:chat', 'w1', 1, 1763000006000)",
     "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
     """INSERT INTO turn_steps (turn_id, steps, saved_at)
-        SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY seq LIMIT 1""",
+        SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY lane, seq LIMIT 1""",
     """INSERT INTO tool_journal (turn_id, call_id, name, result, begun_at, ended_at)
-        SELECT turn_id, 'call_1', 'current_time', 'noon', 1, 2 FROM inbox ORDER BY seq LIMIT 1""",
+        SELECT turn_id, 'call_1', 'current_time', 'noon', 1, 2 FROM inbox ORDER BY lane, seq LIMIT 1""",
     """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01
@@ -50,7 +50,7 @@ LEFT = (
     """INSERT INTO access_requests (channel, account, label, conversation, seed, state, times,
         first_at, asked_at, expires_at, told_at)
         VALUES ('fake', 'fake:7', 'Eve', 'c7', 'ab', 'waiting', 1, 1, 1, 2, 1)""",
-    "INSERT INTO held_messages (seq, channel, account) SELECT max(seq), 'fake', 'fake:7' FROM inbox",
+    "INSERT INTO held_messages (lane, seq, channel, account) SELECT lane, max(seq), 'fake', 'fake:7' FROM inbox",
     "INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, 'ab12', 2)",
     "INSERT INTO owner_chats (account, channel, conversation, used) VALUES ('fake:1', 'fake', 'c1', 1)",
     """INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at)
@@ -86,7 +86,7 @@ LEFT = (
     "INSERT INTO erased_events_key (only_row, key) VALUES (1, x'ab12') ON CONFLICT DO NOTHING",
     "INSERT INTO tombstones (id, erased_at, key, digests) VALUES ('er_0123456789abcdef', 1, 'ab12', 'cd34')",
     """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
-        WHERE seq = (SELECT max(seq) FROM outbox)""",
+        WHERE (lane, seq) = (SELECT lane, seq FROM outbox ORDER BY created_at DESC, seq DESC LIMIT 1)""",
 )
 
 

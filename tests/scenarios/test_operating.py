@@ -122,8 +122,9 @@ def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, se
     program = (
         "import sqlite3, sys\n"
         "with sqlite3.connect(sys.argv[1]) as c:\n"
-        "    print(c.execute(\"UPDATE outbox SET state='dead', ended_at=1 WHERE seq=(SELECT max(seq) FROM outbox)\"\n"
-        "                    ' RETURNING seq').fetchone()[0])\n"
+        "    print(c.execute(\"UPDATE outbox SET state='dead', ended_at=1 \"\n"
+        "                    ' WHERE id = (SELECT id FROM outbox ORDER BY created_at DESC LIMIT 1)'\n"
+        "                    ' RETURNING id').fetchone()[0])\n"
     )
     database = ethos.home / "ethos.sqlite"
     seq = subprocess.run([sys.executable, "-c", program, database], capture_output=True, text=True, check=True).stdout

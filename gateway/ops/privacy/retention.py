@@ -17,7 +17,7 @@ from gateway.ops.privacy.files import EXPORTS_NAME, copies_of_databases
 from gateway.sdk.models.system import Forgotten
 from gateway.store import retention
 from gateway.store.clock import wall_ms
-from gateway.store.queue_rows import Queue
+from gateway.store.queue_rows import Place, Queue
 from gateway.store.retention import Aging
 from gateway.store.stores import Stores
 
@@ -76,15 +76,13 @@ class Retention:
 
     async def _messages(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001 (one signature for all)
         for queue in _QUEUES:
-            last = await self._database.read(partial(retention.last_seq, queue=queue))
-            after = 0
-            while after < last:
+            after: Place | None = Place(0, 0)
+            while after is not None:
                 find = partial(retention.full_rows, queue=queue, after=after, before_ms=before_ms)
-                rows = await self._database.read(partial(find, limit=retention.LOOKED_AT) if is_dry else find)
+                rows, after = await self._database.read(partial(find, limit=retention.LOOKED_AT) if is_dry else find)
                 if rows and not is_dry:
                     await self._database.write(partial(retention.empty_rows, queue=queue, rows=rows), is_durable=False)
                 yield len(rows)
-                after = rows[-1][0] if len(rows) == retention.BATCH and not is_dry else after + retention.LOOKED_AT
 
     async def _sessions(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
         limit = 1 << 40 if is_dry else _SESSIONS_AT_ONCE

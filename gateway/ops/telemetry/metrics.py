@@ -207,9 +207,14 @@ class _Gauges:
             ("ethos_disk_free_bytes", "Room where the data directory is.", health.disk_free_bytes),
             ("ethos_turns_running", "Turns that run now.", health.turns_running),
             (
-                "ethos_conversations_waiting",
-                "Conversations with a message and no turn yet.",
+                "ethos_lanes_due",
+                "Conversations with a message and no turn yet, of all workers together.",
                 health.conversations_waiting,
+            ),
+            (
+                "ethos_lane_oldest_s",
+                "For how long the first of them has been waiting.",
+                health.oldest_waiting_s,
             ),
             ("ethos_conversations_parked", "Conversations that wait for a model.", health.conversations_parked),
             (

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel, Id
+from gateway.sdk.models.schema import ApiModel
 
 Queue = Literal["inbox", "outbox"]
 DeliveryState = Literal["waiting", "running", "sending", "parked", "dead"]
@@ -17,8 +17,7 @@ class Delivery(ApiModel):
     """One row of a queue."""
 
     queue: Queue = Field(description="`inbox` for messages that came in, `outbox` for replies.")
-    seq: Id = Field(description="Id of the row, unique over both queues.")
-    id: str = Field(default="", description="Id of the message or the reply.")
+    id: str = Field(description="Id of the row: of the turn that answers a message, or of the reply.")
     turn_id: str = Field(description="Turn that it belongs to.")
     channel: str = Field(description="Channel that it came from or goes to.", examples=["web"])
     conversation: str = Field(description="Conversation on that channel; opaque.")

@@ -93,6 +93,7 @@ class Health(ApiModel):
     disk_free_bytes: int | None = Field(description="Free space of the data directory.")
     turns_running: int = Field(description="Turns that run now.")
     conversations_waiting: int = Field(description="Conversations whose turn has not begun.")
+    oldest_waiting_s: float = Field(default=0.0, description="For how long the first of them has been waiting.")
     conversations_parked: int = Field(description="Conversations that wait for a model or a budget.")
     memory_late: int = Field(description="Turns whose memory updates failed and are retried.")
     memory_journal: int = Field(description="Turns whose memory updates are not in the files yet.")

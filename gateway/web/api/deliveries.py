@@ -9,16 +9,17 @@ from fastapi import APIRouter, Depends, Path, Query
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
+from gateway.store.payloads import to_ms
 from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
-from gateway.web.api.naming import RowId
-from gateway.web.api.paging import Cursor, Limit, number_of, page_of
+from gateway.web.api.paging import Cursor, Limit, page_of, place_of
 
 router = APIRouter(prefix="/deliveries", tags=["deliveries"])
 
 Reader = Annotated[Caller, Depends(Requires("deliveries:read"))]
 Writer = Annotated[Caller, Depends(Requires("deliveries:write"))]
 QueuePath = Annotated[Queue, Path(description="`inbox` for messages that came in, `outbox` for replies.")]
+DeliveryId = Annotated[str, Path(min_length=1, max_length=200, description="Its id, from the list.")]
 _NO_DELIVERY = problems(not_found="The queue has no such message.")
 _NOT_NOW = problems(not_found="The queue has no such message.", not_possible="Its state does not allow that.")
 
@@ -36,24 +37,25 @@ async def list_(
 ) -> Page[Delivery]:
     """Dead letters and what is not finished, the newest first."""
     kind = f"deliveries {queue}"
-    before = number_of(kind, cursor)
+    place = place_of(kind, cursor, int, str)
+    before = None if place is None else (int(place[0]), str(place[1]))
     rows = await services.deliveries.list(caller, queue, state=state, channel=channel, limit=limit + 1, before=before)
-    return page_of(kind, rows, limit, lambda row: (row.seq,))
+    return page_of(kind, rows, limit, lambda row: (to_ms(row.begun_at), row.id))
 
 
-@router.get("/{queue}/{seq}", responses=_NO_DELIVERY, summary="Get a delivery")
-async def get(caller: Reader, services: WithServices, queue: QueuePath, seq: RowId) -> Delivery:
+@router.get("/{queue}/{delivery}", responses=_NO_DELIVERY, summary="Get a delivery")
+async def get(caller: Reader, services: WithServices, queue: QueuePath, delivery: DeliveryId) -> Delivery:
     """One message or reply, also a finished one."""
-    return await services.deliveries.get(caller, queue, seq)
+    return await services.deliveries.get(caller, queue, delivery)
 
 
-@router.post("/{queue}/{seq}/retry", responses=_NOT_NOW, summary="Retry a delivery")
-async def retry(caller: Writer, services: WithServices, queue: QueuePath, seq: RowId) -> Delivery:
+@router.post("/{queue}/{delivery}/retry", responses=_NOT_NOW, summary="Retry a delivery")
+async def retry(caller: Writer, services: WithServices, queue: QueuePath, delivery: DeliveryId) -> Delivery:
     """Try a dead letter again, from the start."""
-    return await services.deliveries.retry(caller, queue, seq)
+    return await services.deliveries.retry(caller, queue, delivery)
 
 
-@router.post("/{queue}/{seq}/drop", responses=_NOT_NOW, summary="Drop a delivery")
-async def drop(caller: Writer, services: WithServices, queue: QueuePath, seq: RowId) -> Delivery:
+@router.post("/{queue}/{delivery}/drop", responses=_NOT_NOW, summary="Drop a delivery")
+async def drop(caller: Writer, services: WithServices, queue: QueuePath, delivery: DeliveryId) -> Delivery:
     """Finish it without a delivery; the row is kept, so that the same event is never accepted again."""
-    return await services.deliveries.drop(caller, queue, seq)
+    return await services.deliveries.drop(caller, queue, delivery)

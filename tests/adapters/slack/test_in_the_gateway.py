@@ -70,7 +70,7 @@ async def test_the_inbox_takes_each_message_once_however_often_and_in_which_shap
     accepted: list[InboundMessage] = []
 
     class Dispatcher:
-        async def accepted(self, message: InboundMessage) -> None:
+        def accepted(self, message: InboundMessage, _seq: int, _asks: str | None) -> None:
             accepted.append(message)
 
     class Access:

@@ -50,8 +50,8 @@ async def test_a_row_that_somebody_else_dropped_meanwhile_is_said_so(open_desk: 
     await page.route("**/dashboard/events", lambda route: route.abort())
     await page.reload()
     [dead] = await desk.gateway.store.deliveries.rows("inbox", chosen="dead")
-    await desk.gateway.store.deliveries.drop("inbox", dead.seq)
+    await desk.gateway.store.deliveries.drop("inbox", dead.id)
     await page.get_by_role("button", name="Try again").click()
     await expect(page.locator(".note:not([hidden])")).to_contain_text(
-        f"message {dead.seq} is done; only dead letters are tried again"
+        f"message {dead.id} is done; only dead letters are tried again"
     )

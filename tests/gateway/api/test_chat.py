@@ -529,7 +529,7 @@ async def test_a_message_and_its_answer_cost_two_durable_commits(
     commits = Commits()
     with observe.listening(commits):
         await answered(operator_api, "Hello again", session)
-        await asyncio.wait_for(gateway.dispatcher._queue.idle(), WAIT_S)
+        await asyncio.wait_for(gateway.dispatcher.idle(), WAIT_S)
     assert commits.durable == 2
 
 

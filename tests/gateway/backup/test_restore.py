@@ -132,7 +132,8 @@ async def test_replies_that_waited_are_uncertain_afterwards(tmp_path: Path, home
     """They may have been sent after the backup was made."""
     with closing(sqlite3.connect(home / "ethos.sqlite")) as connection:
         connection.execute(
-            "UPDATE outbox SET state = 'ready', ended_at = NULL WHERE seq = (SELECT max(seq) FROM outbox)"
+            "UPDATE outbox SET state = 'ready', ended_at = NULL "
+            "WHERE id = (SELECT id FROM outbox ORDER BY created_at DESC LIMIT 1)"
         )
         connection.commit()
     backup = (await take_backup(home, tmp_path)).path

@@ -189,13 +189,13 @@ async def test_a_reply_is_claimed_and_put_back_only_under_the_epoch_of_the_holde
     assert await leases.take("channel:web", worker="b", lease_s=60) == 2
     with pytest.raises(ClaimLost):
         await store.outbox.claim_reply(HERE, is_durable=True, epoch=1)
-    assert await store.outbox.take_over_replies("web", 1) == 0, "its own"
-    assert await store.outbox.take_over_replies("other", 2) == 0
-    assert await store.outbox.take_over_replies("web", 2) == 1
+    assert await store.outbox.recover_replies("web", 1) == 0, "its own"
+    assert await store.outbox.recover_replies("other", 2) == 0
+    assert await store.outbox.recover_replies("web", 2) == 1
     second = await store.outbox.claim_reply(HERE, is_durable=True, epoch=2)
     assert second
     assert second.is_uncertain
-    await store.outbox.record_retry(row.seq, epoch=1, after_s=0, error="late", is_uncertain=False)
+    await store.outbox.record_retry(row, after_s=0, error="late", is_uncertain=False)
     assert await store.outbox.claim_reply(HERE, is_durable=True, epoch=2) is None, "it is being sent"
 
 

@@ -376,14 +376,15 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     erased = {
-        "inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "reservations", "turn_steps",
+        "lanes", "inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "reservations",
+        "turn_steps",
         "tool_journal", "memory_journal", "memory_proposals", "adapter_notes", "user_links", "link_requests",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
         "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests",
         "accounts", "owner_tries", "erasure_codes", "documents",
     }  # fmt: skip
     of_nobody = {
-        "sequence", "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",
+        "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",
         "memory_proposal_numbers", "owner_code", "sign_ins", "copy_state", "copy_progress",
         "sign_in_failures", "settings", "tombstones", "blobs",
     }  # fmt: skip

@@ -17,24 +17,24 @@ import pytest
 from gateway.errors import StoreUnavailable
 from gateway.memory.ingest import IngestJob
 from gateway.pipeline.commit import TurnCommit
+from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.dialect import SQLITE
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.stores import Stores, open_store
 from gateway.store.turns import SqlTurns
-from tests.conformance.stores import answer, claimed, said, session_of, turn, written
+from tests.conformance.stores import NOTHING, answer, claimed, ended, said, session_of, turn, written
 
 DEADLINE_S = 60
 
 
-def full_commit(inbox_seq: int, turn_id: str = "t_a", text: str = "hello") -> TurnCommit:
+def full_commit(row: InboxRow, text: str = "hello") -> TurnCommit:
     """A turn with every effect there is."""
+    turn_id = row.turn_id
     session = session_of("k")
     scope = MemoryScope(personality_id="assistant", user_id="u_ada", session_id=session.id, turn_id=turn_id)
-    return TurnCommit(
-        inbox_seq=inbox_seq,
-        owner="me",
-        turn_id=turn_id,
+    return ended(
+        row,
         session=session,
         messages=(written(session, turn_id, text), written(session, turn_id, text, role="assistant")),
         supersedes="t_before",
@@ -103,7 +103,7 @@ async def test_a_failure_at_any_statement_of_a_turns_commit_leaves_nothing_of_it
     await turn(store, session=session_of("k"), messages=(written(session_of("k"), "t_before", "old"),))
     await store.turns.save_steps("t_a", "steps", is_durable=True)
     await store.inbox.add(said("a"), "t_a")
-    commit = full_commit((await claimed(store)).seq)
+    commit = full_commit(await claimed(store))
     before = await everything(store)
     fail_at = 0
     while True:
@@ -125,7 +125,7 @@ async def test_a_disk_that_is_full_at_any_page_of_the_commit_leaves_nothing_and_
     store: Stores,
 ) -> None:
     await store.inbox.add(said("a"), "t_a")
-    commit = full_commit((await claimed(store)).seq, text="word " * 4000)
+    commit = full_commit(await claimed(store), text="word " * 4000)
     before = await everything(store)
     pages = await store.engine.read(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
     refusals: list[str] = []
@@ -152,7 +152,7 @@ async def test_nothing_is_accepted_on_a_full_disk_and_the_same_message_is_when_t
     big = said("a", text="x" * 100_000)
     with pytest.raises(StoreUnavailable):
         await store.inbox.add(big, "t_a")
-    assert await store.inbox.waiting() == []
+    assert await store.lanes.look("me") == NOTHING
     await limit_pages(store, 1_000_000)
     assert await store.inbox.add(big, "t_b") is not None
     assert (await claimed(store)).turn_id == "t_b"
@@ -199,7 +199,7 @@ async def main():
     store = open_store(Path(sys.argv[1]))
     await store.inbox.add(said("a"), "t_a")
     row = await claimed(store)
-    await SqlTurns(Hanging(store.engine)).commit_turn(full_commit(row.seq))
+    await SqlTurns(Hanging(store.engine)).commit_turn(full_commit(row))
 asyncio.run(main())
 """
 
@@ -213,7 +213,7 @@ from tests.gateway.store.test_commit import full_commit
 
 async def main():
     store = open_store(Path(sys.argv[1]))
-    await store.inbox.reclaim("the next process")
+    await store.lanes.recover("the next process")
     async def converse(number):
         where = ConversationRef(channel="web", conversation=str(number))
         for i in range(100_000):
@@ -221,7 +221,7 @@ async def main():
             await store.inbox.add(said(name, where), f"t_{name}")
             print("in", name, flush=True)
             row = await claimed(store, where)
-            await store.turns.commit_turn(full_commit(row.seq, row.turn_id))
+            await store.turns.commit_turn(full_commit(row))
             print("out", row.turn_id, flush=True)
     await asyncio.gather(*map(converse, range(8)))
 asyncio.run(main())
@@ -262,10 +262,10 @@ async def test_a_process_killed_between_the_writes_and_the_commit_of_a_turn_leav
         assert await store.sessions.active_session("k") is None
         assert await store.outbox.unsent() == []
         assert await store.turns.unsettled_memory() == []
-        assert await store.inbox.reclaim("the next process") == 1
+        assert await store.lanes.recover("the next process") == 1
         row = await claimed(store)
         assert (row.turn_id, row.attempts, row.lone_deaths) == ("t_a", 1, 1)
-        await store.turns.commit_turn(full_commit(row.seq))
+        await store.turns.commit_turn(full_commit(row))
         assert len(await store.sessions.messages("s_k")) == 2
     finally:
         await store.close()

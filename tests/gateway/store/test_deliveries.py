@@ -5,20 +5,19 @@ from __future__ import annotations
 import pytest
 
 from gateway.messages import ConversationRef, Receipt
-from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.queues import NotDue
+from gateway.store.payloads import to_ms
 from gateway.store.stores import Stores
-from tests.conformance.stores import HERE, THERE, House, answer, claimed, claimed_reply, said, turn
+from tests.conformance.stores import HERE, THERE, House, answer, claimed, claimed_reply, ended, said, turn
 
 MAIL = ConversationRef(channel="mail", conversation="m")
 
 
-async def dead_letter(store: Stores, name: str, where: ConversationRef = HERE) -> int:
+async def dead_letter(store: Stores, name: str, where: ConversationRef = HERE) -> str:
     await store.inbox.add(said(name, where), f"t_{name}")
     row = await claimed(store, where)
-    dead = TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id, end="dead", error="too hard")
-    await store.turns.commit_turn(dead)
-    return row.seq
+    await store.turns.commit_turn(ended(row, end="dead", error="too hard"))
+    return row.turn_id
 
 
 async def test_rows_are_counted_by_channel_and_state(store: Stores) -> None:
@@ -28,7 +27,7 @@ async def test_rows_are_counted_by_channel_and_state(store: Stores) -> None:
     await store.inbox.add(said("c", MAIL), "t_c")
     await claimed(store, MAIL)
     sent = await claimed_reply(store)
-    await store.outbox.record_sent(sent.seq, Receipt(message_ids=("p",)))
+    await store.outbox.record_sent(sent, Receipt(message_ids=("p",)))
     assert await store.deliveries.counts("inbox") == (2, 1)
     assert await store.deliveries.counts("outbox") == (2, 0)
     places = [(each.queue, each.channel, each.state, each.messages) for each in await store.facts.backlog()]
@@ -41,17 +40,17 @@ async def test_rows_are_counted_by_channel_and_state(store: Stores) -> None:
 
 
 async def test_rows_are_listed_newest_first_with_their_reason_in_pages(store: Stores) -> None:
-    seqs = [await dead_letter(store, f"d{i}") for i in range(3)]
+    turns = [await dead_letter(store, f"d{i}") for i in range(3)]
     await turn(store)
     dead = await store.deliveries.rows("inbox", chosen="dead", limit=2)
-    assert [(row.seq, row.id, row.error, row.state) for row in dead] == [
-        (seqs[2], "d2", "too hard", "dead"),
-        (seqs[1], "d1", "too hard", "dead"),
+    assert [(row.id, row.turn_id, row.error, row.state) for row in dead] == [
+        ("t_d2", turns[2], "too hard", "dead"),
+        ("t_d1", turns[1], "too hard", "dead"),
     ]
     assert dead[0].text == "text of d2"
     assert dead[0].ended_at is not None
-    rest = await store.deliveries.rows("inbox", chosen="dead", before=dead[-1].seq)
-    assert [row.id for row in rest] == ["d0"]
+    rest = await store.deliveries.rows("inbox", chosen="dead", before=(to_ms(dead[-1].begun_at), dead[-1].id))
+    assert [row.id for row in rest] == ["t_d0"]
     assert len(await store.deliveries.rows("inbox", chosen="all")) == 4
     assert await store.deliveries.rows("inbox") == []
     assert await store.deliveries.rows("inbox", chosen="all", channel="mail") == []
@@ -61,36 +60,36 @@ async def test_a_waiting_reply_says_why_and_for_how_long(sqlite_house: House) ->
     store = sqlite_house.store
     await turn(store, replies=(answer("r"),))
     row = await claimed_reply(store)
-    await store.outbox.record_retry(row.seq, after_s=7, error="503", is_uncertain=True)
+    await store.outbox.record_retry(row, after_s=7, error="503", is_uncertain=True)
     [waiting] = await store.deliveries.rows("outbox")
     assert (waiting.due_in_s, waiting.error, waiting.is_uncertain, waiting.attempts) == (7.0, "503", True, 1)
 
 
 async def test_a_dead_message_that_is_retried_begins_anew(store: Stores) -> None:
-    seq = await dead_letter(store, "a")
-    assert await store.deliveries.retry("inbox", seq) == HERE
+    turn_id = await dead_letter(store, "a")
+    assert await store.deliveries.retry("inbox", turn_id) == HERE
     row = await claimed(store)
-    assert (row.seq, row.attempts) == (seq, 1)
-    assert await store.deliveries.retry("inbox", seq) is None, "it is not dead any more"
+    assert (row.turn_id, row.attempts) == (turn_id, 1)
+    assert await store.deliveries.retry("inbox", turn_id) is None, "it is not dead any more"
 
 
 async def test_a_dead_reply_that_is_retried_keeps_its_id(store: Stores) -> None:
     await turn(store, replies=(answer("r"),))
     row = await claimed_reply(store)
-    await store.outbox.record_dead(row.seq, "blocked")
-    assert await store.deliveries.retry("outbox", row.seq) == HERE
+    await store.outbox.record_dead(row, "blocked")
+    assert await store.deliveries.retry("outbox", row.message.id) == HERE
     again = await claimed_reply(store)
     assert (again.message.id, again.attempts) == ("r", 1)
 
 
 async def test_a_row_that_is_dropped_is_never_delivered_and_its_event_stays_known(store: Stores) -> None:
-    seq = await dead_letter(store, "a")
-    assert await store.deliveries.drop("inbox", seq) == HERE
+    turn_id = await dead_letter(store, "a")
+    assert await store.deliveries.drop("inbox", turn_id) == HERE
     assert await store.inbox.add(said("a"), "t_again") is None
-    assert await store.deliveries.retry("inbox", seq) is None
+    assert await store.deliveries.retry("inbox", turn_id) is None
     await turn(store, replies=(answer("r1"), answer("r2")))
     [_, first] = await store.deliveries.rows("outbox")
-    assert await store.deliveries.drop("outbox", first.seq) == HERE
+    assert await store.deliveries.drop("outbox", first.id) == HERE
     assert (await claimed_reply(store)).message.id == "r2"
     dropped = [entry for entry in await store.log.read(HERE) if entry.id == "r1"]
     assert [entry.state for entry in dropped] == ["dropped"]
@@ -101,22 +100,22 @@ async def test_what_is_being_sent_or_run_cannot_be_dropped(store: Stores) -> Non
     reply = await claimed_reply(store)
     await store.inbox.add(said("b"), "t_b")
     row = await claimed(store)
-    assert await store.deliveries.drop("outbox", reply.seq) is None
-    assert await store.deliveries.drop("inbox", row.seq) is None
+    assert await store.deliveries.drop("outbox", reply.message.id) is None
+    assert await store.deliveries.drop("inbox", row.turn_id) is None
 
 
 @pytest.mark.parametrize("queue", ["inbox", "outbox"])
 async def test_rows_that_are_not_there_are_nobodys(store: Stores, queue: str) -> None:
-    assert await store.deliveries.retry(queue, 99) is None
-    assert await store.deliveries.drop(queue, 99) is None
+    assert await store.deliveries.retry(queue, "t_99") is None
+    assert await store.deliveries.drop(queue, "t_99") is None
 
 
 async def test_a_late_retry_of_a_finished_reply_changes_nothing(store: Stores) -> None:
     await turn(store, replies=(answer("r"),))
     row = await claimed_reply(store)
-    await store.outbox.record_sent(row.seq, Receipt(message_ids=("p",)))
-    await store.outbox.record_retry(row.seq, after_s=0, error="late", is_uncertain=True)
-    await store.outbox.record_dead(row.seq, "late")
+    await store.outbox.record_sent(row, Receipt(message_ids=("p",)))
+    await store.outbox.record_retry(row, after_s=0, error="late", is_uncertain=True)
+    await store.outbox.record_dead(row, "late")
     assert not isinstance(await store.outbox.claim_reply(HERE, is_durable=True), NotDue)
     [sent] = await store.deliveries.rows("outbox", chosen="all")
     assert sent.state == "sent"

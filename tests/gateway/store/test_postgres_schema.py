@@ -27,7 +27,7 @@ POSTGRES_ONLY = r"TABLE schema|FUNCTION now_ms|INDEX \w+ ON messages USING gin"
 SAME = (
     (r'text COLLATE "C"', "TEXT"),
     (r"\bbigint\b", "INTEGER"),
-    (r"\b((?:is|has|needs)_\w+) boolean", r"\1 INTEGER"),  # a flag, and nothing else, has such a name
+    (r"\b((?:is|has|had|needs)_\w+) boolean", r"\1 INTEGER"),  # a flag, and nothing else, has such a name
     (r"\bbytea\b", "BLOB"),
     (r"\bdouble precision\b", "REAL"),
     (r"DEFAULT false", "DEFAULT 0"),

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
-from gateway.pipeline.commit import TurnCommit
+from gateway.store.lanes import SqlLanes
 from gateway.store.sessions import SqlSessions
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.search import BATCH, expression
 from gateway.store.stores import Stores
-from tests.conformance.stores import THERE, claimed, said, session_of, turn, written
+from tests.conformance.stores import THERE, claimed, ended, said, session_of, turn, written
 
 LETTERS = "abcABCéÉßñΣσςжЖйأب中文京かガｶั้กមខ한국हिन्दी𠮷019_ -.,'\"*🙂\u0301\u200b\u00a0\n"
 
@@ -136,7 +136,7 @@ async def test_searches_and_turns_at_once_index_every_message_once(store: Stores
         await store.inbox.add(said(f"m{number}", where), f"t_m{number}")
         row = await claimed(store, where)
         messages = tuple(written(session, row.turn_id, f"word {number} {k}") for k in range(30))
-        commit = TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id, session=session, messages=messages)
+        commit = ended(row, session=session, messages=messages)
         await store.turns.commit_turn(commit)
 
     async def search() -> None:
@@ -212,15 +212,14 @@ class CountingDatabase:
 async def test_the_cost_of_a_window_and_of_a_claim_does_not_grow_with_what_is_finished(store: Stores) -> None:
     session = session_of("k")
     counting = CountingDatabase(store.engine)
-    sessions = SqlSessions(counting, store.index)
-    inbox = type(store.inbox)(counting)
+    sessions, lanes = SqlSessions(counting, store.index), SqlLanes(counting)
 
     async def steps_of_a_turn(name: str) -> int:
         counting.steps = 0
         await sessions.window(session.id, after=0, max_chars=200)
         await store.inbox.add(said(name), f"t_{name}")
-        row = await inbox.claim(said(name).conversation, owner="me", lease_s=60)
-        await store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id))
+        [row] = (await lanes.claim("me", lease_s=60, limit=1, turns_of_one={"": 1, "local": 1})).rows
+        await store.turns.commit_turn(ended(row))
         await sessions.active_session("k")
         return counting.steps
 

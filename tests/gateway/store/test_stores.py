@@ -8,10 +8,12 @@ import pytest
 
 from gateway.agent.budgets import Limit
 from gateway.messages import Receipt
+from gateway.store.queue_rows import Place
 from gateway.store.retention import empty_rows, full_rows
 from gateway.store.stores import open_store
 from tests.conformance.erasing import ErasureSuite, PersonalSuite
 from tests.conformance.ingest import IngestSuite
+from tests.conformance.lanes import LaneSuite
 from tests.conformance.links import LinkSuite
 from tests.conformance.memory_journal import JournalSuite
 from tests.conformance.people_stores import PeopleSuite
@@ -56,12 +58,17 @@ class TestLog(LogSuite):
         for _ in range(4):
             await turn(store)
         database = store.engine  # type: ignore[attr-defined]
-        old = await database.read(lambda connection: full_rows(connection, "inbox", after=0, before_ms=2**60))
+        begin = Place(0, 0)
+        old, _ = await database.read(lambda connection: full_rows(connection, "inbox", after=begin, before_ms=2**60))
         assert len(old) == 4
         await database.write(lambda connection: empty_rows(connection, "inbox", old))
         await store.inbox.add(said("new"), "t_new")
         for newest in (False, True):
             assert [entry.id for entry in await store.log.read(HERE, limit=3, newest=newest)] == ["new"]
+
+
+class TestLanes(LaneSuite):
+    pass
 
 
 class TestPeople(PeopleSuite):
@@ -124,8 +131,8 @@ async def test_a_reply_whose_person_was_erased_while_it_was_sent_needs_no_notice
         await turn(store, replies=(answer("r1"),))
         row = await claimed_reply(store)
         await store.engine.write(lambda connection: connection.execute("DELETE FROM outbox").close())
-        await store.outbox.record_dead(row.seq, "given up", answer("r1.given-up"))
-        await store.outbox.record_sent(row.seq, Receipt(message_ids=("p1",)), answer("r1.late"))
+        await store.outbox.record_dead(row, "given up", answer("r1.given-up"))
+        await store.outbox.record_sent(row, Receipt(message_ids=("p1",)), answer("r1.late"))
         assert await store.outbox.unsent() == []
     finally:
         await store.close()

@@ -101,7 +101,7 @@ def ids_for(
         "user": [user_id, *others],
         "personality": [personality],
         "queue": ["inbox", "outbox"],
-        "seq": ["1", "2"],
+        "delivery": ["t_1", "t_2"],
         "trace": ["1"],
         "erasure": ["e_none"],
     }

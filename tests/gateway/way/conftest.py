@@ -75,7 +75,7 @@ async def listed(gateway: Gateway) -> str:
 async def settled(gateway: Gateway) -> None:
     """Wait until every turn has ended, its memory is written, and every answer is sent."""
     async with asyncio.timeout(60):
-        await gateway.dispatcher._queue.idle()
+        await gateway.dispatcher.idle()
         await gateway.outbox._queue.idle()
 
 

@@ -79,7 +79,7 @@ async def test_a_webhook_is_told_what_is_wrong_with_an_id_and_its_text_is_taken(
             body = json.dumps({**good, "text": "he\ud800llo", "name": "A\ud800da"}).encode()
             taken = await client.post("hooks/shop", content=body, headers=signed(body, "evt_9"))
             assert taken.status_code == 202
-        await gateway.dispatcher._queue.idle()
+        await gateway.dispatcher.idle()
         rows = await gateway.store.engine.read(
             lambda connection: connection.execute("SELECT payload FROM inbox").fetchall()
         )

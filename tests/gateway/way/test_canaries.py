@@ -186,6 +186,6 @@ async def everybody_exports(gateway: Gateway, channel: FakeChannel) -> None:
 
 async def patiently_settled(gateway: Gateway) -> None:
     async with asyncio.timeout(300):
-        await gateway.dispatcher._queue.idle()
+        await gateway.dispatcher.idle()
         await gateway.outbox._queue.idle()
     await settled(gateway)

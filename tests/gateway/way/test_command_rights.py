@@ -72,7 +72,7 @@ async def test_a_yes_to_a_stranger_is_committed_with_its_turn_and_not_before(
             if failures:
                 assert not (await gateway.store.people.snapshot()).admitted
                 raise failures.pop()
-            await commit(turn)
+            return await commit(turn)
 
         monkeypatch.setattr("gateway.pipeline.dispatcher.AFTER_FAULT_S", 0.01)
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)

@@ -67,7 +67,7 @@ async def test_a_message_whose_adapter_is_cancelled_and_which_cannot_be_kept_is_
     async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
         is_adding, may_end = asyncio.Event(), asyncio.Event()
 
-        async def failing(*_: object) -> int | None:
+        async def failing(*_: object, **_keywords: object) -> int | None:
             is_adding.set()
             await may_end.wait()
             raise StoreUnavailable("the disk is full")
@@ -272,7 +272,7 @@ async def test_a_commit_that_does_not_fit_is_tried_again_at_growing_distances_un
         async def failing(turn: TurnCommit) -> None:
             if failures:
                 raise failures.pop()
-            await commit(turn)
+            return await commit(turn)
 
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
         assert await channel.ask("first") == "one"

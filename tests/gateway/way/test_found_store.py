@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -43,6 +45,9 @@ class Broken:
             error.sqlite_errorname = "SQLITE_FULL"
             raise error
         return self._connection.execute(sql, *values)
+
+    def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:
+        return self._connection.executemany(sql, rows)
 
     def close(self) -> None:
         self._connection.close()

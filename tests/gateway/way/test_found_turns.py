@@ -14,7 +14,7 @@ from gateway.messages import Attachment
 from gateway.pipeline import attachments as attachments_module
 from gateway.pipeline import dispatcher as dispatcher_module
 from gateway.pipeline.commit import TurnCommit
-from gateway.store.inbox import SqlInbox
+from gateway.store.lanes import SqlLanes
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel
@@ -93,11 +93,11 @@ class FailsOnce:
         self.failed: set[str] = set()
         commit_turn = gateway.store.turns.commit_turn
 
-        async def commit(commit: TurnCommit) -> None:
+        async def commit(commit: TurnCommit) -> bool:
             if commit.turn_id not in self.failed:
                 self.failed.add(commit.turn_id)
                 raise StoreUnavailable("the disk is full")
-            await commit_turn(commit)
+            return await commit_turn(commit)
 
         monkeypatch.setattr(gateway.store.turns, "commit_turn", commit)
 
@@ -116,8 +116,7 @@ async def test_a_stop_is_not_forgotten_when_a_commit_fails(house: House, monkeyp
         assert len(fails.failed) == 2
         assert len(model.requests) == 1, "what was stopped is not asked again"
         await settled(gateway)
-        assert not gateway.dispatcher._stopped
-        assert not gateway.dispatcher._had_effect
+        assert not gateway.dispatcher._stops
 
 
 async def test_a_stop_of_what_still_waits_is_not_forgotten_when_a_commit_fails(
@@ -156,7 +155,7 @@ async def test_a_stop_behind_a_parked_message_that_is_gone_has_no_effect(
         await channel.answers_to(await channel.say("first"))
         if is_dropped_by_operator:
             [row] = await gateway.store.deliveries.rows("inbox")
-            await gateway.store.deliveries.drop("inbox", row.seq)
+            await gateway.store.deliveries.drop("inbox", row.id)
             assert await channel.ask("/stop") == "Nothing is running."
         else:
             assert await channel.ask("/stop") == "Stopped."
@@ -257,13 +256,13 @@ async def test_retry_in_a_group_repeats_ones_own_question_and_nobody_elses(house
 async def test_a_message_that_ends_the_process_again_and_again_becomes_a_dead_letter(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = SqlInbox.claim
+    claim = SqlLanes.claim
 
     async def killed_eight_times(self, *args, **keywords):
-        row = await claim(self, *args, **keywords)
-        return replace(row, lone_deaths=8) if row is not None else None
+        claimed = await claim(self, *args, **keywords)
+        return replace(claimed, rows=[replace(row, lone_deaths=8) for row in claimed.rows])
 
-    monkeypatch.setattr(SqlInbox, "claim", killed_eight_times)
+    monkeypatch.setattr(SqlLanes, "claim", killed_eight_times)
     model = ScriptedModel()
     async with house.gateway(model) as (gateway, channel):
         assert (await channel.ask("kill")).startswith("Something went wrong here")
@@ -301,7 +300,7 @@ async def test_no_turn_begins_once_the_gateway_is_stopping(house: House, monkeyp
     model = ScriptedModel([Hang()])
     async with house.gateway(model, shutdown_s=0) as (gateway, channel):
         await channel.connected()
-        claim = SqlInbox.claim
+        claim = SqlLanes.claim
         claimed, released = asyncio.Event(), asyncio.Event()
 
         async def slow(self, *args, **keywords):
@@ -310,7 +309,7 @@ async def test_no_turn_begins_once_the_gateway_is_stopping(house: House, monkeyp
             await released.wait()
             return row
 
-        monkeypatch.setattr(SqlInbox, "claim", slow)
+        monkeypatch.setattr(SqlLanes, "claim", slow)
         message = await channel.say("hello")
         await asyncio.wait_for(claimed.wait(), 60)
         draining = asyncio.create_task(gateway.dispatcher.drain(0))
@@ -319,7 +318,7 @@ async def test_no_turn_begins_once_the_gateway_is_stopping(house: House, monkeyp
         released.set()
         await asyncio.wait_for(draining, 60)
         assert not model.requests
-        monkeypatch.setattr(SqlInbox, "claim", claim)
+        monkeypatch.setattr(SqlLanes, "claim", claim)
     async with house.gateway(ScriptedModel("here")) as (_, channel):
         assert await channel.answers_to(message) == ["here"]
 

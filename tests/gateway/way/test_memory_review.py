@@ -438,7 +438,7 @@ async def test_an_undo_whose_command_is_tried_again_after_a_crash_takes_back_one
         async def failing(turn):
             if failures:
                 raise failures.pop()
-            await commit(turn)
+            return await commit(turn)
 
         monkeypatch.setattr("gateway.pipeline.dispatcher.AFTER_FAULT_S", 0.01)
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)

@@ -172,7 +172,7 @@ async def test_a_platform_that_is_slow_to_take_replies_leaves_senders_to_the_oth
         try:
             for number in range(80):
                 await gateway.inbox.accept(slow.message("a", conversation=str(number), user=str(number)))
-            await gateway.dispatcher._queue.idle()
+            await gateway.dispatcher.idle()
             assert await channel.ask("b") == "hello"
         finally:
             slow._changed.release()
@@ -287,7 +287,7 @@ async def test_replies_wait_while_the_channel_is_down_and_no_attempt_is_counted(
         await channel.lose_connection()
         await channel.until(lambda: channel.connects == 2)
         await gateway.inbox.accept(message)
-        await gateway.dispatcher._queue.idle()
+        await gateway.dispatcher.idle()
         await gateway.outbox._queue.idle()
         [row] = await gateway.store.deliveries.rows("outbox", chosen="open")
         assert (row.attempts, channel.attempts) == (0, 0)
@@ -336,9 +336,10 @@ async def test_where_people_read_the_log_a_reply_is_delivered_by_its_commit(
         channel.capabilities = replace(channel.capabilities, shows_log=True)
         commit, rows = gateway.store.turns.commit_turn, []
 
-        async def look(turn: TurnCommit) -> None:
-            await commit(turn)
+        async def look(turn: TurnCommit) -> bool:
+            has_more = await commit(turn)
             rows.extend(await gateway.store.deliveries.rows("outbox", chosen="all"))
+            return has_more
 
         monkeypatch.setattr(gateway.store.turns, "commit_turn", look)
         assert await channel.ask("hi") == "hello"

@@ -111,7 +111,7 @@ async def test_what_is_dropped_is_no_longer_counted_as_parked(house: House, how:
             await channel.ask("/stop")
         else:
             [row] = await gateway.store.deliveries.rows("inbox")
-            await gateway.store.deliveries.drop("inbox", row.seq)
+            await gateway.store.deliveries.drop("inbox", row.id)
         await settled(gateway)
         assert await parked(gateway) == 0
 
@@ -129,10 +129,10 @@ async def test_what_waited_too_long_is_given_up_with_a_word_and_stays_among_the_
         assert dead.error is not None
         assert "expired" in dead.error
         assert "down" in dead.error
-        conversation = await gateway.store.deliveries.retry("inbox", dead.seq)
+        conversation = await gateway.store.deliveries.retry("inbox", dead.id)
         assert conversation is not None
         assert await gateway.store.inbox.parked() == []  # it begins anew, and is not given up at the first failure
-        gateway.dispatcher.wake(conversation)
+        gateway.dispatcher.look()
         assert (await channel.answers_to(message, 3))[-1] == "late"
 
 
@@ -170,7 +170,7 @@ async def test_a_stop_that_comes_when_the_answer_is_being_committed_does_not_cla
             if not committing.is_set():
                 committing.set()
                 await released.wait()
-            await commit(turn)  # type: ignore[arg-type]
+            return await commit(turn)  # type: ignore[arg-type]
 
         monkeypatch.setattr(type(gateway.store.turns), "commit_turn", staticmethod(held))
         message = await channel.say("tell me")
@@ -192,7 +192,7 @@ async def test_a_stop_that_comes_when_the_message_is_being_parked_drops_it(
             if not committing.is_set():
                 committing.set()
                 await released.wait()
-            await commit(turn)  # type: ignore[arg-type]
+            return await commit(turn)  # type: ignore[arg-type]
 
         monkeypatch.setattr(type(gateway.store.turns), "commit_turn", staticmethod(held))
         message = await channel.say("tell me")
@@ -247,6 +247,6 @@ async def test_what_the_operator_drops_leaves_no_steps_behind(house: House) -> N
         [row] = await gateway.store.deliveries.rows("inbox")
         await gateway.store.turns.save_steps(row.turn_id, "{}", is_durable=True)
         await gateway.store.turns.begin_tool(row.turn_id, "call", "send")
-        await gateway.store.deliveries.drop("inbox", row.seq)
+        await gateway.store.deliveries.drop("inbox", row.id)
         assert await gateway.store.turns.load_steps(row.turn_id) is None
         assert await gateway.store.turns.tool_outcome(row.turn_id, "call") == (False, None)

@@ -45,14 +45,14 @@ class Told:
             sent_at=datetime.now(UTC),
         )
         row = InboxRow(
+            lane=1,
             seq=1,
+            claim="c",
             turn_id="t",
             message=message,
             attempts=1,
             is_told=False,
             has_steps=False,
-            has_more=False,
-            next_sender=None,
             accepted_at=datetime.now(UTC),
         )
         return self.parking.notice(row, waits_for, error) is None

@@ -225,7 +225,7 @@ async def test_an_operators_command_is_told_to_the_running_gateway_at_once(house
         await settled(gateway)
         [dead] = await gateway.store.deliveries.rows("outbox", chosen="dead")
         async with AsyncEthos(home=house.home) as client:
-            assert (await client.deliveries.retry("outbox", dead.seq)).conversation == "c1"
+            assert (await client.deliveries.retry("outbox", dead.id)).conversation == "c1"
         assert len(await fake.answers_to(message)) == 1
 
 

@@ -3,17 +3,33 @@
 
 -- ---- queues ---------------------------------------------------------------------------------------------------------
 
--- One growing number for the rows of both queues: the cursor of a conversation's log. Rows are numbered inside their
--- transaction, and transactions that write follow one another, so a higher number was never committed first.
-CREATE TABLE sequence (
-    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-    last     INTEGER NOT NULL
+-- A row for each conversation: its messages are answered one after the other, by the worker that has claimed it.
+CREATE TABLE lanes (
+    id            INTEGER PRIMARY KEY,
+    channel       TEXT NOT NULL,
+    conversation  TEXT NOT NULL,
+    thread        TEXT NOT NULL,        -- empty for none
+    last_seq      INTEGER NOT NULL,     -- of both queues; raised under the lane's lock: a cursor in its log skips no row
+    due_at        INTEGER,              -- when it may be claimed (again); NULL: nothing waits
+    waiting_since INTEGER,              -- when `due_at` was set, by the same clock: shows that it was set back
+    order_at      INTEGER,              -- who is next of those that are due; see gateway/store/lanes.py
+    sender        TEXT,                 -- who wrote the message that is next
+    needs_channel INTEGER,              -- only who holds the channel can answer it: it has files to fetch
+    claim         TEXT,                 -- random; it goes with every change that the turn makes
+    worker        TEXT,                 -- who has the claim
+    stop_seq      INTEGER,              -- a `/stop` that ends the turn of an earlier message
+    UNIQUE (channel, conversation, thread),
+    CHECK ((claim IS NULL) = (worker IS NULL)),
+    CHECK ((due_at IS NULL) = (order_at IS NULL))
 ) STRICT;
-INSERT INTO sequence VALUES (1, 0);
+CREATE INDEX lanes_waiting ON lanes (order_at, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX lanes_of_sender ON lanes (channel, sender, order_at) WHERE due_at IS NOT NULL;
+CREATE INDEX lanes_claimed ON lanes (channel, sender) WHERE claim IS NOT NULL;
 
 -- What people wrote: a message is a row here before its platform hears that we have it, and stays one once answered.
 CREATE TABLE inbox (
-    seq           INTEGER PRIMARY KEY,
+    lane          INTEGER NOT NULL,
+    seq           INTEGER NOT NULL,
     turn_id       TEXT NOT NULL UNIQUE,
     channel       TEXT NOT NULL,
     event_id      TEXT NOT NULL,
@@ -23,37 +39,35 @@ CREATE TABLE inbox (
     sender        TEXT NOT NULL DEFAULT '',     -- the account on the channel, as in `Sender`
     is_direct     INTEGER NOT NULL DEFAULT 0,   -- nobody else reads along
     payload       TEXT NOT NULL,
-    state         TEXT NOT NULL CHECK (state IN ('ready', 'running', 'parked', 'done', 'dead')),
-    attempts      INTEGER NOT NULL DEFAULT 0,
-    due_at        INTEGER NOT NULL,
-    waiting_since INTEGER NOT NULL DEFAULT 0,   -- when `due_at` was set, by the same clock: shows that it was set back
+    state         TEXT NOT NULL CHECK (state IN ('ready', 'parked', 'done', 'dead')),
+    attempts      INTEGER NOT NULL DEFAULT 0,   -- that failed, or ended it
     waits_for     TEXT,                         -- what a parked message waits for
-    claimed_by    TEXT,
-    lease_until   INTEGER,
+    needs_channel INTEGER NOT NULL DEFAULT 0,
     is_told       INTEGER NOT NULL DEFAULT 0,
     is_refused    INTEGER NOT NULL DEFAULT 0,   -- its sender had too many waiting already
+    asks          TEXT CHECK (asks IN ('stop', 'retry')),   -- what it does at once
+    had_effect    INTEGER NOT NULL DEFAULT 0,   -- and did before its own turn
     deaths        INTEGER NOT NULL DEFAULT 0,   -- how often the process died while it was being answered
     lone_deaths   INTEGER NOT NULL DEFAULT 0,   -- and how often nothing else was running then
     error         TEXT,
     accepted_at   INTEGER NOT NULL,
     ended_at      INTEGER,
+    PRIMARY KEY (lane, seq),
     UNIQUE (channel, event_id),
     UNIQUE (channel, conversation, message_id),
-    CHECK ((state = 'running') = (claimed_by IS NOT NULL)),
     CHECK ((state IN ('done', 'dead')) = (ended_at IS NOT NULL))
 ) STRICT;
-CREATE INDEX inbox_log ON inbox (channel, conversation, thread, seq);
 -- These stay small however many rows have ended, so that claims stay fast.
-CREATE INDEX inbox_open ON inbox (channel, conversation, thread, seq) WHERE ended_at IS NULL;
-CREATE INDEX inbox_of_sender ON inbox (channel, sender, seq) WHERE ended_at IS NULL;
-CREATE INDEX inbox_told ON inbox (seq) WHERE is_told AND ended_at IS NULL;
-CREATE INDEX inbox_refused ON inbox (channel, sender, seq) WHERE is_refused AND is_told;
-CREATE INDEX inbox_running ON inbox (claimed_by) WHERE state = 'running';
-CREATE INDEX inbox_dead ON inbox (channel, seq) WHERE state = 'dead';
+CREATE INDEX inbox_open ON inbox (lane, seq) WHERE ended_at IS NULL;
+CREATE INDEX inbox_of_sender ON inbox (channel, sender, accepted_at) WHERE ended_at IS NULL;
+CREATE INDEX inbox_told ON inbox (accepted_at) WHERE is_told AND ended_at IS NULL;
+CREATE INDEX inbox_refused ON inbox (channel, sender, accepted_at) WHERE is_refused AND is_told;
+CREATE INDEX inbox_dead ON inbox (channel, accepted_at) WHERE state = 'dead';
 
 -- What is to be sent, committed with its turn, so that a crash loses no reply.
 CREATE TABLE outbox (
-    seq           INTEGER PRIMARY KEY,
+    lane          INTEGER NOT NULL,
+    seq           INTEGER NOT NULL,
     id            TEXT NOT NULL UNIQUE,
     turn_id       TEXT NOT NULL,
     channel       TEXT NOT NULL,
@@ -61,10 +75,11 @@ CREATE TABLE outbox (
     thread        TEXT,
     payload       TEXT NOT NULL,
     state         TEXT NOT NULL CHECK (state IN ('ready', 'sending', 'sent', 'dead', 'dropped')),
+    epoch         INTEGER NOT NULL DEFAULT 0,   -- of the channel's holder that is sending it; 0 on one machine
     is_uncertain  INTEGER NOT NULL DEFAULT 0,
     attempts      INTEGER NOT NULL DEFAULT 0,
     due_at        INTEGER NOT NULL,
-    waiting_since INTEGER NOT NULL DEFAULT 0,   -- as in `inbox`
+    waiting_since INTEGER NOT NULL DEFAULT 0,   -- as in `lanes`
     failing_since INTEGER,                      -- since when the platform cannot take it; by the clock of `due_at`
     is_put_off    INTEGER NOT NULL DEFAULT 0,   -- waits until the platform takes replies again, which named no time
     epoch         INTEGER NOT NULL DEFAULT 0,   -- of the channel's holder that sends it; 0 on one machine
@@ -72,11 +87,11 @@ CREATE TABLE outbox (
     error         TEXT,
     created_at    INTEGER NOT NULL,
     ended_at      INTEGER,
+    PRIMARY KEY (lane, seq),
     CHECK ((state IN ('sent', 'dead', 'dropped')) = (ended_at IS NOT NULL))
 ) STRICT;
-CREATE INDEX outbox_log ON outbox (channel, conversation, thread, seq);
-CREATE INDEX outbox_open ON outbox (channel, conversation, thread, seq) WHERE ended_at IS NULL;
-CREATE INDEX outbox_dead ON outbox (channel, seq) WHERE state = 'dead';
+CREATE INDEX outbox_open ON outbox (channel, lane, seq) WHERE ended_at IS NULL;
+CREATE INDEX outbox_dead ON outbox (channel, created_at) WHERE state = 'dead';
 
 -- What an adapter must not forget; see AdapterNotes in gateway/protocols.py.
 CREATE TABLE adapter_notes (
@@ -404,10 +419,12 @@ CREATE TABLE access_requests (
 
 -- Messages of strangers, which get their turn when they are let in.
 CREATE TABLE held_messages (
-    seq     INTEGER PRIMARY KEY,      -- of the inbox
+    lane    INTEGER NOT NULL,         -- with `seq`: a row of the inbox
+    seq     INTEGER NOT NULL,
     channel TEXT NOT NULL,
-    account TEXT NOT NULL
-) STRICT;
+    account TEXT NOT NULL,
+    PRIMARY KEY (lane, seq)
+) STRICT, WITHOUT ROWID;
 CREATE INDEX held_messages_of_account ON held_messages (channel, account);
 
 -- The code by which an account becomes an owner's; a new one replaces it.

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from gateway.domain.sessions import LOCAL
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
+from gateway.store.payloads import to_ms
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext, own_path
 from gateway.web.forms import Form, whole_number
@@ -42,7 +43,7 @@ async def show(context: PageContext, request: Request) -> Response:
     queue: Queue = "outbox" if asked.get("queue") == "outbox" else "inbox"
     state = next((one for one in STATES[queue] if one == asked.get("state")), None)
     channel = asked.get("channel") or None
-    before = whole_number(asked.get("before", ""))
+    before = _place(asked.get("before", ""))
     rows = await context.services.deliveries.list(
         context.caller, queue, state=state, channel=channel, limit=ROWS + 1, before=before
     )
@@ -60,9 +61,9 @@ async def show(context: PageContext, request: Request) -> Response:
         words=WORDS,
         channel=channel,
         channels=sorted({*context.sources.config.current.channels, LOCAL}),
-        older=_address(chosen, rows[ROWS - 1].seq) if len(rows) > ROWS else None,
+        older=_address(chosen, _name(rows[ROWS - 1])) if len(rows) > ROWS else None,
         newest=_address(chosen) if before is not None else None,
-        here=_address(chosen, before),
+        here=_address(chosen, asked.get("before") or None),
     )
 
 
@@ -78,14 +79,14 @@ async def change(context: PageContext, request: Request, form: Form) -> Response
     """Try a row again, or drop it, which is asked first."""
     back = own_path(form.get("back"), PAGE.path)
     queue: Queue = "outbox" if form.get("queue") == "outbox" else "inbox"
-    seq = whole_number(form.get("seq")) or 0
+    row_id = form.get("id") or ""
     is_drop = form.get("do") == "drop"
     service = context.services.deliveries
     caller = context.caller
-    row = await service.get(caller, queue, seq)
+    row = await service.get(caller, queue, row_id)
     if is_drop and not form.is_confirmed:
         return _ask(context, request, form, row, back)
-    await (service.drop if is_drop else service.retry)(caller, queue, seq)
+    await (service.drop if is_drop else service.retry)(caller, queue, row_id)
     context.live.changed("deliveries", "channels")
     return context.go(request, back, "It is dropped." if is_drop else "It is tried again now.")
 
@@ -102,6 +103,17 @@ def _ask(context: PageContext, request: Request, form: Form, row: Delivery, back
     )
 
 
-def _address(chosen: Mapping[str, str | None], before: int | None = None) -> str:
+def _name(row: Delivery) -> str:
+    """By which the next page begins behind this row: its time in ms, and its id."""
+    return f"{to_ms(row.begun_at)}-{row.id}"
+
+
+def _place(name: str) -> tuple[int, str] | None:
+    time_ms, _, row_id = name.partition("-")
+    number = whole_number(time_ms)
+    return (number, row_id) if number is not None and row_id else None
+
+
+def _address(chosen: Mapping[str, str | None], before: str | None = None) -> str:
     values = {key: value for key, value in {**chosen, "before": before}.items() if value is not None}
     return f"{PAGE.path}?{urlencode(values)}"

@@ -20,12 +20,12 @@ WAIT_S = 60.0
 
 
 @pytest.fixture
-def dead_reply(home: Path) -> int:
+def dead_reply(home: Path) -> str:
     """Of a reply that is tried no more."""
     with closing(sqlite3.connect(home / "ethos.sqlite")) as connection, connection:
-        (seq,) = connection.execute("SELECT min(seq) FROM outbox").fetchone()
-        connection.execute("UPDATE outbox SET state = 'dead', error = 'it broke' WHERE seq = ?", (seq,))
-    return int(seq)
+        (row_id,) = connection.execute("SELECT min(id) FROM outbox").fetchone()
+        connection.execute("UPDATE outbox SET state = 'dead', error = 'it broke' WHERE id = ?", (row_id,))
+    return str(row_id)
 
 
 @pytest.fixture

@@ -357,7 +357,7 @@ def test_a_newer_schema_is_a_problem(home: Path, found: Any) -> None:
 
 
 def test_dead_letters_are_told_by_channel(home: Path, found: Any) -> None:
-    change(home, "UPDATE inbox SET state = 'dead', error = 'it broke' WHERE seq = (SELECT min(seq) FROM inbox)")
+    change(home, "UPDATE inbox SET state = 'dead', error = 'it broke' WHERE turn_id = (SELECT min(turn_id) FROM inbox)")
     told = only(found()["warning"])
     assert "1 message of the channel fake could not be answered; the newest: it broke" in told
     assert "ethos deliveries list inbox" in told

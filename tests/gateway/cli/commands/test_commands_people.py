@@ -35,7 +35,7 @@ async def say(home: Path, *messages: tuple[str, str, str]) -> list[str]:
             said = channel.message(text, user=user, conversation=f"dm-{user}", id=name, event_id=name)
             await channel.deliver(said)
             answers.append((await channel.answers_to(said))[0])
-        await gateway.dispatcher._queue.idle()
+        await gateway.dispatcher.idle()
         await gateway.outbox._queue.idle()
         answers += [one.text for one in channel.sent if one.reply_to is None]
         stop.set()

@@ -181,25 +181,25 @@ def test_a_new_personality_may_begin_as_a_copy(ethos: Ethos, fresh_home: Path) -
 
 
 @pytest.fixture
-def dead(home: Path) -> list[int]:
+def dead(home: Path) -> list[str]:
     """Ids of an inbound and an outbound message that are tried no more."""
     with closing(sqlite3.connect(home / "ethos.sqlite")) as connection, connection:
         found = []
-        for queue in ("inbox", "outbox"):
-            (seq,) = connection.execute(f"SELECT min(seq) FROM {queue}").fetchone()  # noqa: S608 (one of ours)
-            broken = f"UPDATE {queue} SET state = 'dead', error = 'it broke' WHERE seq = ?"  # noqa: S608 (one of ours)
-            connection.execute(broken, (seq,))
-            found.append(seq)
+        for queue, name in (("inbox", "turn_id"), ("outbox", "id")):
+            (row_id,) = connection.execute(f"SELECT min({name}) FROM {queue}").fetchone()  # noqa: S608 (ours)
+            broken = f"UPDATE {queue} SET state = 'dead', error = 'it broke' WHERE {name} = ?"  # noqa: S608 (ours)
+            connection.execute(broken, (row_id,))
+            found.append(row_id)
     return found
 
 
 @pytest.mark.parametrize("queue", ["inbox", "outbox"])
 def test_dead_letters_are_listed_retried_and_dropped(ethos: Ethos, dead: list[int], queue: str) -> None:
-    seq, other = dead if queue == "inbox" else dead[::-1]
+    row_id, other = dead if queue == "inbox" else dead[::-1]
     listed = ethos("deliveries", "list", queue, "--json").value
-    assert [(one["seq"], one["queue"], one["error"]) for one in listed] == [(seq, queue, "it broke")]
+    assert [(one["id"], one["queue"], one["error"]) for one in listed] == [(row_id, queue, "it broke")]
     assert "it broke" in ethos("deliveries", "list", queue, "--dead").out
-    answer = ethos("deliveries", "retry", queue, seq, "--json").value
+    answer = ethos("deliveries", "retry", queue, row_id, "--json").value
     assert (answer["outcome"], answer["is_taken_up"]) == ("ready", False)
     assert ethos("deliveries", "list", queue, "--dead", "--json").value == []
     assert [one["state"] for one in ethos("deliveries", "list", queue, "--json").value] == ["ready"]
@@ -208,7 +208,7 @@ def test_dead_letters_are_listed_retried_and_dropped(ethos: Ethos, dead: list[in
         f"no message that waits or is dead with the id {other} in the {queue}"
         in ethos("deliveries", "drop", queue, other).err
     )
-    assert ethos("deliveries", "drop", queue, seq).out == f"Message {seq} is dropped.\n"
+    assert ethos("deliveries", "drop", queue, row_id).out == f"Message {row_id} is dropped.\n"
     assert ethos("deliveries", "list", queue).out == "Nothing waits, and nothing failed.\n"
 
 
@@ -218,22 +218,23 @@ def test_what_is_retried_without_a_gateway_waits_for_its_start(ethos: Ethos, dea
 
 def test_the_inbox_is_listed_by_state_and_by_channel(ethos: Ethos, home: Path) -> None:
     with closing(sqlite3.connect(home / "ethos.sqlite")) as connection, connection:
-        seqs = [seq for (seq,) in connection.execute("SELECT seq FROM inbox ORDER BY seq")]
-        connection.execute("UPDATE inbox SET state = 'parked', ended_at = NULL WHERE seq = ?", seqs[:1])
-        connection.execute(
-            "UPDATE inbox SET state = 'running', claimed_by = 'x', ended_at = NULL WHERE seq = ?", seqs[1:2]
-        )
+        rows = connection.execute("SELECT turn_id, lane FROM inbox ORDER BY accepted_at").fetchall()
+        (parked, _), (running, lane) = rows[:2]
+        connection.execute("UPDATE inbox SET state = 'parked', ended_at = NULL WHERE turn_id = ?", (parked,))
+        connection.execute("UPDATE inbox SET state = 'ready', ended_at = NULL WHERE turn_id = ?", (running,))
+        claimed = "UPDATE lanes SET claim = 'c', worker = 'x', due_at = 1 << 60, order_at = 0 WHERE id = ?"
+        connection.execute(claimed, (lane,))
 
-    def listed(*words: str) -> list[tuple[int, str]]:
-        return [(one["seq"], one["state"]) for one in ethos("deliveries", "list", "inbox", *words, "--json").value]
+    def listed(*words: str) -> list[tuple[str, str]]:
+        return [(one["id"], one["state"]) for one in ethos("deliveries", "list", "inbox", *words, "--json").value]
 
-    assert listed() == [(seqs[1], "running"), (seqs[0], "parked")]
-    assert listed("--state", "parked") == [(seqs[0], "parked")]
-    assert listed("--state", "running") == [(seqs[1], "running")]
+    assert listed() == [(running, "running"), (parked, "parked")]
+    assert listed("--state", "parked") == [(parked, "parked")]
+    assert listed("--state", "running") == [(running, "running")]
     assert listed("--state", "waiting") == listed("--state", "dead") == []
     assert listed("--channel", "fake") == listed()
     assert listed("--channel", "other") == []
-    assert listed("--limit", "1") == [(seqs[1], "running")]
+    assert listed("--limit", "1") == [(running, "running")]
     assert ethos("deliveries", "list", "inbox", "--state", "dead").out == "There is none.\n"
 
 

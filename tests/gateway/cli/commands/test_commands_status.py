@@ -156,7 +156,7 @@ def test_no_page_is_opened_where_there_is_none(ethos: Ethos, home: Path) -> None
 def test_what_waits_in_the_queues_is_counted_by_channel(ethos: Ethos, home: Path) -> None:
     with sqlite3.connect(home / "ethos.sqlite") as connection:
         connection.execute(
-            "UPDATE inbox SET state = 'parked', ended_at = NULL WHERE seq = (SELECT min(seq) FROM inbox)"
+            "UPDATE inbox SET state = 'parked', ended_at = NULL WHERE turn_id = (SELECT min(turn_id) FROM inbox)"
         )
     connection.close()
     answer = ethos("status", "--json")

@@ -142,13 +142,15 @@ def newer_database(ground: Ground) -> None:
 
 
 def dead_letters(ground: Ground) -> None:
-    ground.change("UPDATE outbox SET state = 'dead', error = 'the person has left' WHERE seq = 2")
+    ground.change(
+        "UPDATE outbox SET state = 'dead', error = 'the person has left' WHERE id = (SELECT min(id) FROM outbox)"
+    )
 
 
 def parked(ground: Ground) -> None:
     ground.change(
         "UPDATE inbox SET state = 'parked', ended_at = NULL, error = 'no model', "
-        "accepted_at = unixepoch() * 1000 - 7200000 WHERE seq = 1"
+        "accepted_at = unixepoch() * 1000 - 7200000 WHERE turn_id = (SELECT min(turn_id) FROM inbox)"
     )
 
 

@@ -87,8 +87,8 @@ def _change(number: int, seed: int, rng: random.Random) -> dict[str, Any]:
 def accept(connection: Connection, turn_id: str) -> None:
     """A message comes in."""
     insert(connection, "inbox", {
-        "seq": zlib.crc32(turn_id.encode()), "turn_id": turn_id, "channel": "mail", "event_id": turn_id,
-        "conversation": "c", "message_id": turn_id, "payload": "{}", "state": "ready", "due_at": AT, "accepted_at": AT,
+        "lane": 1, "seq": zlib.crc32(turn_id.encode()), "turn_id": turn_id, "channel": "mail", "event_id": turn_id,
+        "conversation": "c", "message_id": turn_id, "payload": "{}", "state": "ready", "accepted_at": AT,
     })  # fmt: skip
 
 

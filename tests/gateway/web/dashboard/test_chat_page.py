@@ -305,7 +305,9 @@ async def test_earlier_messages_are_offered_where_there_are_some(
     await browser.answered("two", session=session)
 
     def drop(connection: Any) -> None:
-        connection.execute("UPDATE outbox SET state = 'dropped' WHERE seq = (SELECT max(seq) FROM outbox)")
+        connection.execute(
+            "UPDATE outbox SET state = 'dropped' WHERE id = (SELECT id FROM outbox ORDER BY created_at DESC LIMIT 1)"
+        )
 
     await browser.gateway.store.engine.write(drop)
     page = await browser.page(f"/{session}")
