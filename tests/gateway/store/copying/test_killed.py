@@ -43,6 +43,7 @@ def home(empty: Empty) -> Path:
         asyncio.run(execute(made, f"DELETE FROM {table}"))  # noqa: S608 (names of ours)
     (made / "users").mkdir(mode=0o700)
     (made / "users" / "identity-map.json").write_text("{}")
+    assert tried(made, empty("sqlite"), "copy.begun", 1)  # what its files say is in its tables
     return made
 
 
