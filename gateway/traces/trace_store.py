@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gateway.errors import TraceError
-from gateway.store.engine import Connection, snapshot
+from gateway.store.engine import Connection, Engine, snapshot
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate, migrations
 from gateway.traces import changes
@@ -54,27 +54,56 @@ def open_trace_store(
     """
     migrate(path, prepare=register_functions, steps=migrations("gateway.traces"))
     return TraceStore(
-        SqliteEngine(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids
+        SqliteEngine(path, prepare=register_functions),
+        place=path,
+        now=now,
+        stability_ms=stability_ms,
+        person_ids=person_ids,
+    )
+
+
+def shared_trace_store(
+    engine: Engine,
+    place: str,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    stability_ms: float = STABILITY_MS,
+    person_ids: PersonIds | None = None,
+) -> TraceStore:
+    """The traces in the database that many workers share; its owner closes the engine.
+
+    Args:
+        engine: of the gateway's own database, which has the tables.
+        place: what people call the database; no secret.
+        now, stability_ms, person_ids: as for `open_trace_store`.
+    """
+    return TraceStore(
+        engine.of("traces"), place=place, now=now, stability_ms=stability_ms, person_ids=person_ids, is_lent=True
     )
 
 
 class TraceStore:
-    """One file of traces.
+    """All traces of a gateway.
 
     Attributes:
+        place: the file; or, in a database that many workers share, what people call that.
         meaning: finds traces by what they mean, besides their words; None where no embeddings are configured.
     """
 
     def __init__(
         self,
-        database: SqliteEngine,
+        database: Engine,
         *,
+        place: Path | str,
         now: Callable[[], datetime],
         stability_ms: float = STABILITY_MS,
         person_ids: PersonIds | None = None,
+        is_lent: bool = False,
     ) -> None:
-        """Made by `open_trace_store`."""
+        """Made by `open_trace_store` and `shared_trace_store`; the engine of a lent one is not closed."""
         self.database = database
+        self.place = place
+        self._is_lent = is_lent
         self.now = now
         self.stability_ms = stability_ms
         self.meaning: QueryVectors | None = None
@@ -88,7 +117,8 @@ class TraceStore:
 
     async def close(self) -> None:
         """Finish what was asked, then close. Idempotent."""
-        await self.database.close()
+        if not self._is_lent:
+            await self.database.close()
 
     async def whole(self, viewer: Viewer) -> Viewer:
         """The viewer with all ids that the person has now. Links are stored elsewhere: a link rewrites nothing.
