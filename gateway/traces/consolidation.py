@@ -64,7 +64,7 @@ _IS_FADED = f"""
     deleted_at IS NULL AND {LEFT} < :least
         AND CAST(coalesce(json_extract(emotions, '$.intensity'), '0') AS double precision) < :protected
         AND NOT EXISTS (SELECT 1 FROM json_each(tags) AS own WHERE value = :keep)
-"""
+"""  # noqa: S608 (constants)
 _IS_OFTEN_USED = "type = 'episodic' AND created_at < :before AND retrieval_count >= :uses AND deleted_at IS NULL"
 # The index by owner and time is walked: the next so many, and which of them are wanted.
 _LOOK = """

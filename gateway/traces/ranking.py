@@ -113,7 +113,7 @@ class Fts5Index:
         return {int(row[0]) for row in self._connection.execute(_HOLDING, values)}
 
     def merge(self, pages: int) -> bool:
-        """https://www.sqlite.org/fts5.html#the_merge_command"""
+        """By FTS5's `merge`, https://www.sqlite.org/fts5.html#the_merge_command."""
         (before,) = self._connection.execute(_CHANGES).fetchone()
         self._connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (pages,))
         (after,) = self._connection.execute(_CHANGES).fetchone()

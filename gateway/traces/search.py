@@ -52,8 +52,8 @@ _ASKS = " OR ".join(f"instr(content, '{mark}') > 0" for mark in QUESTION_MARKS)
 # would look at every one.
 _PLACES = f"""
     SELECT {PLACED} FROM traces
-    WHERE number IN (SELECT CAST(value AS bigint) FROM json_each(?)) AND +owner IN (SELECT CAST(value AS bigint) FROM json_each(?))
-        AND deleted_at IS NULL
+    WHERE number IN (SELECT CAST(value AS bigint) FROM json_each(?))
+        AND +owner IN (SELECT CAST(value AS bigint) FROM json_each(?)) AND deleted_at IS NULL
 """  # noqa: S608 (constants)
 _ON_DAYS = f"""
     SELECT {PLACED} FROM json_each(?1) AS given JOIN traces ON traces.owner = CAST(given.value AS bigint)
