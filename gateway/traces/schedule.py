@@ -70,6 +70,8 @@ class ConsolidationSchedule:
                     self._wanted.setdefault(viewer, reason)
                     raise
             if self._trace_store.now() >= night_at:
+                night_at = await self._next_night()  # another worker may have had it
+            if self._trace_store.now() >= night_at:
                 is_done = await self._run(None, NIGHTLY)
                 night_at = next_at(self._at, self._trace_store.now()) if is_done else self._trace_store.now() + RETRY
             self._is_wanted.clear()

@@ -6,7 +6,9 @@ trace of others is treated as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -64,7 +66,6 @@ def open_trace_store(
 
 def shared_trace_store(
     engine: Engine,
-    place: str,
     *,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     stability_ms: float = STABILITY_MS,
@@ -74,12 +75,37 @@ def shared_trace_store(
 
     Args:
         engine: of the gateway's own database, which has the tables.
-        place: what people call the database; no secret.
         now, stability_ms, person_ids: as for `open_trace_store`.
     """
     return TraceStore(
-        engine.of("traces"), place=place, now=now, stability_ms=stability_ms, person_ids=person_ids, is_lent=True
+        engine.of("traces"),
+        place="the gateway's database,",
+        now=now,
+        stability_ms=stability_ms,
+        person_ids=person_ids,
+        is_lent=True,
     )
+
+
+@asynccontextmanager
+async def existing_traces(home: Path, engine: Engine) -> AsyncGenerator[TraceStore | None]:
+    """The traces that are there, whether they are on or off; None where there never were any.
+
+    Args:
+        home: the data directory.
+        engine: of the gateway's own database.
+
+    Raises:
+        StoreError, UnsafePath: they cannot be used.
+    """
+    path = home / TRACES_NAME
+    if engine.dialect.is_shared:
+        yield shared_trace_store(engine)
+    elif not await asyncio.to_thread(path.exists):
+        yield None
+    else:
+        async with await asyncio.to_thread(open_trace_store, path) as trace_store:
+            yield trace_store
 
 
 class TraceStore:

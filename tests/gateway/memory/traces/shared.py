@@ -24,7 +24,7 @@ async def emptied_trace_store(url: str, clock: Clock) -> AsyncIterator[TraceStor
     engine = PostgresEngine(url, connections=2)
     try:
         await engine.write(lambda connection: connection.execute(_EMPTY).rowcount)
-        yield shared_trace_store(engine, "the server", now=clock)
+        yield shared_trace_store(engine, now=clock)
     finally:
         await engine.close()
 
