@@ -24,7 +24,7 @@ def clock() -> Clock:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of such a module on both engines, but for those that are about files, or take hundreds of tries."""
-    is_on_both = (True or getattr(metafunc.module, "ON_BOTH", False)) and "trace_store" in metafunc.fixturenames
+    is_on_both = getattr(metafunc.module, "ON_BOTH", False) and "trace_store" in metafunc.fixturenames
     if is_on_both and not any(hasattr(metafunc.function, name) for name in ("hypothesis", "is_about_files")):
         metafunc.parametrize("trace_store", ["sqlite", "postgres"], indirect=True)
 

@@ -45,6 +45,8 @@ _LINES = """
 """
 MEMORY = "personalities/assistant/MEMORY.md"
 
+ON_BOTH = True
+
 
 @pytest.fixture
 def provider(trace_store: TraceStore) -> TraceMemoryProvider:
