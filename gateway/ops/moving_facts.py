@@ -100,7 +100,7 @@ def _copy(
 ) -> Mapping[str, Digest]:
     """Copy all rows of one moment; what was read."""
 
-    def write(work: Callable[[Connection], None]) -> None:
+    def write(work: Callable[[Connection], object]) -> None:
         asyncio.run_coroutine_threadsafe(other.engine.write(work), loop).result()
 
     digests = {}
