@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,10 @@ class Alone:
         """Those of the database; here it is the one."""
         return [SeenWorker(worker=self.worker, silent_s=0.0, holds=())]
 
+    async def alive(self) -> Collection[str]:
+        """The ids of the workers that live, also of those that begin."""
+        return (self.worker.id,)
+
     async def drain(self) -> None:
         """Nobody is to know."""
 
@@ -116,6 +120,10 @@ class Shared(Alone):
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database, the oldest first."""
         return await self._workers.workers()
+
+    async def alive(self) -> Collection[str]:
+        """Those that gave a sign of life lately."""
+        return {self.worker.id, *await self._workers.alive()}
 
     async def drain(self) -> None:
         """Say that this worker takes nothing more."""

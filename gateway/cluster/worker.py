@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -77,6 +77,9 @@ class WorkerStore(Protocol):
 
     async def workers(self) -> Sequence[SeenWorker]:
         """All that are not forgotten, the oldest first."""
+
+    async def alive(self) -> Collection[str]:
+        """The ids of those that gave a sign of life within `SILENT_S`."""
 
 
 def this_worker(config: Config) -> Worker:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from gateway.cluster.worker import SeenWorker, Worker
+from gateway.cluster.worker import SILENT_S, SeenWorker, Worker
 from gateway.store.engine import Connection, Engine, statement
 from gateway.store.payloads import from_ms, to_ms
 
@@ -19,6 +19,7 @@ _BEAT = """
 _FORGOTTEN_AFTER_MS = 3_600_000
 _LEAVE = "DELETE FROM workers WHERE id = ? OR beat_at < now_ms() - ?"
 _ALL = "SELECT *, now_ms() - beat_at AS silent_ms FROM workers ORDER BY started_at, id"
+_ALIVE = "SELECT id FROM workers WHERE beat_at >= now_ms() - ?"
 _HELD = "SELECT worker, name FROM leases WHERE until >= now_ms() ORDER BY name"
 
 
@@ -70,3 +71,6 @@ class SqlWorkers:
             ]
 
         return await self._engine.read(work)
+
+    async def alive(self) -> Collection[str]:
+        return frozenset(row["id"] for row in await self._engine.rows(_ALIVE, (round(SILENT_S * 1000),)))
