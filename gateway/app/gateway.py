@@ -184,6 +184,7 @@ class Gateway(Composition):
             home=self.home,
             naming=api.services.naming,
             personalities=self.personalities,
+            tell_topics=self.cluster.tell_topics,
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from gateway.errors import EthosError
 from gateway.store.blobs import BATCH_PIECES, SqlBlobs
 
 if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
+    from gateway.app.wiring import Composition
 
 EVERY_S = 60.0
 
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 class Upkeep:
     """Of the database that many workers share."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Composition) -> None:
         self._gateway = gateway
         self._blobs = SqlBlobs(gateway.store.engine)
 

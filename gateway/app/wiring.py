@@ -56,6 +56,7 @@ from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
 from gateway.store.blobs import SqlBlobs
+from gateway.store.idempotency import SqlIdempotency
 from gateway.store.ingest import SqlIngestJobs
 from gateway.store.notes import SqlNotes
 from gateway.store.personalities import StoredPersonalities
@@ -80,6 +81,7 @@ class Composition:
     store: Stores
     trace_store: TraceStore | None
     web: WebServer
+    idempotency: SqlIdempotency
 
     def __init__(
         self,

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 from gateway.cluster.leases import Leases, while_held
 
 Job = Literal["retention", "erasure", "night", "memory", "links", "usage", "blobs"]
-"""Forgetting by age; erasures; consolidation; late updates of the memory; links that were broken off; dead reservations;
-files and answers that expired."""
+"""Forgetting by age; erasures; consolidation; late updates of the memory; links that were broken off; what dead workers
+had reserved; files and answers that expired."""
 
 
 class Jobs(Protocol):

@@ -277,7 +277,8 @@ class PrivacyWorker:
 
     async def _forget_daily(self, *, files: bool) -> None:
         while True:
-            await asyncio.sleep(EVERY_S if await self._forget_old(files=files) else AGAIN_S)
+            again_s = EVERY_S if await self._forget_old(files=files) else AGAIN_S
+            await asyncio.sleep(again_s)
 
     async def _erase_on_request(self) -> None:
         """Also what a worker that died has left: where there are others, it is looked for now and then."""
