@@ -44,7 +44,7 @@ class Webhook:
 
     async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
         """Answer calls until cancelled, until another process changes the address, or Telegram cannot be asked."""
-        self._handle = handle
+        self.take(handle)
         try:
             while True:
                 await caught_up()
@@ -53,6 +53,10 @@ class Webhook:
                     raise AdapterNotReady("another process has changed the bot's webhook; stop it")
         finally:
             self.stop()
+
+    def take(self, handle: HandleUpdate) -> None:
+        """Answer calls from now on."""
+        self._handle = handle
 
     def stop(self) -> None:
         """Answer 503 from now on, also to the calls in progress; Telegram repeats them."""

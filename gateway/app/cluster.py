@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, OneWorker
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
-from gateway.cluster.leases import Leases
+from gateway.cluster.leases import LEASE_S, Leases, steady_s
 from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
 from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
 from gateway.config import Config
@@ -108,22 +108,29 @@ class Shared(Alone):
         self._telling: Telling | None = None
         self._told: set[str] = set()  # channels with replies
         self._is_told = asyncio.Event()
+        self._answered_s = steady_s()
 
     async def open(self) -> None:
         """Hear the others, be seen by them, and do what they tell.
 
         Raises:
             StoreUnavailable: nothing can be heard through the address that was given.
+            StoreMoved, ForeignSecret: this worker may not use the database.
         """
         from gateway.app.telling import Telling  # noqa: PLC0415 (the only worker does not need it)
 
         gateway = self._gateway
         gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
         self.news.on("replies", self._hear_replies)
+        await self._bus.open()
+        try:
+            await self._beats.beat()
+        except BaseException:
+            await self._bus.close()
+            raise
+        gateway.checkup.is_cut_off = lambda: steady_s() - self._answered_s > LEASE_S
         self._telling = Telling(gateway, self.news, self._do)
         self._telling.begin(self._stack)
-        await self._bus.open()
-        await self._beats.beat()
 
     async def run(self) -> None:
         """Hold, hear, tell and be seen until cancelled.
@@ -187,6 +194,7 @@ class Shared(Alone):
                         gateway.dispatcher.look()
                 for channel in told & held:
                     await gateway.outbox.look(channel)
+                self._answered_s = steady_s()
 
     def _hear_replies(self, told: Mapping[str, Any]) -> None:
         self._told.add(str(told["channel"]))

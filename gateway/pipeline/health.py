@@ -107,6 +107,8 @@ class Checkup:
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
         """The gateway ends: it takes nothing more."""
+        self.is_cut_off: Callable[[], bool] = lambda: False
+        """Whether the database, which others use, too, has been silent for so long that they take over."""
 
     async def health(self) -> Health:
         """How the gateway is, now. Takes no longer than `PATIENCE_S`, and says so where the disk does not answer."""
@@ -151,7 +153,7 @@ class Checkup:
             status=verdict(
                 channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
             ),
-            is_ready=is_started and facts.store_problem is None and not self.is_draining,
+            is_ready=is_started and facts.store_problem is None and not (self.is_draining or self.is_cut_off()),
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,
