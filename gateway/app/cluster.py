@@ -101,7 +101,7 @@ class Shared(Alone):
         named = config.worker.channels
         channels = () if "channels" not in self.worker.roles else None if named == "all" else named
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
-        self.jobs = LeasedJobs(self.leases)
+        self.jobs = LeasedJobs(self.leases, self.news)
         self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
         self._stack = ExitStack()

@@ -195,8 +195,13 @@ class PrivacyWorker:
         return tombstone.id
 
     def look(self) -> None:
-        """Look whether somebody is to be erased."""
+        """Look whether somebody is to be erased, and whether an erasure is done."""
         self._asked.set()
+        self._have_erased()
+
+    def _have_erased(self) -> None:
+        erased, self._erased = self._erased, asyncio.Event()
+        erased.set()
 
     async def accounts_of(self, user_id: str) -> Sequence[str]:
         """The accounts of a person, under all ids that the person has had."""
@@ -320,8 +325,7 @@ class PrivacyWorker:
         try:
             if await self.eraser().due():
                 await self._jobs.keep("erasure", self._erase_all)
-                self._erased.set()
-                self._erased = asyncio.Event()
+                self._have_erased()
             return not await self.eraser().due()
         except _FAULTS as error:
             _log.error("erasures_unreadable", error=str(error), again_s=AGAIN_S)
@@ -354,8 +358,7 @@ class PrivacyWorker:
             self._people.changed()
             await self._linking.people.load()
         self._farewells.pop(tombstone.id, None)
-        self._erased.set()
-        self._erased = asyncio.Event()
+        self._have_erased()
         self.tell()
         happened("people.changed")
 

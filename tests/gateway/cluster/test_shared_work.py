@@ -17,6 +17,7 @@ from gateway.agent.model import Spender
 from gateway.app.gateway import Gateway
 from gateway.app.telling import MAX_PREVIEW_BYTES
 from gateway.app.upkeep import Upkeep
+from gateway.config.file import load_config
 from gateway.errors import StoreError, StoreMoved, StoreUnavailable
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.ops.privacy.files import EXPORTS_NAME
@@ -29,7 +30,7 @@ from gateway.store.copy_state import set_state
 from gateway.store.idempotency import KEPT_MS, SqlIdempotency, StoredAnswer
 from gateway.store.settings import ForeignSecret
 from tests.fake_channel import FakeChannelWithPreviews
-from tests.gateway.cluster.test_gateways import PATIENCE_S, config, reaches, serving
+from tests.gateway.cluster.test_gateways import PATIENCE_S, SECRET, config, reaches, serving
 from tests.servers.postgres import PostgresServer, fresh_database
 
 CHAT = named_place("operator", "chat")
@@ -73,7 +74,10 @@ def pair(tmp_path: Path, url: str) -> tuple[Path, Path]:
     return homes[0], homes[1]
 
 
-async def test_what_one_worker_does_is_seen_at_the_other(postgres_url: str, tmp_path: Path) -> None:
+async def test_what_one_worker_does_is_seen_at_the_other(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOT", SECRET)  # for the reload
     first, second = pair(tmp_path, postgres_url)
     async with asyncio.timeout(PATIENCE_S), serving(first) as (north, _):
         await reaches(north, "up")
@@ -128,10 +132,10 @@ async def _shows_on_the_channel_of_the_other(south: Gateway, north: Gateway) -> 
 
 async def _knows_people_pages_and_sign_ins(north: Gateway, south: Gateway) -> None:
     await south.people.snapshot()
-    rank = SetRank(accounts=("fake:1",), rank="admin", via="test", at=datetime.now(UTC))
+    rank = SetRank(accounts=("fake:1",), rank="guest", via="test", at=datetime.now(UTC))
     await north.store.people.change(rank)
     north.people.changed()
-    while (await south.people.snapshot()).ranks.get("fake:1") != "admin":
+    while (await south.people.snapshot()).ranks.get("fake:1") != "guest":
         await asyncio.sleep(0.01)
     dashboard = await south.web._dashboard.application()  # type: ignore[union-attr]
     async with aclosing(dashboard.context.live.events()) as events:
@@ -231,18 +235,19 @@ async def test_what_dead_workers_left_is_taken_up_and_what_has_expired_is_remove
 async def test_a_worker_ends_when_the_database_is_not_its_own_any_more(
     postgres_url: str, tmp_path: Path, change: Callable[[Any], object], error: type[StoreError]
 ) -> None:
-    with pytest.raises(error):
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            serving(config(tmp_path / "north", postgres_url, "north")) as (north, _),
-        ):
+    home = config(tmp_path / "north", postgres_url, "north")
 
-            def work(connection: Any) -> None:
-                change(connection)
+    def work(connection: Any) -> None:
+        change(connection)
 
-            await north.store.engine.write(work)
-            running = next(task for task in asyncio.all_tasks() if task.get_name() == "cluster")
-            await asyncio.wait([running])
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Gateway(home, load_config(home=home, environment={"ROOT": SECRET}).config) as gateway,
+    ):
+        running = asyncio.create_task(gateway.run(asyncio.Event()))
+        await gateway.is_serving.wait()
+        await gateway.store.engine.write(work)
+        with pytest.raises(error):
             await running
 
 
