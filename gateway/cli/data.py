@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from gateway.config import Config, EmbeddingsConfig
 from gateway.config.file import CONFIG_NAME, core_keys, load_config, memory_section
 from gateway.config.secrets import expand_variables, fetch_secrets
@@ -34,6 +32,7 @@ def operator_config(home: Path) -> Config:
     Of a channel there is what the core knows, and nothing of its adapter.
 
     The secrets of the models and the channels are not looked up: they may be there for the gateway's process only.
+    The address of the database is, and the `secret`.
 
     Raises:
         ConfigError: one of these parts is wrong, or the file cannot be read.
@@ -44,40 +43,44 @@ def operator_config(home: Path) -> Config:
     except FileNotFoundError:
         return Config()
     if document.is_readable:
+        database = database_config(home)
         values = {name: document.values[name] for name in _PARTS if name in document.values}
         values["channels"] = core_keys(document.values.get("channels", {}))
         if "${" in str(values):
             return load_config(home=home).config
-        if "memory" in values:
+        if "memory" in values or database.has_others:
+            document.values.setdefault("memory", {})
             values["memory"] = memory_section(document, home, {})
         config = validate(Config, document, values=values)
         if config is not None:
-            return _without_embeddings(config)
+            found = {"store": database.store, "secret": database.secret}
+            return _without_embeddings(config).model_copy(update=found)
     if document.problems:
         raise ConfigError(document.sorted_problems())
     return load_config(home=home).config
 
 
-def configured_secret(home: Path) -> SecretStr | None:
-    """The `secret` of the configuration, looked up without all the rest; None where none is configured or legible.
+def database_config(home: Path) -> Config:
+    """`store` and `secret` of the configuration, looked up without all the rest; else the defaults.
 
     Raises:
-        ConfigError: it cannot be looked up from this shell, or is none.
+        ConfigError: one of the two cannot be looked up from this shell, or is wrong.
     """
     path = home / CONFIG_NAME
     try:
         document = read_marked_yaml(path, path.name)
     except FileNotFoundError:
-        return None
-    if document.values.get("secret") is None:
-        return None
-    document.values, document.problems = {"secret": document.values["secret"]}, []
+        return Config()
+    wanted = {name: document.values[name] for name in ("store", "secret") if document.values.get(name) is not None}
+    if not wanted:
+        return Config()
+    document.values, document.problems = wanted, []
     expanded = expand_variables(document, os.environ)
     origins = fetch_secrets(document, Config, (), home)
     config = validate(Config, document, hidden={*expanded, *origins})
     if config is None or document.problems:
         raise ConfigError(document.sorted_problems())
-    return config.secret
+    return config
 
 
 def _without_embeddings(config: Config) -> Config:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,8 @@ app = typer.Typer(help="Look at the database as a whole, check it, upgrade it, a
 
 _SHOWN_S = 0.2
 _DIGEST_CHARS = 16
+_OF_GATEWAY = ("markdown", "database")
+"""Kinds of the memory that are the gateway's own: files on one machine, rows where the database is a server."""
 
 
 @app.command()
@@ -149,10 +150,10 @@ async def copy(
 
 
 def _has_memory(home: Path) -> bool:
-    """Whether the documents of the memory are files of the data directory."""
+    """Whether the documents of the memory are files on one machine, and rows on a server."""
     from gateway.cli.data import operator_config
 
-    return operator_config(home).memory.provider.kind == "markdown"
+    return operator_config(home).memory.provider.kind in _OF_GATEWAY
 
 
 async def _settle_memory(home: Path) -> None:
@@ -193,7 +194,10 @@ def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: 
         says = "Take `store.url` out of its config.yaml, then start" if not isinstance(source, Path) else "Start"
         say(f"{says} the gateway with ETHOS_HOME={target}.")
     else:
-        say("This version cannot run a gateway there yet. Copy it into a directory, or take the move back with --undo.")
+        say(
+            "Set `store.url` in config.yaml to that address, and `secret` to the one of all workers, then start the "
+            "gateway. docs/scale.md says more."
+        )
     say(
         "What was copied is kept, and marked as moved: no gateway uses it. The same command with --undo takes that "
         "back, as long as nothing was accepted at the new place."
@@ -207,29 +211,12 @@ def _configured(home: Path) -> Place:
     """The database that the gateway of this data directory uses.
 
     Raises:
-        ConfigError: `store.url` cannot be looked up from this shell, or is no text.
+        ConfigError: `store.url` cannot be looked up from this shell, or is none.
     """
-    from gateway.config.file import CONFIG_NAME
-    from gateway.config.secrets import expand_variables
-    from gateway.files.positions.yaml import read_marked_yaml, value_at
-    from gateway.ops.moving import place_of
+    from gateway.cli.data import database_config
 
-    try:
-        document = read_marked_yaml(home / CONFIG_NAME, CONFIG_NAME)
-    except FileNotFoundError:
-        return home
-    document.values = {"store": {"url": value_at(document.values, ("store", "url"))}}
-    if document.is_readable:
-        document.problems = []
-        expand_variables(document, os.environ)
-    if document.problems:
-        raise ConfigError(document.sorted_problems())
-    url = document.values["store"]["url"]
-    if url is None:
-        return home
-    if not isinstance(url, str) or "://" not in url:
-        raise ConfigError([f"{CONFIG_NAME}: store.url is no address; expected postgresql://…"])
-    return place_of(url)
+    url = database_config(home).store.url
+    return home if url is None else url.get_secret_value()
 
 
 def _check_there(place: Place) -> None:
