@@ -37,6 +37,7 @@ def open_configured_store(config: Config, path: Path) -> Stores:
         connections=store.connections,
         statement_timeout_s=store.statement_timeout_s,
         prepared_statements=store.prepared_statements,
+        upgrades=store.upgrade == "at_start",
     )
 
 

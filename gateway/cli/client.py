@@ -82,10 +82,11 @@ def _config(home: Path, *, is_whole: bool) -> tuple[Config, Collection[str] | No
     Raises:
         ConfigError: what is read of it is wrong.
     """
-    from gateway.cli.data import operator_config
+    from gateway.cli.data import configured_secret, operator_config
     from gateway.config.file import load_config
 
-    config = operator_config(home)
+    # The codes that commands show and take are made with it.
+    config = operator_config(home).model_copy(update={"secret": configured_secret(home)})
     if not is_whole and not any("." in channel.kind for channel in config.channels.values()):
         return config, ()
     try:

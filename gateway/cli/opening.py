@@ -24,7 +24,7 @@ def open_page(
     """Print the link that logs in to the web page of the running gateway, and open the page."""
     import webbrowser
 
-    from gateway.cli.data import database_config  # with what it loads, 0.2 s that no other command needs
+    from gateway.cli.data import configured_secret  # with what it loads, 0.2 s that no other command needs
     from gateway.domain.root_secret import read_root_secret
     from gateway.web.token import token_of
 
@@ -40,7 +40,7 @@ def open_page(
         )
         return
     try:
-        secret = database_config(home).secret
+        secret = configured_secret(home)
     except ConfigError as error:
         fail(f"{process.url} needs a token, which is derived from `secret`:\n{error}", EXIT_CONFIG)
         return

@@ -27,8 +27,6 @@ app = typer.Typer(help="Look at the database as a whole, check it, upgrade it, a
 
 _SHOWN_S = 0.2
 _DIGEST_CHARS = 16
-_OF_GATEWAY = ("markdown", "database")
-"""Kinds of the memory that are the gateway's own: files on one machine, rows where the database is a server."""
 
 
 @app.command()
@@ -128,12 +126,13 @@ async def copy(
     Stop the gateway first. Call it again after an interruption: it goes on where it stopped.
     """
     from gateway.ops.moving import move, place_of, take_back
+    from gateway.ops.privacy.home import has_memory_files
 
     home = data_directory()
     target, source = place_of(to), _configured(home)
     if source == target and not isinstance(source, Path):  # the configuration names the new one already
         source = home
-    has_memory = _has_memory(home)
+    has_memory = has_memory_files(home)
     if undo:
         here, there = await take_back(source, target, has_memory=has_memory)
         if as_json:
@@ -149,19 +148,13 @@ async def copy(
     _tell(tables, source, target, time.monotonic() - began_s, as_json=as_json)
 
 
-def _has_memory(home: Path) -> bool:
-    """Whether the documents of the memory are files on one machine, and rows on a server."""
-    from gateway.cli.data import operator_config
-
-    return operator_config(home).memory.provider.kind in _OF_GATEWAY
-
-
 async def _settle_memory(home: Path) -> None:
     """Let the files have what turns have committed, and the journal what was saved by hand."""
     from contextlib import AsyncExitStack
 
     from gateway.cli.data import operator_config
     from gateway.cli.memory_copy import at_rest, brought_up_to_date, opened
+    from gateway.config import ProviderConfig
     from gateway.files.home import DATABASE_NAME
     from gateway.ops.moving import opened as opened_end
     from gateway.store.copy_state import state_of
@@ -171,9 +164,9 @@ async def _settle_memory(home: Path) -> None:
     async with opened_end(home) as end:
         if await end.engine.read(state_of) is not None:
             return  # it was done before; or it is refused
-    async with at_rest(home) as store, AsyncExitStack() as stack:
-        config = operator_config(home)
-        await brought_up_to_date(await opened(stack, home, config, config.memory.provider, store), store)
+    async with at_rest(home) as store, AsyncExitStack() as stack:  # the configuration may name the new place already
+        made = await opened(stack, home, operator_config(home), ProviderConfig(), store)
+        await brought_up_to_date(made, store)
 
 
 def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: float, *, as_json: bool) -> None:
@@ -213,9 +206,9 @@ def _configured(home: Path) -> Place:
     Raises:
         ConfigError: `store.url` cannot be looked up from this shell, or is none.
     """
-    from gateway.cli.data import database_config
+    from gateway.cli.data import configured_database
 
-    url = database_config(home).store.url
+    url = configured_database(home).url
     return home if url is None else url.get_secret_value()
 
 
