@@ -23,7 +23,7 @@ LOCK_TIMEOUT_MS = 3_000
 PATIENCE_S = 60.0
 _PACKAGE = "gateway.store.postgres"
 _OLDEST_PROGRAM = re.compile(r"^-- oldest_program: (\d+)$", re.MULTILINE)
-_ABOUT = """
+ABOUT = """
     SELECT current_setting('server_version_num')::bigint AS version, current_setting('server_encoding') AS encoding,
         pg_is_in_recovery() AS is_standby, current_schema() AS place
 """
@@ -109,7 +109,7 @@ def problems(about: Any) -> Iterator[str]:
 def _tried(server: Server, known: Sequence[Migration], *, changes: bool) -> int:
     connection = server.connect(timeout_s=5.0)
     try:
-        for problem in problems(connection.execute(_ABOUT).fetchone()):
+        for problem in problems(connection.execute(ABOUT).fetchone()):
             raise StoreUnavailable(f"{server.shown} {problem}. Nothing was changed.")
         version = _version(connection, server, known[-1].version)
         if version < known[-1].version and not changes:
