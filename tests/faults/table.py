@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.faults.evidence import Tally
 
 _HEAD = (
-    "fault", "N", "messages", "lost", "dead letters", "duplicated", "repeated, marked", "uncertain", "resolved",
+    "fault", "N", "messages", "lost", "stranded", "dead letters", "duplicated", "repeated, marked", "uncertain", "resolved",
     "out of order", "memory updates", "missing", "doubled",
 )  # fmt: skip
 _SHORT_HEAD = (
@@ -17,6 +17,7 @@ _SHORT_HEAD = (
     "N",
     "messages",
     "lost",
+    "stranded",
     "duplicated",
     "repeated, marked",
     "memory updates",
@@ -69,7 +70,7 @@ def _markdown(head: Sequence[str], rows: Mapping[str, Tally]) -> str:
     lines = [head, ("---", *["---:"] * (len(head) - 1))]
     for name, tally in rows.items():
         cells = {
-            "N": tally.kills, "messages": tally.messages, "lost": tally.lost, "dead letters": tally.dead,
+            "N": tally.kills, "messages": tally.messages, "lost": tally.lost, "stranded": tally.stranded, "dead letters": tally.dead,
             "duplicated": tally.duplicated, "repeated, marked": tally.repeated, "uncertain": tally.uncertain,
             "resolved": tally.resolved, "out of order": tally.misordered, "memory updates": tally.updates,
             "missing": tally.missing, "doubled": tally.doubled,

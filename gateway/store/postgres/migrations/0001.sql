@@ -96,7 +96,6 @@ CREATE TABLE outbox (
     waiting_since bigint NOT NULL DEFAULT 0,
     failing_since bigint,
     is_put_off boolean NOT NULL DEFAULT false,
-    epoch bigint NOT NULL DEFAULT 0,
     receipt text COLLATE "C",
     error text COLLATE "C",
     created_at bigint NOT NULL,

@@ -82,7 +82,6 @@ CREATE TABLE outbox (
     waiting_since INTEGER NOT NULL DEFAULT 0,   -- as in `lanes`
     failing_since INTEGER,                      -- since when the platform cannot take it; by the clock of `due_at`
     is_put_off    INTEGER NOT NULL DEFAULT 0,   -- waits until the platform takes replies again, which named no time
-    epoch         INTEGER NOT NULL DEFAULT 0,   -- of the channel's holder that sends it; 0 on one machine
     receipt       TEXT,
     error         TEXT,
     created_at    INTEGER NOT NULL,
