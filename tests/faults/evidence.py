@@ -80,7 +80,7 @@ def examine(tally: Tally, home: Path, traffic: Traffic, platform: Platform, ends
         ends: of each life that was killed, how much was shown by then.
     """
     dead = _dead_letters(home) if platform.gives_up else set()
-    compare_answers(tally, traffic, platform, ends, dead)
+    compare_answers(tally, traffic, platform, ends, dead=dead)
     tally.updates = traffic.updates
     users = _users(tally, home, traffic, platform)
     _memory(tally, home, traffic, users)
@@ -92,6 +92,7 @@ def compare_answers(
     traffic: Traffic,
     platform: Platform,
     ends: Sequence[int],
+    *,
     dead: Collection[str] = (),
     waiting: Collection[str] = (),
 ) -> None:
@@ -163,12 +164,10 @@ def _memory(tally: Tally, home: Path, traffic: Traffic, users: dict[int, str]) -
     compare_lines(tally, wanted, facts, "MEMORY.md")
     for person, user in users.items():
         lines = _lines(home / "users" / user, name="USER.md")
-        compare_user(tally, traffic, person, lines, _lines(home / "users" / user, name=None), user)
+        compare_user(tally, traffic, person, lines, _lines(home / "users" / user, name=None))
 
 
-def compare_user(
-    tally: Tally, traffic: Traffic, person: int, lines: Counter[str], archived: Counter[str], user: str
-) -> None:
+def compare_user(tally: Tally, traffic: Traffic, person: int, lines: Counter[str], archived: Counter[str]) -> None:
     """What is known of a person; `lines` has those of the archive, too."""
     wanted = list(traffic.traits.get(person, ()))
     if person in traffic.colors:
@@ -178,7 +177,7 @@ def compare_user(
         if archived[line]:
             lines[line] -= 1
             archived[line] -= 1
-    compare_lines(tally, wanted, +lines, f"USER.md of {user}")
+    compare_lines(tally, wanted, +lines, f"USER.md of person {person}")
 
 
 def _lines(directory: Path, *, name: str | None = "MEMORY.md") -> Counter[str]:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -66,7 +66,7 @@ _OTHERS = {
 def faults() -> dict[str, str | None]:
     """All faults of workers, each with what it lacks here."""
     named = {f"`{name}`": None for name in POINTS if name not in _FILES_ALONE}
-    return {name: postgres.MISSING or missing for name, missing in {**named, **_OTHERS}.items()}
+    return {name: postgres.MISSING or missing for name, missing in {**_OTHERS, **named}.items()}
 
 
 class WorkersPlatform(WirePlatform):
@@ -113,7 +113,7 @@ class Servers:
         self._stack = contextlib.ExitStack()
         self._shared: PostgresServer | None = None
 
-    def __enter__(self) -> Servers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

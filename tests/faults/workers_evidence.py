@@ -66,7 +66,7 @@ def _compare_memory(tally: Tally, connection: psycopg.Connection[Any], traffic: 
     compare_lines(tally, list(traffic.facts), texts["personalities/assistant/MEMORY.md"], "MEMORY.md")
     for person, user in found.items():
         path = f"users/{user}/USER.md"
-        compare_user(tally, traffic, person, texts[path], archives[path], user)
+        compare_user(tally, traffic, person, texts[path], archives[path])
 
 
 def _documents(connection: psycopg.Connection[Any]) -> tuple[Lines, Lines]:
