@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -69,6 +70,26 @@ def upgrade(url: str, *, known: Sequence[Migration] | None = None, patience_s: f
         except psycopg.Error as error:
             raise server.translated(error) from error
         time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 (no secret)
+
+
+def refuse_old(url: str) -> None:
+    """For a start of a program that must not change the tables.
+
+    Raises:
+        StoreUnavailable: they are older than this program; or the server cannot be reached or used.
+        SchemaTooNew: a newer program made them, which this one must not use.
+    """
+    server, newest = Server(url), steps()[-1].version
+    try:
+        with closing(server.connect(timeout_s=5.0)) as connection:
+            version = _version(connection, server, newest)
+    except psycopg.Error as error:
+        raise server.translated(error) from error
+    if version < newest:
+        raise StoreUnavailable(
+            f"{server.shown} has {f'schema version {version}' if version else 'no tables yet'}, and this program needs "
+            f"version {newest}. Call `ethos store upgrade`: `store.upgrade` is `by_hand`. Nothing was changed."
+        )
 
 
 def check_version(server: str, version: int, oldest_program: int, newest: int) -> None:
