@@ -73,7 +73,9 @@ class Webhook:
             status = await self._answer(request)
         except ClientDisconnect:
             return
-        await Response(status_code=status)(scope, receive, send)
+        # By another connection the next call may reach another worker, which has the channel.
+        headers = {"connection": "close"} if status == 503 else None
+        await Response(status_code=status, headers=headers)(scope, receive, send)
 
     async def _answer(self, request: Request) -> int:
         if self._handle is None:

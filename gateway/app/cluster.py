@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, On
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
 from gateway.cluster.leases import LEASE_S, Leases, steady_s
 from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
-from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
+from gateway.cluster.worker import Beats, SeenWorker, Worker, config_hash, differences, this_worker
 from gateway.config import Config
 from gateway.config.addresses import shown
 from gateway.errors import StoreError
@@ -102,12 +103,13 @@ class Shared(Alone):
         channels = () if "channels" not in self.worker.roles else None if named == "all" else named
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
         self.jobs = LeasedJobs(self.leases, self.news)
-        self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running, self._check)
+        self._beats = Beats(self._workers, self.worker, self._now, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
         self._stack = ExitStack()
         self._telling: Telling | None = None
         self._told: set[str] = set()  # channels with replies
         self._is_told = asyncio.Event()
+        self._hashed = config
         self._answered_s = steady_s()
 
     async def open(self) -> None:
@@ -128,6 +130,7 @@ class Shared(Alone):
         except BaseException:
             await self._bus.close()
             raise
+        gateway.checkup.differences = self._differences
         gateway.checkup.is_cut_off = lambda: steady_s() - self._answered_s > LEASE_S
         self._telling = Telling(gateway, self.news, self._do)
         self._telling.begin(self._stack)
@@ -199,6 +202,15 @@ class Shared(Alone):
     def _hear_replies(self, told: Mapping[str, Any]) -> None:
         self._told.add(str(told["channel"]))
         self._is_told.set()
+
+    def _now(self, worker: Worker) -> Worker:
+        config = self._gateway.config
+        if config is not self._hashed:  # a reload has given another
+            self._hashed, worker = config, replace(worker, config_hash=config_hash(config))
+        return replace(worker, turns=self._gateway.dispatcher.running)
+
+    async def _differences(self) -> Sequence[str]:
+        return differences(await self.workers())
 
     async def _check(self) -> None:
         gateway, url = self._gateway, self._gateway.config.store.url

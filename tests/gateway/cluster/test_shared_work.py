@@ -88,6 +88,7 @@ async def test_what_one_worker_does_is_seen_at_the_other(
             await _knows_people_pages_and_sign_ins(north, south)
             await _sends_an_export_of_the_other(south, north)
             await _erases_what_the_other_was_asked(south, north)
+            await _says_that_configurations_differ(north, south)
             await _reloads(north, south)
 
 
@@ -186,13 +187,29 @@ async def _erases_what_the_other_was_asked(south: Gateway, north: Gateway) -> No
     assert len(held) == len(set(held)), "nothing is held by both"
 
 
+async def _says_that_configurations_differ(north: Gateway, south: Gateway) -> None:
+    path = south.home / "config.yaml"
+    path.write_text(path.read_text() + "limits: {steps_per_turn: 8}\n")
+    await south.reloading.reload()
+    hashes = {one.name: one.config_hash for one in await north.services.system.workers(OPERATOR)}
+    while len(set(hashes.values())) == 1:  # until the next beat
+        await asyncio.sleep(0.1)
+        hashes = {one.name: one.config_hash for one in await north.services.system.workers(OPERATOR)}
+    health = await north.health()
+    assert health.problems == (
+        f"the workers have different configurations: north {hashes['north']}, south {hashes['south']}",
+    )
+    assert (health.status, health.is_ready) == ("ok", True), "both serve"
+    path.write_text(path.read_text().replace("steps_per_turn: 8", "steps_per_turn: 7"))
+
+
 async def _reloads(north: Gateway, south: Gateway) -> None:
-    for gateway in (north, south):
-        path = gateway.home / "config.yaml"
-        path.write_text(path.read_text() + "limits: {steps_per_turn: 7}\n")
+    path = north.home / "config.yaml"
+    path.write_text(path.read_text() + "limits: {steps_per_turn: 7}\n")
     await south.services.system.reload(OPERATOR)
-    await until(lambda: north.config.limits.steps_per_turn == 7)
-    assert len({one.config_hash for one in await north.services.system.workers(OPERATOR)}) == 1
+    await until(lambda: north.config.limits.steps_per_turn == 7 == south.config.limits.steps_per_turn)
+    while (await north.health()).problems:  # until the next beats
+        await asyncio.sleep(0.1)
 
 
 async def test_what_dead_workers_left_is_taken_up_and_what_has_expired_is_removed(
