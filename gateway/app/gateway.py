@@ -127,8 +127,12 @@ class Gateway(Composition):
             if not is_kept:
                 database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
             await self._open(stack, database)
-            await self.memory.replay()
-            await self.linking.job.recover()
+            if self.cluster.is_shared:
+                await self.linking.people.load()
+            else:
+                await self.memory.replay()
+                await self.linking.job.recover()
+            await stack.enter_async_context(self.cluster.for_a_command())
             yield self.web.of_owner
 
     async def _open(self, stack: AsyncExitStack, database: Path) -> None:

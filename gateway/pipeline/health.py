@@ -110,8 +110,6 @@ class Checkup:
         """The gateway ends: it takes nothing more."""
         self.differences: Callable[[], Awaitable[Sequence[str]]] = _none
         """In what the workers differ that share the database, one line each, for people."""
-        self.is_cut_off: Callable[[], bool] = lambda: False
-        """Whether the database, which others use, too, has been silent for so long that they take over."""
 
     async def health(self) -> Health:
         """How the gateway is, now. Takes no longer than `PATIENCE_S`, and says so where the disk does not answer."""
@@ -157,7 +155,7 @@ class Checkup:
             status=verdict(
                 channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
             ),
-            is_ready=is_started and facts.store_problem is None and not (self.is_draining or self.is_cut_off()),
+            is_ready=is_started and facts.store_problem is None and not self.is_draining,
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,

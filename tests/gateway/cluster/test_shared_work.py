@@ -18,7 +18,7 @@ from gateway.app.gateway import Gateway
 from gateway.app.telling import MAX_PREVIEW_BYTES
 from gateway.app.upkeep import Upkeep
 from gateway.config.file import load_config
-from gateway.errors import StoreError, StoreMoved, StoreUnavailable
+from gateway.errors import StoreError, StoreMoved
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.ops.privacy.files import EXPORTS_NAME
 from gateway.people.access_records import SetRank
@@ -31,7 +31,6 @@ from gateway.store.idempotency import KEPT_MS, SqlIdempotency, StoredAnswer
 from gateway.store.settings import ForeignSecret
 from tests.fake_channel import FakeChannelWithPreviews
 from tests.gateway.cluster.test_gateways import PATIENCE_S, SECRET, config, reaches, serving
-from tests.servers.postgres import PostgresServer, fresh_database
 
 CHAT = named_place("operator", "chat")
 THERE = ConversationRef(channel="web", conversation="c1")
@@ -268,19 +267,12 @@ async def test_a_worker_ends_when_the_database_is_not_its_own_any_more(
             await running
 
 
-async def test_tables_are_left_alone_where_they_are_changed_by_hand(
-    postgres_server: PostgresServer, tmp_path: Path
-) -> None:
-    with fresh_database(postgres_server, lambda _url: None) as url:
-        home = config(tmp_path / "north", url, "north")
-        text = (home / "config.yaml").read_text()
-        (home / "config.yaml").write_text(text.replace("connections: 4", "connections: 4, upgrade: by_hand"))
-        with pytest.raises(StoreUnavailable, match=r"no tables yet.*`ethos store upgrade`"):
-            async with serving(home):
-                pass
-        (home / "config.yaml").write_text(text)
-        async with serving(home):
-            pass
-        (home / "config.yaml").write_text(text.replace("connections: 4", "connections: 4, upgrade: by_hand"))
-        async with asyncio.timeout(PATIENCE_S), serving(home) as (north, _):
-            await reaches(north, "up")
+async def test_a_command_without_a_gateway_tells_the_workers_what_it_did(postgres_url: str, tmp_path: Path) -> None:
+    first, second = pair(tmp_path, postgres_url)
+    async with asyncio.timeout(PATIENCE_S), serving(first) as (north, _):
+        await reaches(north, "up")
+        user_id = await north.identities.resolve("fake:1", "Ada")
+        command = Gateway(second, load_config(home=second, environment={"ROOT": SECRET}).config, is_served=False)
+        async with command.at_rest(makes=True):
+            erasure = await command.privacy.schedule_erasure(user_id)
+        assert await north.privacy.is_erased(erasure, wait_s=20), "it does not wait for the next look, in a minute"
