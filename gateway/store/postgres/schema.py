@@ -116,7 +116,7 @@ def _tried(server: Server, known: Sequence[Migration], *, changes: bool) -> int:
             there = f"the tables of schema version {version}" if version else "no tables of ours"
             raise StoreUnavailable(
                 f"{server.shown} has {there}, and this program works with version {known[-1].version}. Call `ethos "
-                f"store upgrade`. Nothing was changed."
+                f"store upgrade`, since `store.upgrade` is `by_hand`. Nothing was changed."
             )
         if version < known[-1].version:
             connection.begin(is_durable=True, alone=())
