@@ -213,4 +213,5 @@ def test_where_there_is_no_database_nothing_is_made(ethos: Ethos, fresh_home: Pa
 def test_upgrade_says_the_version(ethos: Ethos, home: Path, url: str) -> None:
     assert ethos("store", "upgrade").out == "The schema is up to date: version 1.\n"
     use(home, url)
-    assert "version 1" in ethos("store", "upgrade").out
+    assert ethos("store", "upgrade").out == "The schema is up to date: version 1.\n"
+    assert "schema version 1\n" in ethos("store", "status").out
