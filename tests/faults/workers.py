@@ -12,11 +12,9 @@ import random
 import secrets
 import shutil
 import signal
-import socket
-import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,12 +23,11 @@ import yaml
 
 from gateway.runtime import failpoints
 from tests.faults.evidence import Tally
-from tests.faults.platform import WirePlatform
 from tests.faults.process import Nursery, Serving
 from tests.faults.stream import Fault, NeverReached, log_faults
 from tests.faults.traffic import Traffic, tokens
-from tests.faults.wire import Sends
 from tests.faults.workers_evidence import examine_database, waits
+from tests.faults.workers_platform import WorkersPlatform
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import PostgresServer, fresh_database, postgres_server
 from tests.servers.silent_proxy import SilentProxy, silent_proxy
@@ -67,39 +64,6 @@ def faults() -> dict[str, str | None]:
     """All faults of workers, each with what it lacks here."""
     named = {f"`{name}`": None for name in POINTS if name not in _FILES_ALONE}
     return {name: postgres.MISSING or missing for name, missing in {**_OTHERS, **named}.items()}
-
-
-class WorkersPlatform(WirePlatform):
-    """Of several workers the one that connected last has the channel.
-
-    Attributes:
-        workers: how many there are.
-        ends: how much was shown at each fault, and whenever another worker had the channel.
-        holder: its process, 0 before the first.
-    """
-
-    def __init__(self, sends: Sends, workers: int) -> None:
-        super().__init__(sends)
-        self.workers = workers
-        self.ends: list[int] = []
-        self.holder = 0
-
-    def note_fault(self) -> None:
-        """From here on a reply may be one that a worker was sending."""
-        self.ends.append(len(self._shown))
-
-    def _take(self, frame: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        if frame["type"] == "ready":
-            self.note_fault()
-            asked = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self.holder = struct.unpack("3i", asked)[0]
-        super()._take(frame, writer)
-
-
-def platform(index: int) -> WorkersPlatform:
-    """By turns two and four workers, and each kind of sending."""
-    kinds: Sequence[Sends] = ("plain", "lookup", "idempotent")
-    return WorkersPlatform(kinds[index // 2 % 3], (2, 4)[index % 2])
 
 
 def nothing(_url: str) -> None:
