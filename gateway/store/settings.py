@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from gateway.domain.root_secret import HOW_TO_MAKE_ONE, fingerprint
-from gateway.errors import StoreError
+from gateway.errors import ForeignSecret
 from gateway.store.copy_state import refuse_moved
 from gateway.store.engine import Connection, Engine
 
 _SECRET = "secret"  # noqa: S105 (a name)
 _CLAIM = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
 _FORGET = f"DELETE FROM settings WHERE name = '{_SECRET}'"  # noqa: S608 (a constant)
-
-
-class ForeignSecret(StoreError):
-    """This worker has no secret, or another one than the workers that have used the database."""
 
 
 async def check_secret(engine: Engine, secret: bytes | None) -> None:

@@ -158,7 +158,7 @@ def open_postgres(
         connections: at once, at most.
         statement_timeout_s: for each statement.
         prepared_statements: False behind a pooler that does not follow them (pgbouncer before 1.21).
-        upgrades: make the tables, or bring them up to date; False: refuse older ones.
+        upgrades: False: tables that would have to be changed are refused.
         clock_ms: what `now_ms()` is in place of the server's clock, for tests.
 
     Raises:
@@ -168,12 +168,9 @@ def open_postgres(
     """
     from gateway.store.postgres.copied import refuse_moved_database  # noqa: PLC0415 (psycopg is an extra)
     from gateway.store.postgres.engine import PostgresEngine  # noqa: PLC0415 (as above)
-    from gateway.store.postgres.schema import refuse_old, upgrade  # noqa: PLC0415 (as above)
+    from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (as above)
 
-    if upgrades:
-        upgrade(url)
-    else:
-        refuse_old(url)
+    upgrade(url, changes=upgrades)
     refuse_moved_database(url)
     engine = PostgresEngine(
         url,

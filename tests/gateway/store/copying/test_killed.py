@@ -16,7 +16,6 @@ from gateway.runtime.failpoints import COPY_POINTS
 from tests.gateway.store.copying.conftest import Empty
 from tests.gateway.store.copying.ends import digests, execute, filled, state
 
-
 pytestmark = pytest.mark.slow
 
 
