@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -39,6 +39,10 @@ PATIENCE_S = 90.0
 LEASE_S = 5
 BEYOND_S = (6.6, 8.0)
 KILLS_PER_STREAM = 4
+# So many messages wait for an answer before people wait, too.
+OPEN = 12
+# A worker that finds no server when it starts ends with EX_UNAVAILABLE, and its service manager starts it again.
+UNAVAILABLE = 69
 POINTS = (
     *(name for name in failpoints.POINTS if name.partition(".")[0] not in ("identity", "lock", "file", "directory")),
     *failpoints.WORKER_POINTS,
@@ -156,14 +160,17 @@ class WorkersStream:
             stack.push_async_callback(self._platform.close)
             database = self._servers.database(is_own=is_restarted, is_empty=self._point == "schema.committing")
             self._server, self._url = stack.enter_context(database)
-            pooler = stack.enter_context(pgbouncer.pgbouncer(self._server)) if has_pooler else None
+            pooler = (
+                stack.enter_context(pgbouncer.pgbouncer(self._server, "server_login_retry = 1")) if has_pooler else None
+            )
             for number in range(self._platform.workers):
                 self._workers.append(await self._worker(number, pooler, stack))
             stack.push_async_callback(self._kill_all)
             await self._begin()
-            for _ in range(self._kills):
-                async with asyncio.timeout(PATIENCE_S):
-                    await self._one_fault()
+            async with self._talking():
+                for _ in range(self._kills):
+                    async with asyncio.timeout(PATIENCE_S):
+                        await self._one_fault()
             await self._last_life()
             await self._kill_all()
             self._tally.problems += [fault for worker in self._workers for fault in log_faults(worker.log)]
@@ -242,8 +249,24 @@ class WorkersStream:
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
+    @contextlib.asynccontextmanager
+    async def _talking(self) -> AsyncIterator[None]:
+        """People write all the while, and wait for answers when many are open."""
+
+        async def talk() -> None:
+            while True:
+                if len(self._unanswered()) < OPEN:
+                    await self._write()
+                await asyncio.sleep(self._numbers.uniform(0.05, 0.3))
+
+        talking = asyncio.create_task(talk())
+        try:
+            yield
+        finally:
+            talking.cancel()
+            await asyncio.wait([talking])
+
     async def _one_fault(self) -> None:
-        await self._write()
         if self._point:
             await self._until_killed()
         elif "restart" in self._fault:
@@ -279,9 +302,7 @@ class WorkersStream:
 
     async def _beyond_leases(self) -> None:
         self._platform.note_fault()
-        await self._write()
         await asyncio.sleep(self._numbers.uniform(*BEYOND_S))
-        await self._write()
 
     async def _stop(self, worker: Worker) -> int | None:
         """End it in order; its status, which is 0 unless it comes to its failpoint."""
@@ -299,7 +320,6 @@ class WorkersStream:
         try:
             async with asyncio.timeout(PATIENCE_S / 2):
                 while not await self._one_ended():
-                    await self._write()
                     if self._point in ("turn.released", "stop.draining", "stop.drained"):
                         if await self._stop(self._victim()) == -signal.SIGKILL:
                             break
@@ -321,7 +341,8 @@ class WorkersStream:
         for worker in self._workers:
             if worker.is_dead:
                 status = worker.serving.status.result() if worker.serving else 0
-                if status not in (0, -signal.SIGKILL, -signal.SIGTERM):
+                ends = (0, -signal.SIGKILL, -signal.SIGTERM, *((UNAVAILABLE,) if "restart" in self._fault else ()))
+                if status not in ends:
                     self._tally.problems.append(f"{worker.name} ended by itself, with {status}")
                 self._platform.note_fault()
                 await self._start(worker)
