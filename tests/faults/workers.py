@@ -40,7 +40,7 @@ LEASE_S = 5
 BEYOND_S = (6.6, 8.0)
 KILLS_PER_STREAM = 4
 # So many messages wait for an answer before people wait, too.
-OPEN = 12
+OPEN = 30
 # A worker that finds no server when it starts ends with EX_UNAVAILABLE, and its service manager starts it again.
 UNAVAILABLE = 69
 POINTS = (
