@@ -33,7 +33,8 @@ from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
 from gateway.pipeline.commands import STOPPED, ChatCommands
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
-from gateway.pipeline.dispatcher import Dispatcher, TurnControl
+from gateway.pipeline.dispatcher import Dispatcher
+from gateway.pipeline.turn_control import TurnControl
 from gateway.pipeline.history import History, as_stored
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking, expired

@@ -23,7 +23,7 @@ from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSetti
 from gateway.pipeline.attachments import Question, has_pictures, read_message
 from gateway.pipeline.commands import PAIR, CommandCall, CommandResult
 from gateway.pipeline.commit import Committer, reply_to
-from gateway.pipeline.dispatcher import TurnControl
+from gateway.pipeline.turn_control import TurnControl
 from gateway.pipeline.queues import InboxRow
 from gateway.runtime.observe import note, stage, waited
 

@@ -35,11 +35,11 @@ async def take(
     *,
     limit: int = 1,
     most: int = 100,
-    channels: Collection[str] | None = None,
+    elsewhere: Collection[str] = (),
 ) -> Sequence[InboxRow]:
     """What a worker claims, for a minute."""
     of_one = {"": most, "local": most}
-    got = await house.store.lanes.claim(worker, lease_s=60, limit=limit, turns_of_one=of_one, channels=channels)
+    got = await house.store.lanes.claim(worker, lease_s=60, limit=limit, turns_of_one=of_one, elsewhere=elsewhere)
     return got.rows
 
 
@@ -150,11 +150,11 @@ class LaneSuite:
         await write(house, "a", attachments=(PICTURE,))
         await write(house, "b", THERE)
         await write(house, "c", THERE, attachments=(PICTURE,))
-        [row] = await take(house, limit=9, channels=["mail"])
+        [row] = await take(house, limit=9, elsewhere=["web"])
         assert row.message.id == "b"
         assert await answered(house, row)
-        assert await take(house, limit=9, channels=[]) == []
-        assert sorted(names(await take(house, limit=9, channels=["web", "mail"]))) == ["a", "c"]
+        assert await take(house, limit=9, elsewhere=["mail", "web"]) == []
+        assert sorted(names(await take(house, limit=9, elsewhere=["mail"]))) == ["a", "c"]
 
     async def test_a_death_is_counted_once_for_all_that_a_worker_was_answering(self, house: House) -> None:
         await write(house, "a")
