@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,20 @@ from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, On
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
 from gateway.cluster.leases import Leases
 from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
+from gateway.cluster.sessions import HeldSessions, LeasedSessions, OwnSessions
 from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
 from gateway.config import Config
 from gateway.errors import StoreError
+from gateway.messages import ConversationRef
 from gateway.store.leases import SqlLeases
+from gateway.store.rows import key_of
 from gateway.store.stores import Stores, open_postgres, open_store
 from gateway.store.workers import SqlWorkers
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
 
-# Beside the news: so often it is looked whether replies wait for a channel of this worker.
+# Beside the news: so often it is looked for work, and for replies that wait for a channel of this worker.
 LOOK_S, LOOK_WITHOUT_NEWS_S = 1.0, 0.25
 
 
@@ -44,12 +47,15 @@ class Alone:
     """The only worker."""
 
     is_shared = False
+    look_every_s: Callable[[], float] | None = None
+    """How often it is looked for what others left; None where there are no others."""
 
     def __init__(self) -> None:
         self.worker = Worker(id="", name=socket.gethostname())
         self.holding: ChannelHolding = OneWorker()
         self.jobs: Jobs = OwnJobs()
         self.news: News = NoOthers()
+        self.sessions: HeldSessions = OwnSessions()
 
     async def open(self) -> None:
         """Nothing is to be opened."""
@@ -90,6 +96,8 @@ class Shared(Alone):
         channels = () if "channels" not in self.worker.roles else None if named == "all" else named
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
         self.jobs = LeasedJobs(self.leases)
+        self.sessions = LeasedSessions(self.leases)
+        self.look_every_s = lambda: LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S
         self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running)
         self._doing: set[asyncio.Task[Any]] = set()
         self._replies = asyncio.Event()
@@ -102,10 +110,36 @@ class Shared(Alone):
         """
         gateway = self._gateway
         gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
+        self._share_turns()
         self.news.on("replies", lambda _told: self._replies.set())
         self.news.on("reload", lambda _told: self._do(gateway.reloading.reload()))
         await self._bus.open()
         await self._beats.beat()
+
+    def _share_turns(self) -> None:
+        """Tell others of what cannot be done here, and hear of what they cannot do."""
+        dispatcher, parking = self._gateway.dispatcher, self._gateway.parking
+        dispatcher.on_work = lambda: self.news.tell("work")
+        dispatcher.on_stop = lambda where, seq: self.news.tell("stop", lane=key_of(where), seq=seq)
+        parking.everybody = self._gateway.store.inbox.parked
+        parking.on_wait = lambda waits_for: self.news.tell("work", waits_for=waits_for)
+        parking.on_answer = lambda waits_for: self.news.tell("work", answered=waits_for)
+        self.news.on("work", self._work)
+        self.news.on("stop", self._stop)
+
+    def _work(self, told: dict[str, Any]) -> None:
+        if "waits_for" in told:
+            self._gateway.parking.others_wait(told["waits_for"])
+        elif "answered" in told:
+            self._gateway.parking.others_are_answered(told["answered"])
+        else:
+            self._gateway.dispatcher.look_here()
+
+    def _stop(self, told: dict[str, Any]) -> None:
+        if "lane" in told:
+            channel, conversation, thread = told["lane"]
+            where = ConversationRef(channel=channel, conversation=conversation, thread=thread)
+            self._gateway.dispatcher.stop(where, told["seq"])
 
     async def run(self) -> None:
         """Hold, hear, tell and be seen until cancelled."""

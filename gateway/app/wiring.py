@@ -130,7 +130,8 @@ class Composition:
         Raises:
             ConfigError: the default model, or a channel, cannot be made.
         """
-        owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.cluster = cluster_of(self)
+        owner = self.cluster.worker.id or f"{os.getpid()}-{secrets.token_hex(4)}"
         self._compose_people()
         self._compose_models(owner)
         self._compose_memory()
@@ -196,7 +197,14 @@ class Composition:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
         self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
-        self.dispatcher = Dispatcher(store.lanes, config.limits, owner=owner)
+        self.dispatcher = Dispatcher(
+            store.lanes,
+            config.limits,
+            owner=owner,
+            takes_turns="turns" in self.cluster.worker.roles,
+            look_every_s=self.cluster.look_every_s,
+            elsewhere=lambda: self.channels.elsewhere,
+        )
         self.inbox = Inbox(
             store.inbox,
             dispatcher=self.dispatcher,
@@ -254,7 +262,6 @@ class Composition:
     def _compose_pipeline(self) -> None:
         """The turns, and the channels whose messages they answer."""
         config = self.config
-        self.cluster = cluster_of(self)
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
@@ -306,6 +313,7 @@ class Composition:
             models=self.meter,
             parking=self.parking,
             presence=self.presence,
+            held_sessions=self.cluster.sessions,
             channels=self.channels,
             dispatcher=self.dispatcher,
             outbox=self.outbox,

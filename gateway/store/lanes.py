@@ -112,7 +112,7 @@ _FREE = """
 _DEAD = f"""
     SELECT DISTINCT worker FROM lanes WHERE claim IS NOT NULL AND worker <> ?
     AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = lanes.worker AND {IS_ALIVE})
-"""
+"""  # noqa: S608 (a constant)
 _LOOK = """
     SELECT min(due_at) - now_ms() AS first_ms,
            min(CASE WHEN due_at > now_ms() THEN due_at END) - now_ms() AS later_ms
@@ -329,7 +329,7 @@ def _bury(connection: Connection, workers: Collection[str], after_s: Callable[[i
         is_known: they are known to be dead. Else only leases that ran out are freed, and the others counted already.
     """
     freed = 0
-    for worker in workers:
+    for worker in sorted(workers):
         held = connection.execute(f"{_HELD_BY} {connection.dialect.locked}", (worker,)).fetchall()
         lanes = [row["id"] for row in held]
         if not is_known and all(row["has_lease"] for row in held):

@@ -19,7 +19,12 @@ FIXED = {"outbox._sending", "dispatcher._turns_of_one"}  # of a size of their ow
 def remembered(gateway: Gateway) -> dict[str, int]:
     """How much each part knows of conversations, where it knows anything."""
     sizes = {}
-    parts = {"dispatcher": gateway.dispatcher, "attempts": gateway.dispatcher._attempts, "outbox": gateway.outbox, "parking": gateway.parking}
+    parts = {
+        "dispatcher": gateway.dispatcher,
+        "attempts": gateway.dispatcher._attempts,
+        "outbox": gateway.outbox,
+        "parking": gateway.parking,
+    }
     parts |= {"sends": gateway.outbox._queue, "runner": gateway.turns}
     for name, part in parts.items():
         for attribute, value in vars(part).items():
