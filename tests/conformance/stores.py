@@ -124,10 +124,11 @@ def written(session: Session, turn_id: str, text: str, **changes: Any) -> Sessio
 
 
 async def claimed(stores: Stores, where: ConversationRef = HERE, owner: str = "me") -> InboxRow:
-    """The head, which must be there to be claimed."""
-    row = await try_claim(stores, where, owner)
-    assert row is not None
-    return row
+    """The head, which must be there to be claimed; another caller may hold it for a moment."""
+    for _ in range(100):
+        if (row := await try_claim(stores, where, owner)) is not None:
+            return row
+    raise AssertionError("there is nothing to be claimed")
 
 
 async def try_claim(

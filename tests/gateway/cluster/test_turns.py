@@ -101,6 +101,27 @@ async def two(postgres_url: str, tmp_path: Path) -> AsyncIterator[Two]:
         yield Two([north, south], models)
 
 
+async def test_a_channel_whose_people_read_the_log_is_every_workers_and_served_by_each_commit(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(PATIENCE_S), contextlib.AsyncExitStack() as stack:
+        gateways = []
+        for name in ("north", "south"):
+            home = config(tmp_path / name, postgres_url, name)
+            text = (home / "config.yaml").read_text().replace("access: open", "access: open, shows_log: true")
+            (home / "config.yaml").write_text(text)
+            gateways.append(await stack.enter_async_context(serving(home, Worker())))
+        two = Two(gateways, [])
+        await two.until(lambda: all(gateway.channels.status("web").state == "up" for gateway in gateways))
+        for at, gateway in enumerate(gateways):
+            await gateways[1 - at].dispatcher.drain(0.0)
+            await two.say(at, "hello", f"{at}")
+            assert await two.answers(f"{at}", 1) == ["to hello"]
+            rows = "SELECT state, epoch FROM outbox WHERE conversation = ?"
+            assert [tuple(row) for row in await gateway.store.engine.rows(rows, (f"{at}",))] == [("sent", 0)]
+            gateways[1 - at].dispatcher._is_draining = False
+
+
 async def test_each_conversation_keeps_its_order_over_two_workers_and_both_work(two: Two) -> None:
     for number in range(5):
         for conversation in "abcd":
