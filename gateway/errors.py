@@ -175,6 +175,10 @@ class StoreMoved(StoreError):
     """Nothing may be served from this database: it went elsewhere, or a copy into it is not whole."""
 
 
+class ForeignSecret(StoreError):
+    """This worker has no secret, or another one than the workers that have used the database."""
+
+
 class ClaimLost(StoreError):
     """The row is no longer claimed by the caller."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,20 @@ from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
 from gateway.cluster.sessions import HeldSessions, LeasedSessions, OwnSessions
 from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
 from gateway.config import Config
+from gateway.config.addresses import shown
 from gateway.errors import StoreError
 from gateway.messages import ConversationRef
 from gateway.store.leases import SqlLeases
 from gateway.store.rows import key_of
+from gateway.store.settings import check_still
 from gateway.store.stores import Stores, open_postgres, open_store
 from gateway.store.workers import SqlWorkers
 
 if TYPE_CHECKING:
+    from gateway.app.telling import Telling
     from gateway.app.wiring import Composition
 
-# Beside the news: so often it is looked for work, and for replies that wait for a channel of this worker.
+# Beside the news: so often it is looked for conversations to claim, and for replies to send.
 LOOK_S, LOOK_WITHOUT_NEWS_S = 1.0, 0.25
 
 
@@ -40,6 +44,7 @@ def open_configured_store(config: Config, path: Path) -> Stores:
         connections=store.connections,
         statement_timeout_s=store.statement_timeout_s,
         prepared_statements=store.prepared_statements,
+        upgrades=store.upgrade == "at_start",
     )
 
 
@@ -47,8 +52,6 @@ class Alone:
     """The only worker."""
 
     is_shared = False
-    look_every_s: Callable[[], float] | None = None
-    """How often it is looked for what others left; None where there are no others."""
 
     def __init__(self) -> None:
         self.worker = Worker(id="", name=socket.gethostname())
@@ -56,6 +59,9 @@ class Alone:
         self.jobs: Jobs = OwnJobs()
         self.news: News = NoOthers()
         self.sessions: HeldSessions = OwnSessions()
+
+    def tell_topics(self, *topics: str) -> None:
+        """There are no pages elsewhere."""
 
     async def open(self) -> None:
         """Nothing is to be opened."""
@@ -67,6 +73,10 @@ class Alone:
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database; here it is the one."""
         return [SeenWorker(worker=self.worker, silent_s=0.0, holds=())]
+
+    async def alive(self) -> Collection[str]:
+        """The ids of the workers that live, also of those that begin."""
+        return (self.worker.id,)
 
     async def drain(self) -> None:
         """Nobody is to know."""
@@ -97,10 +107,12 @@ class Shared(Alone):
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
         self.jobs = LeasedJobs(self.leases)
         self.sessions = LeasedSessions(self.leases)
-        self.look_every_s = lambda: LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S
-        self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running)
+        self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
-        self._replies = asyncio.Event()
+        self._stack = ExitStack()
+        self._telling: Telling | None = None
+        self._told: set[str] = set()  # channels with replies
+        self._is_told = asyncio.Event()
 
     async def open(self) -> None:
         """Hear the others, be seen by them, and do what they tell.
@@ -108,11 +120,14 @@ class Shared(Alone):
         Raises:
             StoreUnavailable: nothing can be heard through the address that was given.
         """
+        from gateway.app.telling import Telling  # noqa: PLC0415 (the only worker does not need it)
+
         gateway = self._gateway
         gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
         self._share_turns()
-        self.news.on("replies", lambda _told: self._replies.set())
-        self.news.on("reload", lambda _told: self._do(gateway.reloading.reload()))
+        self.news.on("replies", self._hear_replies)
+        self._telling = Telling(gateway, self.news, self._do)
+        self._telling.begin(self._stack)
         await self._bus.open()
         await self._beats.beat()
 
@@ -142,14 +157,30 @@ class Shared(Alone):
             self._gateway.dispatcher.stop(where, told["seq"])
 
     async def run(self) -> None:
-        """Hold, hear, tell and be seen until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for part in (self.leases.run(), self._beats.run(), self._shared_news.run(), self._look()):
-                tasks.create_task(part)
+        """Hold, hear, tell and be seen until cancelled.
+
+        Raises:
+            StoreMoved, ForeignSecret: this worker may not use the database any more.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in (self.leases.run(), self._beats.run(), self._shared_news.run(), self._look()):
+                    tasks.create_task(part)
+        except* StoreError as group:
+            raise group.exceptions[0] from None
+
+    def tell_topics(self, *topics: str) -> None:
+        """A page changed something."""
+        if self._telling is not None:
+            self._telling.tell_topics(*topics)
 
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database, the oldest first."""
         return await self._workers.workers()
+
+    async def alive(self) -> Collection[str]:
+        """Those that gave a sign of life lately."""
+        return {self.worker.id, *await self._workers.alive()}
 
     async def drain(self) -> None:
         """Say that this worker takes nothing more."""
@@ -157,6 +188,7 @@ class Shared(Alone):
 
     async def close(self) -> None:
         """Give everything back, say so, and be gone."""
+        self._stack.close()
         for task in self._doing:
             task.cancel()
         await self.leases.close()
@@ -166,16 +198,35 @@ class Shared(Alone):
         await self._bus.close()
 
     async def _look(self) -> None:
-        """Send what other workers answered on the channels that are held here."""
+        """Find what nobody told, and what was told: what to claim, and replies for the channels that are held here."""
+        gateway, was_heard = self._gateway, True
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S):
-                    await self._replies.wait()
-            self._replies.clear()
-            for name in [*self.leases.held]:
-                if name.startswith(CHANNEL):
-                    with contextlib.suppress(StoreError):  # the next look finds it
-                        await self._gateway.outbox.look(name.removeprefix(CHANNEL))
+                    await self._is_told.wait()
+            self._is_told.clear()
+            told, self._told = self._told, set()
+            held = {name.removeprefix(CHANNEL) for name in self.leases.held if name.startswith(CHANNEL)}
+            if not (self.news.is_heard and was_heard):
+                gateway.local_channel.look()
+            was_heard = self.news.is_heard
+            with contextlib.suppress(StoreError):  # the next look finds it
+                if not told:
+                    work = await self._workers.work(self.worker.id, held)
+                    told = {*work.channels}
+                    if work.has_lane:
+                        gateway.dispatcher.look_here()
+                for channel in told & held:
+                    await gateway.outbox.look(channel)
+
+    def _hear_replies(self, told: Mapping[str, Any]) -> None:
+        self._told.add(str(told["channel"]))
+        self._is_told.set()
+
+    async def _check(self) -> None:
+        gateway, url = self._gateway, self._gateway.config.store.url
+        place = "the database" if url is None else shown(url.get_secret_value())
+        await check_still(gateway.store.engine, place, gateway.secret)
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from importlib import import_module
@@ -55,6 +56,8 @@ from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
 from gateway.store.blobs import SqlBlobs
+from gateway.store.idempotency import SqlIdempotency
+from gateway.store.ingest import SqlIngestJobs
 from gateway.store.notes import SqlNotes
 from gateway.store.personalities import StoredPersonalities
 from gateway.store.stores import Stores
@@ -78,6 +81,7 @@ class Composition:
     store: Stores
     trace_store: TraceStore | None
     web: WebServer
+    idempotency: SqlIdempotency
 
     def __init__(
         self,
@@ -132,6 +136,8 @@ class Composition:
         """
         self.cluster = cluster_of(self)
         owner = self.cluster.worker.id or f"{os.getpid()}-{secrets.token_hex(4)}"
+        if self.cluster.is_shared:
+            self.store = replace(self.store, ingest=SqlIngestJobs(self.store.engine.of("ingest"), owner=owner))
         self._compose_people()
         self._compose_models(owner)
         self._compose_memory()
@@ -189,6 +195,7 @@ class Composition:
             meter=self.meter,
             models=self.models,
             personalities=self.personalities,
+            jobs=self.cluster.jobs,
         )
         self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live, SqlBlobs(store.engine) if store.is_shared else None)
@@ -202,8 +209,8 @@ class Composition:
             config.limits,
             owner=owner,
             takes_turns="turns" in self.cluster.worker.roles,
-            look_every_s=self.cluster.look_every_s,
-            elsewhere=lambda: self.channels.elsewhere,
+            is_shared=self.cluster.is_shared,
+            elsewhere=lambda: self.channels.names_elsewhere,
         )
         self.inbox = Inbox(
             store.inbox,
@@ -245,6 +252,7 @@ class Composition:
             config=self.live,
             channels=self.channels,
             outbox=self.outbox,
+            jobs=self.cluster.jobs,
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
         self.commands = Commands(

@@ -7,8 +7,9 @@ from typing import Any, Literal, Protocol
 
 from gateway.cluster.leases import Leases, while_held
 
-Job = Literal["retention", "erasure", "night", "memory", "usage", "blobs"]
-"""Forgetting by age; erasures; consolidation; late updates of the memory; dead reservations; files that expired."""
+Job = Literal["retention", "erasure", "night", "memory", "links", "usage", "blobs"]
+"""Forgetting by age; erasures; consolidation; late updates of the memory; links that were broken off; what dead workers
+had reserved; files and answers that expired."""
 
 
 class Jobs(Protocol):
@@ -20,6 +21,13 @@ class Jobs(Protocol):
         Where it becomes another worker's meanwhile, `work` is cancelled, and begun again when it is this one's again.
         """
 
+    async def once(self, job: Job, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Do the job now, and then True; False: another worker does it, or it became another's before its end.
+
+        Raises:
+            StoreUnavailable: it is not known whether another does it.
+        """
+
 
 class OwnJobs:
     """The only worker does all."""
@@ -27,6 +35,11 @@ class OwnJobs:
     async def keep(self, job: Job, work: Callable[[], Coroutine[Any, Any, None]]) -> None:  # noqa: ARG002 (all are its own)
         """Do it."""
         await work()
+
+    async def once(self, job: Job, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:  # noqa: ARG002 (as above)
+        """Do it."""
+        await work()
+        return True
 
 
 class LeasedJobs:
@@ -44,3 +57,13 @@ class LeasedJobs:
                     return
             finally:
                 await self._leases.give_back(held.name, held.epoch)
+
+    async def once(self, job: Job, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Do it while the lease is held, if it can be had now."""
+        held = await self._leases.take(f"job:{job}")
+        if held is None:
+            return False
+        try:
+            return await while_held(held, work())
+        finally:
+            await self._leases.give_back(held.name, held.epoch)

@@ -132,6 +132,7 @@ class SharedNews:
     def tell(self, kind: Kind, **what: Any) -> None:
         """Put it where the next sending takes it from."""
         text = json.dumps({"news": kind, **what}, ensure_ascii=False, separators=(",", ":"))
+        text = text.encode("utf-8", "replace").decode()  # half a character cannot be sent
         if len(self._waiting) < _MOST_WAITING:
             self._waiting[text] = None
             self._is_told.set()

@@ -204,6 +204,10 @@ class MemorySync:
             self._has_late.set()
         return tried
 
+    def look_for_late(self) -> None:
+        """Look into the journal, soon: another process may have committed something, and died before it was applied."""
+        self._has_late.set()
+
     async def run(self) -> None:
         """Try late updates again, and ask a memory that is away whether it is back, until cancelled."""
         async with asyncio.TaskGroup() as tasks:

@@ -220,8 +220,8 @@ class Answering:
         """
         parts, row = self._parts, turn.row
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
-        adapter = parts.channels.if_up(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), state, parts.outbox)
+        shows = parts.channels.showing(turn.message.conversation.channel)
+        preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
         work = replace(await self._work(turn, state, preview, asked, supersedes), on_stop=control.stop)
         try:
             async with preview:

@@ -1,8 +1,8 @@
 """The dispatcher: gives every accepted message its turn, one at a time per conversation, many conversations at once.
 
 It claims lanes when there may be something to claim: a message was accepted, a turn has left a message behind, a time
-has come, or somebody says so (`look`). With other workers on the database it also looks by itself, once a second. Which
-lane is next, and that people take turns, is the store's part.
+has come, or somebody says so (`look`), such as other workers on the database. Which lane is next, and that people take
+turns, is the store's part.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Dispatcher:
         *,
         owner: str,
         takes_turns: bool = True,
-        look_every_s: Callable[[], float] | None = None,
+        is_shared: bool = False,
         elsewhere: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Nothing is claimed yet.
@@ -48,7 +48,7 @@ class Dispatcher:
         Args:
             owner: names this process in claims.
             takes_turns: False: all are left to other workers, and `run` is not called.
-            look_every_s: how often to look for what others left; None where there are no others.
+            is_shared: there may be other workers, and somebody calls `look_here` for what they leave.
             elsewhere: the channels that other workers hold, and alone fetch files from.
         """
         self._store = store
@@ -59,7 +59,7 @@ class Dispatcher:
             LOCAL: limits.running_turns_of_one_account(LOCAL),
             "": limits.running_turns_of_one_account(""),
         }
-        self._look_every_s = look_every_s
+        self._is_shared = is_shared
         self._elsewhere = elsewhere
         self._running: dict[str, TurnControl] = {}  # by turn
         self._attending: set[asyncio.Task[None]] = set()
@@ -68,7 +68,7 @@ class Dispatcher:
         self._has_ended = asyncio.Event()
         self._may_be_more = False
         self._is_claiming = False
-        self._next_at_s: float | None = None if look_every_s is None else 0.0  # by the loop's clock: when to look
+        self._next_at_s: float | None = None  # by the loop's clock: when to look
         self._is_draining = False
         self._attempts = Attempts(store, look=self.look, is_draining=lambda: self._is_draining)
         self.on_stop: Callable[[ConversationRef, int], None] = lambda _conversation, _seq: None
@@ -130,7 +130,7 @@ class Dispatcher:
 
     def _forget_stops(self) -> None:
         """With other workers: forget those of conversations that are not answered here. The database has them."""
-        if self._look_every_s is not None and not self._is_claiming:
+        if self._is_shared and not self._is_claiming:
             here = {control.row.message.conversation for control in self._running.values() if control.row is not None}
             self._stops = {where: seq for where, seq in self._stops.items() if where in here}
 
@@ -222,9 +222,7 @@ class Dispatcher:
         clock = asyncio.get_running_loop().time
         if self._next_at_s is not None and clock() >= self._next_at_s:
             look = await self._store.look(self._owner)
-            every_s = None if self._look_every_s is None else self._look_every_s()
-            waits_s = [each for each in (look.next_s, every_s) if each is not None]
-            self._next_at_s = clock() + min(waits_s) if waits_s else None
+            self._next_at_s = None if look.next_s is None else clock() + look.next_s
             self._may_be_more = self._may_be_more or look.is_due
         return self._may_be_more and self.free_places > 0
 

@@ -56,6 +56,8 @@ class Outbox:
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
         self.tell_holder: Callable[[str], None] = lambda _channel: None
         """Told of a channel that another worker has, and whose replies wait."""
+        self.settle: Callable[[OutboundMessage], Awaitable[None]] = _nothing_shown
+        """Awaited before a reply is sent: it ends what is being shown in its conversation for another worker."""
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -186,6 +188,7 @@ class Outbox:
         A send that is cancelled stays marked as being sent: the next start takes it up as uncertain.
         """
         reach("outbox.claimed")
+        await self.settle(row.message)
         try:
             receipt = await self._deliver(adapter, row)
         except asyncio.CancelledError:
@@ -283,6 +286,10 @@ class Outbox:
             await record()
             reach("outbox.recorded")
             del self._unrecorded[conversation]
+
+
+async def _nothing_shown(_message: OutboundMessage) -> None:
+    return
 
 
 def _late_notice(row: OutboxRow) -> OutboundMessage | None:

@@ -161,7 +161,7 @@ def still_is(connection: Connection, account: str, user_id: str) -> bool:
 def settle(connection: Connection, user_ids: Iterable[str]) -> None:
     """Wait for the commits that have asked `still_is` about these users; those that ask later hear of a tombstone."""
     for user_id in sorted(user_ids):
-        sql = f"SELECT key FROM accounts WHERE user_id = ? ORDER BY key {connection.dialect.locked}"  # noqa: S608
+        sql = f"SELECT key FROM accounts WHERE user_id = ? ORDER BY key {connection.dialect.locked}"  # noqa: S608 (names of ours)
         connection.execute(sql, (user_id,)).fetchall()
 
 
@@ -204,7 +204,7 @@ def _insert(connection: Connection, accounts: Iterable[Account]) -> None:
 def _move(connection: Connection, moves: Mapping[str, Move]) -> None:
     for key, move in sorted(moves.items()):
         users = sorted(move.from_users)
-        sql = f"UPDATE accounts SET user_id = ?, via = ? WHERE key = ? AND user_id IN ({marks_for(users)})"  # noqa: S608
+        sql = f"UPDATE accounts SET user_id = ?, via = ? WHERE key = ? AND user_id IN ({marks_for(users)})"  # noqa: S608 (names of ours)
         if users:
             connection.execute(sql, (move.to_user, move.via, key, *users))
 

@@ -33,7 +33,7 @@ _FORGET_OLDEST = """
     DELETE FROM sign_in_failures
     WHERE last_at < (SELECT kept.last_at FROM sign_in_failures AS kept ORDER BY kept.last_at DESC LIMIT 1 OFFSET ?)
 """
-_FORGET_OLD_TRIES = f"DELETE FROM owner_tries WHERE account = ? AND tried_at <= now_ms() - {_WITHIN_MS}"  # noqa: S608
+_FORGET_OLD_TRIES = f"DELETE FROM owner_tries WHERE account = ? AND tried_at <= now_ms() - {_WITHIN_MS}"  # noqa: S608 (names of ours)
 _PUT_CODE = f"""
     INSERT INTO erasure_codes (user_id, code, channel, conversation, thread, ends_at, tries)
     VALUES (?, ?, ?, ?, ?, now_ms() + {_VALID_MS}, 0)

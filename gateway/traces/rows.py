@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from gateway.domain.roles import needs
 from gateway.errors import TraceError
 from gateway.store.engine import Connection, Row
 from gateway.store.payloads import from_ms, storable, to_ms
-from gateway.traces.trace import Owner, Trace, Viewer, hash_of
+from gateway.traces.trace import Owner, Trace, Viewer, hash_of, merge_tags
 
 COLUMNS = (
     "id, type, content, content_hash, strength, stability_ms, tags, emotions, metadata, created_at, last_accessed_at, "
@@ -32,6 +33,7 @@ BETWEEN = "::"
 NODE = "node:"
 """With this begins the end of an edge that is no trace, but a node of an import."""
 _decode = json.JSONDecoder().decode
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # as JSON escapes it
 _ALL_OWNERS = "SELECT number FROM owners WHERE kind <> 'document' ORDER BY number"
 _PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
@@ -156,22 +158,22 @@ def insert(connection: Connection, trace: Trace) -> int:
 def _values(trace: Trace) -> tuple[Any, ...]:
     content = storable(trace.content)
     return (
-        trace.id,
+        storable(trace.id),
         trace.type,
         content,
         hash_of(content),
         trace.strength,
         trace.stability_ms,
-        as_json(list(trace.tags)),
+        as_json(merge_tags(trace.tags)),
         as_json(dict(trace.emotions)),
         as_json(dict(trace.metadata)),
         to_ms(trace.created_at),
         to_ms(trace.last_accessed_at),
         trace.retrieval_count,
         trace.source,
-        trace.author,
-        trace.speaker,
-        trace.conversation,
+        _kept(trace.author),
+        _kept(trace.speaker),
+        _kept(trace.conversation),
         trace.position,
         trace.embedding,
         trace.embedding_model,
@@ -180,9 +182,13 @@ def _values(trace: Trace) -> tuple[Any, ...]:
     )
 
 
+def _kept(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
 def as_json(value: object) -> str:
-    """Compact, legible JSON."""
-    return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    """Compact, legible JSON, whose texts are such as every database takes when they are read, too."""
+    return storable(_NUL.sub("\\1\ufffd", json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
 
 
 def from_row(row: Row) -> Trace:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from gateway.errors import TraceError
 from gateway.protocols import MemoryScope
+from gateway.store.payloads import storable
 
 TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]
@@ -196,5 +197,5 @@ def hash_of(content: str) -> str:
 
 
 def merge_tags(*tags: Sequence[str]) -> tuple[str, ...]:
-    """All tags, each once, in the order in which they were met."""
-    return tuple(dict.fromkeys(tag for each in tags for tag in each))
+    """All tags, as they are kept, each once, in the order in which they were met."""
+    return tuple(dict.fromkeys(storable(tag) for each in tags for tag in each))

@@ -9,14 +9,15 @@ from pathlib import Path
 from tests.faults.evidence import Tally
 
 _HEAD = (
-    "fault", "N", "messages", "lost", "dead letters", "duplicated", "repeated, marked", "uncertain", "resolved",
-    "out of order", "memory updates", "missing", "doubled",
+    "fault", "N", "messages", "lost", "stranded", "dead letters", "duplicated", "repeated, marked", "uncertain",
+    "resolved", "out of order", "memory updates", "missing", "doubled",
 )  # fmt: skip
 _SHORT_HEAD = (
     "fault",
     "N",
     "messages",
     "lost",
+    "stranded",
     "duplicated",
     "repeated, marked",
     "memory updates",
@@ -36,11 +37,11 @@ def short_table(tallies: Mapping[str, Tally]) -> str:
     groups: dict[str, list[Tally]] = {}
     for name, tally in tallies.items():
         groups.setdefault(_group(name), []).append(tally)
-    points = len(groups.get("failpoints", ()))
-    rows = {
-        f"kill -9 at each of {points} failpoints" if name == "failpoints" else name: _sum(found)
-        for name, found in groups.items()
+    counted = {
+        "failpoints": "kill -9 at each of {} failpoints",
+        "worker failpoints": "two and four workers: kill -9 at each of {} failpoints",
     }
+    rows = {counted.get(name, name).format(len(found)): _sum(found) for name, found in groups.items()}
     return _markdown(_SHORT_HEAD, {**rows, "all": _sum(list(tallies.values()))})
 
 
@@ -52,7 +53,11 @@ def publish(page: Path, text: str) -> None:
 def _group(name: str) -> str:
     if name.startswith("`"):
         return "failpoints"
+    if name.startswith("workers: `"):
+        return "worker failpoints"
     kind, _, fault = name.partition(": ")
+    if kind == "workers":
+        return f"two and four workers: {fault}"
     if kind == "platform":
         return "kill -9 by the platform, in the middle of a request"
     return f"kill -9, {kind}" if fault else name
@@ -69,10 +74,10 @@ def _markdown(head: Sequence[str], rows: Mapping[str, Tally]) -> str:
     lines = [head, ("---", *["---:"] * (len(head) - 1))]
     for name, tally in rows.items():
         cells = {
-            "N": tally.kills, "messages": tally.messages, "lost": tally.lost, "dead letters": tally.dead,
-            "duplicated": tally.duplicated, "repeated, marked": tally.repeated, "uncertain": tally.uncertain,
-            "resolved": tally.resolved, "out of order": tally.misordered, "memory updates": tally.updates,
-            "missing": tally.missing, "doubled": tally.doubled,
+            "N": tally.kills, "messages": tally.messages, "lost": tally.lost, "stranded": tally.stranded,
+            "dead letters": tally.dead, "duplicated": tally.duplicated, "repeated, marked": tally.repeated,
+            "uncertain": tally.uncertain, "resolved": tally.resolved, "out of order": tally.misordered,
+            "memory updates": tally.updates, "missing": tally.missing, "doubled": tally.doubled,
         }  # fmt: skip
         lines.append((name, *(f"{cells[column]:,}".replace(",", " ") for column in head[1:])))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from gateway.cluster.jobs import Jobs
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
 from gateway.domain.tombstones import Tombstone, Tombstones
@@ -88,8 +90,10 @@ class PrivacyWorker:
         config: LiveConfig,
         channels: Channels,
         outbox: Outbox,
+        jobs: Jobs,
     ) -> None:
         """Nothing is read yet; `home` is the data directory."""
+        self._jobs = jobs
         self._home = home
         self._store = store
         self._trace_store = trace_store
@@ -110,6 +114,8 @@ class PrivacyWorker:
         self._asked = asyncio.Event()
         self._erased = asyncio.Event()
         self._is_running = False
+        self.tell: Callable[[], None] = lambda: None
+        """Told when an erasure was decided, and when one was done."""
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
@@ -159,8 +165,13 @@ class PrivacyWorker:
         tombstone = await self.eraser().schedule(user_id)
         if farewell_id is not None:
             self._farewells[tombstone.id] = farewell_id
-        self._asked.set()
+        self.look()
+        self.tell()
         return tombstone.id
+
+    def look(self) -> None:
+        """Look whether somebody is to be erased."""
+        self._asked.set()
 
     async def accounts_of(self, user_id: str) -> Sequence[str]:
         """The accounts of a person, under all ids that the person has had."""
@@ -235,54 +246,68 @@ class PrivacyWorker:
         """At the start: finish interrupted erasures, and repeat those that an old backup has undone.
 
         Where a memory that lies elsewhere is away, `run` does it when it is back; till then the person's updates wait.
+        With other workers on the database `run` does it, too.
 
         Raises:
             EthosError, OSError: it could not be done; the gateway must not serve them.
         """
         eraser = self.eraser()
         for tombstone in await eraser.due():
-            try:
-                await eraser.erase(tombstone)
-            except MemoryUnavailable as error:
-                _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
-                await self._memory.forget((await eraser.whom(tombstone)).user_ids)
+            if not self._store.is_shared:
+                try:
+                    await eraser.erase(tombstone)
+                    continue
+                except MemoryUnavailable as error:
+                    _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
+            await self._memory.forget((await eraser.whom(tombstone)).user_ids)
 
     async def run(self) -> None:
-        """Erase on request, and forget by age at the start and once a day, until cancelled."""
+        """Erase on request, and forget by age at the start and once a day, until cancelled.
+
+        Of many workers one at a time does what is in the database, and each what lies on its machine.
+        """
         self._is_running = True
         try:
-            await self._work()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._forget_daily(files=True))
+                tasks.create_task(self._jobs.keep("retention", partial(self._forget_daily, files=False)))
+                tasks.create_task(self._erase_on_request())
         finally:
             self._is_running = False
 
-    async def _work(self) -> None:
-        clock = asyncio.get_running_loop().time
-        sweep_at = clock()
+    async def _forget_daily(self, *, files: bool) -> None:
         while True:
-            if clock() >= sweep_at:
-                sweep_at = clock() + (EVERY_S if await self._forget_old() else AGAIN_S)
-            is_done = await self._erase_due()
-            try:
-                async with asyncio.timeout(max(0.0, sweep_at - clock()) if is_done else AGAIN_S):
-                    await self._asked.wait()
-            except TimeoutError:
-                continue
+            again_s = EVERY_S if await self._forget_old(files=files) else AGAIN_S
+            await asyncio.sleep(again_s)
+
+    async def _erase_on_request(self) -> None:
+        """Also what a worker that died has left: where there are others, it is looked for now and then."""
+        look_s = AGAIN_S if self._store.is_shared else EVERY_S
+        while True:
             self._asked.clear()
+            is_done = await self._erase_due()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look_s if is_done else AGAIN_S):
+                    await self._asked.wait()
 
     async def _erase_due(self) -> bool:
-        """Whether all of it is done."""
-        is_done = True
+        """Whether all of it is done, by whichever worker."""
         try:
-            for tombstone in await self.eraser().due():
-                try:
-                    await self._erase(tombstone)
-                except _FAULTS as error:
-                    _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
-                    is_done = False
+            if await self.eraser().due():
+                await self._jobs.keep("erasure", self._erase_all)
+                self._erased.set()
+                self._erased = asyncio.Event()
+            return not await self.eraser().due()
         except _FAULTS as error:
             _log.error("erasures_unreadable", error=str(error), again_s=AGAIN_S)
-            is_done = False
-        return is_done
+            return False
+
+    async def _erase_all(self) -> None:
+        for tombstone in await self.eraser().due():
+            try:
+                await self._erase(tombstone)
+            except _FAULTS as error:
+                _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
 
     async def _erase(self, tombstone: Tombstone) -> None:
         eraser = self.eraser()
@@ -306,6 +331,7 @@ class PrivacyWorker:
         self._farewells.pop(tombstone.id, None)
         self._erased.set()
         self._erased = asyncio.Event()
+        self.tell()
         happened("people.changed")
 
     async def _farewell(self, tombstone: Tombstone) -> None:
@@ -329,11 +355,14 @@ class PrivacyWorker:
 
     async def forget_old(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
         """Forget what is older than the configuration allows, or only count it; raises as `Retention.run`."""
-        return await Retention(self._home, self._store, self._config.current.retention).run(is_dry=is_dry)
+        return await self._retention().run(is_dry=is_dry)
 
-    async def _forget_old(self) -> bool:
+    def _retention(self) -> Retention:
+        return Retention(self._home, self._store, self._config.current.retention)
+
+    async def _forget_old(self, *, files: bool) -> bool:
         try:
-            await self.forget_old()
+            await self._retention().run(files=files)
         except _FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False

@@ -103,7 +103,7 @@ class PostgresEnd:
     def last_number(self, connection: Connection, table: Table) -> int:
         """What the sequence gave out, or the highest that is there."""
         column, name = quoted(table.numbered or ""), quoted(table.name)
-        (highest,) = connection.execute(f"SELECT coalesce(max({column}), 0) FROM {name}").fetchone()  # noqa: S608
+        (highest,) = connection.execute(f"SELECT coalesce(max({column}), 0) FROM {name}").fetchone()  # noqa: S608 (names of ours)
         (given_out,) = connection.execute(_LAST, (name, table.numbered)).fetchone()
         return max(int(highest), int(given_out))
 

@@ -23,7 +23,7 @@ LOCK_TIMEOUT_MS = 3_000
 PATIENCE_S = 60.0
 _PACKAGE = "gateway.store.postgres"
 _OLDEST_PROGRAM = re.compile(r"^-- oldest_program: (\d+)$", re.MULTILINE)
-_ABOUT = """
+ABOUT = """
     SELECT current_setting('server_version_num')::bigint AS version, current_setting('server_encoding') AS encoding,
         pg_is_in_recovery() AS is_standby, current_schema() AS place
 """
@@ -45,13 +45,16 @@ def steps() -> Sequence[Migration]:
     return migrations(_PACKAGE)
 
 
-def upgrade(url: str, *, known: Sequence[Migration] | None = None, patience_s: float = PATIENCE_S) -> int:
+def upgrade(
+    url: str, *, known: Sequence[Migration] | None = None, patience_s: float = PATIENCE_S, changes: bool = True
+) -> int:
     """Make the tables, or bring them up to date; the version they have then. Safe when several workers do it at once.
 
     Args:
         url: as libpq takes it.
         known: the steps that this program knows, by default its own.
         patience_s: how long to try again while somebody holds a table, or upgrades.
+        changes: False: only look, and refuse tables that would have to be changed.
 
     Raises:
         SchemaTooNew: a newer program made the tables, which this one must not use; nothing was changed.
@@ -62,7 +65,7 @@ def upgrade(url: str, *, known: Sequence[Migration] | None = None, patience_s: f
     until_s = time.monotonic() + patience_s
     while True:
         try:
-            return _tried(server, known)
+            return _tried(server, known, changes=changes)
         except psycopg.errors.LockNotAvailable as error:
             if time.monotonic() > until_s:
                 raise server.translated(error) from error
@@ -103,12 +106,18 @@ def problems(about: Any) -> Iterator[str]:
         yield "has no schema for our tables; make the one that `search_path` names, or correct that"
 
 
-def _tried(server: Server, known: Sequence[Migration]) -> int:
+def _tried(server: Server, known: Sequence[Migration], *, changes: bool) -> int:
     connection = server.connect(timeout_s=5.0)
     try:
-        for problem in problems(connection.execute(_ABOUT).fetchone()):
+        for problem in problems(connection.execute(ABOUT).fetchone()):
             raise StoreUnavailable(f"{server.shown} {problem}. Nothing was changed.")
         version = _version(connection, server, known[-1].version)
+        if version < known[-1].version and not changes:
+            there = f"the tables of schema version {version}" if version else "no tables of ours"
+            raise StoreUnavailable(
+                f"{server.shown} has {there}, and this program works with version {known[-1].version}. Call `ethos "
+                f"store upgrade`, since `store.upgrade` is `by_hand`. Nothing was changed."
+            )
         if version < known[-1].version:
             connection.begin(is_durable=True, alone=())
             connection.execute("SELECT set_config('lock_timeout', ?, true)", (str(LOCK_TIMEOUT_MS),))

@@ -47,7 +47,7 @@ class SqliteEnd:
     def put(self, connection: Connection, table: Table, lines: Sequence[Line]) -> None:
         """Insert rows."""
         columns, marks = ", ".join(map(quoted, table.columns)), ", ".join("?" * len(table.columns))
-        connection.executemany(f"INSERT INTO {quoted(table.name)} ({columns}) VALUES ({marks})", lines)  # noqa: S608
+        connection.executemany(f"INSERT INTO {quoted(table.name)} ({columns}) VALUES ({marks})", lines)  # noqa: S608 (names of ours)
 
     def clear(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Delete all rows; the full-text index is emptied at once, and not row by row."""
@@ -60,7 +60,7 @@ class SqliteEnd:
     def last_number(self, connection: Connection, table: Table) -> int:
         """What AUTOINCREMENT remembers, or the highest that is there."""
         column, name = quoted(table.numbered or ""), quoted(table.name)
-        (highest,) = connection.execute(f"SELECT coalesce(max({column}), 0) FROM {name}").fetchone()  # noqa: S608
+        (highest,) = connection.execute(f"SELECT coalesce(max({column}), 0) FROM {name}").fetchone()  # noqa: S608 (names of ours)
         (given_out,) = connection.execute(_LAST, (table.name,)).fetchone()
         return max(int(highest), int(given_out))
 

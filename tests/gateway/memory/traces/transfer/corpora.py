@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.store.payloads import from_ms
+from gateway.store.payloads import from_ms, storable
 from gateway.traces.rows import as_json, insert, owner_number
 from gateway.traces.trace import SOURCES, TYPES, Owner, Trace, hash_of
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
@@ -107,10 +107,10 @@ def trace_stores(draw: st.DrawFn) -> Held:
     edges, archive, records = [], [], []
     if len(ids) > 1:
         for pair in draw(st.sets(st.tuples(st.sampled_from(ids), st.sampled_from(ids)), max_size=5)):
-            more = (draw(words), draw(st.floats(0, 1)), as_json(draw(metadata)), draw(st.integers(0, 10**12)))
+            more = (storable(draw(words)), draw(st.floats(0, 1)), as_json(draw(metadata)), draw(st.integers(0, 10**12)))
             edges += [(*pair, *more)] if pair[0] != pair[1] else []
     for trace_id in ids[:1]:
-        text = draw(contents)
+        text = storable(draw(contents))
         archive.append((trace_id, text, hash_of(text), 1_700_000_000_000))
     for kind in draw(
         st.lists(st.sampled_from(["node", "document", "conversation", "message"]), max_size=3, unique=True)
