@@ -146,7 +146,7 @@ async def hand_over(make: Make, url: str) -> None:
         connection.execute(_WATCH)
         async with make("hand-over") as workers:
             await workers.start(roles=("channels", "web"))
-            await workers.start(roles=("turns",))
+            await workers.start(roles=("turns", "web"))
             for people in (1, AT_ONCE):
                 connection.execute("TRUNCATE moments")
                 await workers.rate(people, MEASURED_S / 2)
