@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Collection, Coroutine, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, OneWorker
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
 from gateway.cluster.leases import Leases
 from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
-from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
+from gateway.cluster.worker import Beats, SeenWorker, Worker, config_hash, differences, this_worker
 from gateway.config import Config
 from gateway.config.addresses import shown
-from gateway.errors import StoreError
+from gateway.errors import StoreError, StoreUnavailable
 from gateway.store.leases import SqlLeases
 from gateway.store.settings import check_still
 from gateway.store.stores import Stores, open_postgres, open_store
@@ -26,6 +29,8 @@ from gateway.store.workers import SqlWorkers
 if TYPE_CHECKING:
     from gateway.app.telling import Telling
     from gateway.app.wiring import Composition
+
+_log = structlog.get_logger(__name__)
 
 # Beside the news: so often it is looked for conversations to claim, and for replies to send.
 LOOK_S, LOOK_WITHOUT_NEWS_S = 1.0, 0.25
@@ -58,6 +63,11 @@ class Alone:
 
     def tell_topics(self, *topics: str) -> None:
         """There are no pages elsewhere."""
+
+    @asynccontextmanager
+    async def for_a_command(self) -> AsyncGenerator[None]:
+        """Around what a process does that does not serve: the others are told."""
+        yield
 
     async def open(self) -> None:
         """Nothing is to be opened."""
@@ -101,29 +111,56 @@ class Shared(Alone):
         named = config.worker.channels
         channels = () if "channels" not in self.worker.roles else None if named == "all" else named
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
-        self.jobs = LeasedJobs(self.leases)
-        self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running, self._check)
+        self.jobs = LeasedJobs(self.leases, self.news)
+        self._beats = Beats(self._workers, self.worker, self._now, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
         self._stack = ExitStack()
         self._telling: Telling | None = None
         self._told: set[str] = set()  # channels with replies
         self._is_told = asyncio.Event()
+        self._hashed = config
 
     async def open(self) -> None:
         """Hear the others, be seen by them, and do what they tell.
 
         Raises:
             StoreUnavailable: nothing can be heard through the address that was given.
+            StoreMoved, ForeignSecret: this worker may not use the database.
         """
-        from gateway.app.telling import Telling  # noqa: PLC0415 (the only worker does not need it)
-
         gateway = self._gateway
         gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
         self.news.on("replies", self._hear_replies)
-        self._telling = Telling(gateway, self.news, self._do)
-        self._telling.begin(self._stack)
         await self._bus.open()
-        await self._beats.beat()
+        try:
+            await self._beats.beat()
+        except BaseException:
+            await self._bus.close()
+            raise
+        gateway.checkup.differences = self._differences
+        self._tell()
+
+    def _tell(self) -> None:
+        from gateway.app.telling import Telling  # noqa: PLC0415 (the only worker does not need it)
+
+        self._telling = Telling(self._gateway, self.news, self._do)
+        self._telling.begin(self._stack)
+
+    @asynccontextmanager
+    async def for_a_command(self) -> AsyncGenerator[None]:
+        """The same; where nothing can be told, the others find it with their next look."""
+        self._tell()
+        try:
+            yield
+        finally:
+            self._stack.close()
+            if self._shared_news.is_waiting:
+                try:
+                    await self._bus.open()
+                    await self._shared_news.flush()
+                except StoreUnavailable as error:
+                    _log.info("others_not_told", error=str(error))
+                finally:
+                    await self._bus.close()
 
     async def run(self) -> None:
         """Hold, hear, tell and be seen until cancelled.
@@ -191,6 +228,15 @@ class Shared(Alone):
     def _hear_replies(self, told: Mapping[str, Any]) -> None:
         self._told.add(str(told["channel"]))
         self._is_told.set()
+
+    def _now(self, worker: Worker) -> Worker:
+        config = self._gateway.config
+        if config is not self._hashed:  # a reload has given another
+            self._hashed, worker = config, replace(worker, config_hash=config_hash(config))
+        return replace(worker, turns=self._gateway.dispatcher.running)
+
+    async def _differences(self) -> Sequence[str]:
+        return differences(await self.workers())
 
     async def _check(self) -> None:
         gateway, url = self._gateway, self._gateway.config.store.url

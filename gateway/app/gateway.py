@@ -127,8 +127,12 @@ class Gateway(Composition):
             if not is_kept:
                 database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
             await self._open(stack, database)
-            await self.memory.replay()
-            await self.linking.job.recover()
+            if self.cluster.is_shared:
+                await self.linking.people.load()
+            else:
+                await self.memory.replay()
+                await self.linking.job.recover()
+            await stack.enter_async_context(self.cluster.for_a_command())
             yield self.web.of_owner
 
     async def _open(self, stack: AsyncExitStack, database: Path) -> None:
@@ -137,9 +141,7 @@ class Gateway(Composition):
         stack.push_async_callback(self.store.close)
         if self.store.engine.dialect.is_shared:
             await check_secret(self.store.engine, self.secret)
-        self.trace_store = await open_configured_traces(
-            stack, database.parent, self.config, self.store.links.person_ids
-        )
+        self.trace_store = await open_configured_traces(stack, database.parent, self.config, self.store)
         self._metrics = await measure(stack, self.config)
         self._compose()
         stack.push_async_callback(self.memory.close)

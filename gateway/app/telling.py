@@ -55,7 +55,7 @@ class Telling:
         """Tell and hear, until the stack is closed."""
         gateway, news = self._gateway, self._news
         gateway.local_channel.elsewhere = lambda conversation: _Watcher(self, conversation)
-        gateway.channels.elsewhere = lambda adapter: _Holder(self, adapter) if news.is_heard else None
+        gateway.channels.at_holder = lambda adapter: _Holder(self, adapter) if news.is_heard else None
         gateway.outbox.settle = self._showing.settle
         gateway.people.tell = lambda: news.tell("changed", what="people")
         gateway.linking.people.tell = lambda: news.tell("changed", what="accounts")

@@ -33,6 +33,7 @@ from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
 from gateway.ops.privacy.memory import PersonalMemory
+from gateway.ops.privacy.shared_exports import SharedExports
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
@@ -228,6 +229,9 @@ class Composition:
             guard=self.pairing,
         )
         self.presence = Presence()
+        exports = SharedExports(SqlBlobs(store.engine), self.home / "run" / "exports") if store.is_shared else None
+        if exports is not None:
+            self.outbox.fetched = exports.fetched
         self.privacy = PrivacyWorker(
             home=self.home,
             store=store,
@@ -246,6 +250,7 @@ class Composition:
             channels=self.channels,
             outbox=self.outbox,
             jobs=self.cluster.jobs,
+            shared_exports=exports,
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
         self.commands = Commands(

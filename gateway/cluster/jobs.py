@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol
 
-from gateway.cluster.leases import Leases, while_held
+from gateway.cluster.leases import Held, Leases, while_held
+from gateway.cluster.news import News, NoOthers
 
 Job = Literal["retention", "erasure", "night", "memory", "links", "usage", "blobs"]
 """Forgetting by age; erasures; consolidation; late updates of the memory; links that were broken off; what dead workers
@@ -45,8 +46,9 @@ class OwnJobs:
 class LeasedJobs:
     """Those of one worker among others."""
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: Leases, news: News | None = None) -> None:
         self._leases = leases
+        self._news = news or NoOthers()
 
     async def keep(self, job: Job, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do it while the lease is held."""
@@ -56,7 +58,7 @@ class LeasedJobs:
                 if await while_held(held, work()):
                     return
             finally:
-                await self._leases.give_back(held.name, held.epoch)
+                await self._give_back(held)
 
     async def once(self, job: Job, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Do it while the lease is held, if it can be had now."""
@@ -66,4 +68,8 @@ class LeasedJobs:
         try:
             return await while_held(held, work())
         finally:
-            await self._leases.give_back(held.name, held.epoch)
+            await self._give_back(held)
+
+    async def _give_back(self, held: Held) -> None:
+        await self._leases.give_back(held.name, held.epoch)
+        self._news.tell("released", lease=held.name)

@@ -143,6 +143,11 @@ class SharedNews:
             tasks.create_task(self._send(), name="news that are told")
             tasks.create_task(self._bus.run(self._hear), name="news that are heard")
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something was told that was not sent yet."""
+        return bool(self._waiting)
+
     async def flush(self) -> None:
         """Send now what waits: the last thing that a process does."""
         told, self._waiting = [*self._waiting], {}

@@ -120,6 +120,20 @@ async def _nothing_to_check() -> None:
     return
 
 
+def differences(workers: Sequence[SeenWorker]) -> Sequence[str]:
+    """In what those that are not gone differ though they should not, one line each, for people."""
+    living = [seen.worker for seen in workers if not seen.is_gone]
+    of_each = {
+        "configurations": {worker.name: worker.config_hash for worker in living},
+        "versions": {worker.name: worker.version for worker in living},
+    }
+    return [
+        f"the workers have different {what}: {', '.join(f'{name} {value}' for name, value in values.items())}"
+        for what, values in of_each.items()
+        if len(set(values.values())) > 1
+    ]
+
+
 class Beats:
     """Says every `BEAT_S` that this worker lives."""
 
@@ -127,13 +141,18 @@ class Beats:
         self,
         store: WorkerStore,
         worker: Worker,
-        turns: Callable[[], int],
+        now: Callable[[Worker], Worker],
         check: Callable[[], Awaitable[None]] = _nothing_to_check,
     ) -> None:
-        """`turns` counts those that run; `check` raises when this worker may not use the database any more."""
+        """Nothing is said yet.
+
+        Args:
+            now: brings what the worker says of itself up to date.
+            check: raises when this worker may not use the database any more.
+        """
         self._check = check
         self._store = store
-        self._turns = turns
+        self._now = now
         self.worker = worker
         self._is_heard = True
 
@@ -145,7 +164,7 @@ class Beats:
 
     async def beat(self) -> None:
         """Give one now, and check; where the store cannot be reached, the next one does."""
-        self.worker = replace(self.worker, turns=self._turns())
+        self.worker = self._now(self.worker)
         try:
             await self._store.beat(self.worker)
             await self._check()

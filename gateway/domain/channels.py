@@ -84,7 +84,7 @@ class Channels:
         self._status: dict[str, ChannelStatus] = {}
         self.configured: Mapping[str, ChannelAdapter] = {}
         """Connected or not; another mapping whenever there are others."""
-        self.elsewhere: Callable[[ChannelAdapter], Shows | None] = lambda _adapter: None
+        self.at_holder: Callable[[ChannelAdapter], Shows | None] = lambda _adapter: None
         """Gives what tells the worker that has a channel what to show there."""
 
     @property
@@ -117,7 +117,7 @@ class Channels:
         """Who shows what is not sent: its adapter, or what tells the worker that has it; None: nobody."""
         adapter = self.if_up(channel)
         if adapter is None and self.is_elsewhere(channel):
-            return self.elsewhere(self.configured[channel])
+            return self.at_holder(self.configured[channel])
         return adapter
 
     def epoch(self, channel: str) -> int:

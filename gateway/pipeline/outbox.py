@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -58,6 +59,8 @@ class Outbox:
         """Told of a channel that another worker has, and whose replies wait."""
         self.settle: Callable[[OutboundMessage], Awaitable[None]] = _nothing_shown
         """Awaited before a reply is sent: it ends what is being shown in its conversation for another worker."""
+        self.fetched: Callable[[OutboundMessage], AbstractAsyncContextManager[OutboundMessage]] = nullcontext
+        """Around the sending of a reply: gives it with files that another worker made."""
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -190,7 +193,8 @@ class Outbox:
         reach("outbox.claimed")
         await self.settle(row.message)
         try:
-            receipt = await self._deliver(adapter, row)
+            async with self.fetched(row.message) as message:
+                receipt = await self._deliver(adapter, replace(row, message=message))
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise

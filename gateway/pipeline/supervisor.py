@@ -147,11 +147,16 @@ class Supervisor:
     async def _receive(self, adapter: ChannelAdapter) -> None:
         self._note(adapter, "elsewhere", None)
         self._tried([adapter.name])
-        if isinstance(adapter, ReceivesAnywhere):
+        failures = 0
+        while isinstance(adapter, ReceivesAnywhere):
             try:
                 await adapter.receive(self._accept_from(adapter.name))
+            except AdapterError as error:
+                _log.info("channel_not_received", channel=adapter.name, error=str(error))
             except Exception:  # noqa: BLE001 (whatever an adapter does, it waits for the channel)
                 _log.exception("adapter_fault", channel=adapter.name)
+            failures += 1
+            await asyncio.sleep(delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S))
 
     async def _give_back(self, channel: str) -> None:
         """Let another worker have a channel that has stopped here, once its last sends are over."""

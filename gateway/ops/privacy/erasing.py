@@ -19,18 +19,25 @@ import structlog
 from gateway.config.memory_kinds import DATABASE_KIND, TRACES_KIND
 from gateway.domain.tombstones import Tombstone, Tombstones
 from gateway.memory.stored.memory import StoredMemory
-from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
+from gateway.ops.privacy.files import (
+    EXPORTS_NAME,
+    erase_earlier_memories,
+    remove_copies,
+    remove_exports,
+    remove_traces_of_chats,
+)
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import directories_of_users, ids_of, named
 from gateway.people.identity.identities import Identities
 from gateway.store import erasure
 from gateway.store.accounts import settle
+from gateway.store.blobs import SqlBlobs
 from gateway.store.engine import Connection
 from gateway.store.erasure import Person
 from gateway.store.stores import Stores
 from gateway.traces.documents import TraceDocuments
 from gateway.traces.erasure import erase_person, owner_ids
-from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
+from gateway.traces.trace_store import TraceStore, existing_traces
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -137,6 +144,7 @@ class Eraser:
                     await StoredMemory(TraceDocuments(trace_store)).erase(person.user_ids, lines)
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_exports, self.home, user_id)
+            await SqlBlobs(self.store.engine).remove_all(f"{EXPORTS_NAME}/{user_id}/")
         self.on_step("memory")
         await self.memory.erase(person.user_ids, lines)
 
@@ -152,9 +160,8 @@ class Eraser:
 
     @asynccontextmanager
     async def _opened_traces(self) -> AsyncGenerator[TraceStore | None]:
-        path = self.home / TRACES_NAME
-        if self.trace_store is not None or not await asyncio.to_thread(path.exists):
+        if self.trace_store is not None:
             yield self.trace_store
             return
-        async with await asyncio.to_thread(open_trace_store, path) as trace_store:
+        async with existing_traces(self.home, self.store.engine) as trace_store:
             yield trace_store

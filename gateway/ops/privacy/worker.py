@@ -29,6 +29,7 @@ from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
+from gateway.ops.privacy.shared_exports import MEDIA_TYPE, SharedExports
 from gateway.people.access_records import AccessRecords
 from gateway.people.identity.identities import Identities
 from gateway.people.linking.chat import Linking
@@ -47,6 +48,7 @@ FAREWELL_S = 30.0
 """How long an erasure waits for its last word to be sent; then it goes unsent."""
 AGAIN_S = 60.0
 EVERY_S = 86_400.0
+_LONGEST_DAYS = 36_500
 
 _log = structlog.get_logger(__name__)
 _FAULTS = (EthosError, OSError, sqlite3.Error)
@@ -58,7 +60,7 @@ class Exported:
 
     Attributes:
         attachment: None where the channel does not take such a file.
-        place: where it lies in the data directory.
+        place: where it lies in the data directory, or the command that gives it to an operator.
         path: where it lies on the machine, for the operator on a channel of their own; None for others.
     """
 
@@ -91,8 +93,9 @@ class PrivacyWorker:
         channels: Channels,
         outbox: Outbox,
         jobs: Jobs,
+        shared_exports: SharedExports | None = None,
     ) -> None:
-        """Nothing is read yet; `home` is the data directory."""
+        """Nothing is read yet; `home` is the data directory, `shared_exports` is for more workers than one."""
         self._jobs = jobs
         self._home = home
         self._store = store
@@ -110,6 +113,7 @@ class PrivacyWorker:
         self._channels = channels
         self._outbox = outbox
         self.presence = presence
+        self._shared_exports = shared_exports
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
         self._erased = asyncio.Event()
@@ -120,8 +124,14 @@ class PrivacyWorker:
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
     async def deliverable(self, user_id: str, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
-        """A person's export as it can be handed over in a conversation."""
+        """A person's export as it can be handed over in a conversation.
+
+        Raises:
+            StoreUnavailable: other workers have no way to it now.
+        """
         path = self._home / name
+        if self._shared_exports is not None:
+            return await self._left_for_all(self._shared_exports, user_id, name, size_bytes, conversation)
         is_operator = not self._operators.accounts().isdisjoint(await self.accounts_of(user_id))
         adapter = self._channels.if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
@@ -132,6 +142,21 @@ class PrivacyWorker:
             size_bytes=size_bytes,
             path=path if is_operator and adapter and adapter.kind not in self._operators.kinds_of_others() else None,
         )
+
+    async def _left_for_all(
+        self, exports: SharedExports, user_id: str, name: str, size_bytes: int, conversation: ConversationRef
+    ) -> Exported:
+        """The same where another worker may have the channel, and no machine is the one where the file lies."""
+        path, attachment = self._home / name, None
+        capabilities = self._channels.capabilities(conversation.channel)
+        if capabilities is not None and size_bytes <= capabilities.max_attachment_bytes:
+            days = self._config.current.retention.exports_days
+            keep_ms = round((_LONGEST_DAYS if days is None else days) * EVERY_S * 1000)
+            await exports.keep(name, path, keep_ms=keep_ms)
+            attachment = Attachment(media_type=MEDIA_TYPE, filename=path.name, size_bytes=size_bytes, ref=name)
+        else:
+            await asyncio.to_thread(path.unlink)
+        return Exported(attachment=attachment, place=f"ethos people export {user_id} FILE", size_bytes=size_bytes)
 
     async def write_export(self, user_id: str) -> tuple[str, int]:
         """Write everything about a person into a new file: its path in the data directory, and its size in bytes.
@@ -170,8 +195,13 @@ class PrivacyWorker:
         return tombstone.id
 
     def look(self) -> None:
-        """Look whether somebody is to be erased."""
+        """Look whether somebody is to be erased, and whether an erasure is done."""
         self._asked.set()
+        self._have_erased()
+
+    def _have_erased(self) -> None:
+        erased, self._erased = self._erased, asyncio.Event()
+        erased.set()
 
     async def accounts_of(self, user_id: str) -> Sequence[str]:
         """The accounts of a person, under all ids that the person has had."""
@@ -295,8 +325,7 @@ class PrivacyWorker:
         try:
             if await self.eraser().due():
                 await self._jobs.keep("erasure", self._erase_all)
-                self._erased.set()
-                self._erased = asyncio.Event()
+                self._have_erased()
             return not await self.eraser().due()
         except _FAULTS as error:
             _log.error("erasures_unreadable", error=str(error), again_s=AGAIN_S)
@@ -329,8 +358,7 @@ class PrivacyWorker:
             self._people.changed()
             await self._linking.people.load()
         self._farewells.pop(tombstone.id, None)
-        self._erased.set()
-        self._erased = asyncio.Event()
+        self._have_erased()
         self.tell()
         happened("people.changed")
 
