@@ -2,6 +2,8 @@
 
     python -m benchmarks.instant_model        # prints its address; ends when its standard input is closed
 
+Each line of its standard input is a number of seconds: from then on it answers so much later.
+
 A bare protocol on a socket, so that it takes little of the machine: the whole answer is one write of a stream of 12
 pieces, or one JSON object where no stream is asked for. A message `repeat after me: word` gets the word back.
 """
@@ -13,7 +15,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -24,6 +26,7 @@ MODEL = "instant"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _REPEAT = b"repeat after me: "
 _STREAMED = re.compile(rb'"stream": *true')
+delay_s = 0.0
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 12, "total_tokens": 112}
 
 
@@ -84,25 +87,40 @@ class _Protocol(asyncio.Protocol):
             request = bytes(self._received[: self._wanted])
             del self._received[: self._wanted]
             self._wanted = 0
-            self._transport.write(_answer(request))
+            asyncio.get_running_loop().call_later(delay_s, self._transport.write, _answer(request))
 
 
 async def serve() -> None:
+    global delay_s  # noqa: PLW0603 (of the one server of the process)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(_Protocol, "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        delay_s = float(line)
 
 
 @contextmanager
 def instant_model() -> Iterator[str]:
     """The address of one, for as long as the block lasts."""
+    with slow_model() as (url, _):
+        yield url
+
+
+@contextmanager
+def slow_model() -> Iterator[tuple[str, Callable[[float], None]]]:
+    """The same with a function that says how many seconds its answers take."""
     command = [sys.executable, "-m", "benchmarks.instant_model"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
+        stdin = process.stdin
+
+        def wait(seconds: float) -> None:
+            stdin.write(f"{seconds}\n")
+            stdin.flush()
+
         try:
-            yield process.stdout.readline().strip()
+            yield process.stdout.readline().strip(), wait
         finally:
             process.stdin.close()
             process.wait(10)

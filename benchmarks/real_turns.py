@@ -180,7 +180,7 @@ async def program(
     )
     try:
         async with aiohttp.ClientSession() as http, asyncio.timeout(WAIT_S):
-            while not await _is_healthy(http, health):
+            while not await is_healthy(http, health):
                 assert process.poll() is None, f"{command} ended"
                 await asyncio.sleep(0.005)
         yield process.pid, time.perf_counter() - started_at
@@ -189,7 +189,8 @@ async def program(
         process.wait(30)
 
 
-async def _is_healthy(http: aiohttp.ClientSession, url: str) -> bool:
+async def is_healthy(http: aiohttp.ClientSession, url: str) -> bool:
+    """Whether a gateway says that it is well."""
     try:
         async with http.get(url) as response:
             return (await response.json())["status"] == "ok"

@@ -175,8 +175,20 @@ class StoreMoved(StoreError):
     """Nothing may be served from this database: it went elsewhere, or a copy into it is not whole."""
 
 
+class ForeignSecret(StoreError):
+    """This worker has no secret, or another one than the workers that have used the database."""
+
+
 class ClaimLost(StoreError):
     """The row is no longer claimed by the caller."""
+
+
+class PersonChanged(StoreError):
+    """Who was answered is another person by now, or is being erased; nothing was committed."""
+
+
+class SessionBusy(EthosError):
+    """Another worker's turn is in the session."""
 
 
 class FileError(EthosError):

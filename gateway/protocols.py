@@ -109,7 +109,10 @@ class ReceivesAnywhere(SupportsHttp, Protocol):
     async def receive(self, accept: Accept) -> None:
         """Hand over what comes by HTTP until cancelled, while another worker has the channel.
 
-        Neither `connect` nor `run` is called meanwhile, and nothing may be noted or sent.
+        Neither `connect` nor `run` is called meanwhile, and nothing may be noted or sent. Called again after it ended.
+
+        Raises:
+            AdapterError: it cannot be done now.
         """
 
 

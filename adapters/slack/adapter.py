@@ -192,3 +192,14 @@ class SlackHttpAdapter(SlackAdapter):
         super().__init__(services, client, **options)
         self.http_path = f"/{services.name}"
         self.http_app = self._receiver
+
+    async def receive(self, accept: Accept) -> None:
+        """Accept what Slack brings, while another worker has the channel; Slack is asked who we are."""
+        app = await self._client.open()
+        self._catch_up.leave()
+        self._inbound.open(app, accept, is_holder=False)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._inbound.close()
+            await self._client.close()

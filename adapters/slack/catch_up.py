@@ -82,6 +82,7 @@ class CatchUp:
         self._failed: dict[str, set[str]] = defaultdict(set)
         self._is_caught_up = False
         self._is_complete = False
+        self._is_noting = False
         self._unsaved: dict[tuple[str, str | None], tuple[Conversation, str]] = {}
         self._history_limit = RateLimit(_HISTORY_INTERVAL_S)
         self._current: asyncio.Future[_Run] | None = None
@@ -90,8 +91,13 @@ class CatchUp:
     def begin(self) -> None:
         """There was a break; what was written in it is not known yet."""
         self._is_caught_up = self._is_complete = False
+        self._is_noting = True
         self._unsaved.clear()
         self._current = asyncio.get_running_loop().create_future() if self._reach else None
+
+    def leave(self) -> None:
+        """Note nothing: another worker has the channel, and fetches after a break what this one accepts, once more."""
+        self._is_noting = False
 
     async def wait_until_caught_up(self, conversation: Conversation, wait_s: float) -> None:
         """Return once the conversation's missed messages are handed over or cannot be fetched, or after `wait_s`."""
@@ -114,7 +120,7 @@ class CatchUp:
         """A message was accepted, so its conversation was read up to it."""
         failed = self._failed[conversation.channel]
         failed.discard(ts)
-        if not self._reach or any(each < ts for each in failed):
+        if not self._reach or not self._is_noting or any(each < ts for each in failed):
             return
         if self._is_caught_up:
             await self._save_position(conversation, thread, ts)

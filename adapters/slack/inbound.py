@@ -57,6 +57,7 @@ class Inbound:
         self._thread_context = ThreadContext(client)
         self._opened = asyncio.Event()
         self._session: tuple[Installation, Accept] | None = None
+        self._is_holder = True
         self._handling: set[asyncio.Future[str]] = set()
         self._removals: set[asyncio.Task[None]] = set()
         self._accept_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -67,9 +68,10 @@ class Inbound:
         """Requests are handled now."""
         return self._session is not None
 
-    def open(self, app: Installation, accept: Accept) -> None:
-        """Handle requests from now on."""
+    def open(self, app: Installation, accept: Accept, *, is_holder: bool = True) -> None:
+        """Handle requests from now on; `is_holder` False: note nothing and send nothing, another worker does."""
         self._session = (app, accept)
+        self._is_holder = is_holder
         self._opened.set()
 
     def close(self) -> None:
@@ -178,11 +180,11 @@ class Inbound:
                 Conversation(channel=message.conversation.conversation, kind=kind, is_shared=False)
             ):
                 await accept(message)
-            if message.is_direct:  # in a channel another person's press may count
+            if message.is_direct and self._is_holder:  # in a channel another person's press may count
                 task = asyncio.create_task(self._remove_buttons(payload), name="slack buttons")
                 self._removals.add(task)
                 task.add_done_callback(self._removals.discard)
-        else:
+        elif self._is_holder:
             await self._explain_dead_button(payload)
 
     async def _remove_buttons(self, payload: Mapping[str, Any]) -> None:
@@ -216,7 +218,8 @@ class Inbound:
                     known = await self._client.direct_chat(user)
             except TimeoutError:
                 raise TransientSendError("Slack did not say in time where the direct chat is") from None
-            await self._notes.put(key, known, is_durable=False)
+            if self._is_holder:
+                await self._notes.put(key, known, is_durable=False)
         return known
 
     def _require_open(self) -> tuple[Installation, Accept]:

@@ -15,7 +15,7 @@ from adapters.telegram import convert
 from adapters.telegram.buttons import Buttons
 from adapters.telegram.chat_migration import ChatMigrations
 from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
-from adapters.telegram.inbound import PART_WAIT_S, Inbound
+from adapters.telegram.inbound import PART_WAIT_S, Inbound, stands_alone
 from adapters.telegram.outbound import Outbound
 from adapters.telegram.polling import Polling
 from adapters.telegram.rate_limit import RateLimit
@@ -98,15 +98,7 @@ class TelegramAdapter:
         bot = self._bot
         if bot is None:
             raise AdapterNotReady("the bot is not connected; connect first")
-        reader = convert.Reader(
-            channel=self.name,
-            bot=bot,
-            aliases=self._aliases,
-            original_chat=self._migrations.original_id,
-            command=self._buttons.command,
-            commands=frozenset(command.name for command in self._services.commands) | set(self._aliases.values()),
-        )
-        read = functools.partial(self._message_from, reader)
+        read = functools.partial(self._message_from, self._reader(bot))
 
         async def handle(update: convert.Json) -> None:
             message = await read(update)
@@ -190,6 +182,16 @@ class TelegramAdapter:
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
+    def _reader(self, bot: convert.Account) -> convert.Reader:
+        return convert.Reader(
+            channel=self.name,
+            bot=bot,
+            aliases=self._aliases,
+            original_chat=self._migrations.original_id,
+            command=self._buttons.command,
+            commands=frozenset(command.name for command in self._services.commands) | set(self._aliases.values()),
+        )
+
     async def _message_from(self, reader: convert.Reader, update: convert.Json) -> InboundMessage | None:
         migration = convert.migration_of(update)
         if migration is not None:
@@ -248,6 +250,29 @@ class TelegramWebhookAdapter(TelegramAdapter):
         self.http_path = f"/{services.name}"
         self.http_app = webhook.app
         self._webhook = webhook
+
+    async def receive(self, accept: Accept) -> None:
+        """Take calls with messages that are whole, while another worker has the channel.
+
+        What needs its notes is that worker's, and is answered with 503: parts of a message, a button that was pressed,
+        a group that was upgraded.
+        """
+        reader = self._reader(await self._client.open())  # a mention is known by the bot's name
+
+        async def handle(update: convert.Json) -> None:
+            if convert.callback_query_id(update) is not None or convert.migration_of(update) is not None:
+                raise AdapterNotReady("it is for the worker that has the channel")
+            if (convert.chat_id_of(update) or 0) < 0:
+                await self._migrations.load()
+            message = await self._message_from(reader, update)
+            if message is not None and await stands_alone(self._services.notes, update, message):
+                await accept(message)
+
+        self._webhook.take(handle)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._webhook.stop()
 
     async def close(self) -> None:
         """Take no more calls, and disconnect."""

@@ -201,7 +201,8 @@ class Inbound:
         if not events:
             return
         now = datetime.now(UTC)
-        await self._notes.put(f"{_DONE_PREFIX}{events[0]}", json.dumps([now.isoformat(), events]))
+        for event in events:  # each of its own: another worker looks one of them up
+            await self._notes.put(f"{_DONE_PREFIX}{event}", json.dumps([now.isoformat(), [event]]))
         self._done.update(dict.fromkeys(events, now))
         for event in [event for event, at in self._done.items() if abs(now - at) > _DONE_AGE]:
             del self._done[event]
@@ -215,6 +216,18 @@ class Inbound:
                 await self._notes.remove(key)
             else:
                 self._done.update(dict.fromkeys(events, at))
+
+
+async def stands_alone(notes: AdapterNotes, update: Json, message: InboundMessage) -> bool:
+    """Whether a message can be accepted without the notes: it is no part, and no parts of its chat wait.
+
+    Raises:
+        AdapterNotReady: it belongs to the worker that has the channel. Telegram brings it again, to one or the other.
+    """
+    chat_id = chat_id_of(update)
+    if part_of(update, message).may_continue or await notes.get(f"{_STORED_PREFIX}{chat_id}") is not None:
+        raise AdapterNotReady("it may be one of several parts, which the worker that has the channel joins")
+    return await notes.get(f"{_DONE_PREFIX}{message.event_id}") is None
 
 
 # ---- which parts belong together: pure functions -------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Webhook:
 
     async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
         """Answer calls until cancelled, until another process changes the address, or Telegram cannot be asked."""
-        self._handle = handle
+        self.take(handle)
         try:
             while True:
                 await caught_up()
@@ -53,6 +53,10 @@ class Webhook:
                     raise AdapterNotReady("another process has changed the bot's webhook; stop it")
         finally:
             self.stop()
+
+    def take(self, handle: HandleUpdate) -> None:
+        """Answer calls from now on."""
+        self._handle = handle
 
     def stop(self) -> None:
         """Answer 503 from now on, also to the calls in progress; Telegram repeats them."""
@@ -69,7 +73,9 @@ class Webhook:
             status = await self._answer(request)
         except ClientDisconnect:
             return
-        await Response(status_code=status)(scope, receive, send)
+        # By another connection the next call may reach another worker, which has the channel.
+        headers = {"connection": "close"} if status == 503 else None
+        await Response(status_code=status, headers=headers)(scope, receive, send)
 
     async def _answer(self, request: Request) -> int:
         if self._handle is None:

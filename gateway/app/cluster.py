@@ -5,25 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, OneWorker
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
 from gateway.cluster.leases import Leases
 from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
-from gateway.cluster.worker import Beats, SeenWorker, Worker, this_worker
+from gateway.cluster.sessions import HeldSessions, LeasedSessions, OwnSessions
+from gateway.cluster.worker import Beats, SeenWorker, Worker, config_hash, differences, this_worker
 from gateway.config import Config
-from gateway.errors import StoreError
+from gateway.config.addresses import shown
+from gateway.errors import StoreError, StoreUnavailable
+from gateway.messages import ConversationRef
 from gateway.store.leases import SqlLeases
+from gateway.store.rows import key_of
+from gateway.store.settings import check_still
 from gateway.store.stores import Stores, open_postgres, open_store
 from gateway.store.workers import SqlWorkers
 
 if TYPE_CHECKING:
+    from gateway.app.telling import Telling
     from gateway.app.wiring import Composition
 
-# Beside the news: so often it is looked whether replies wait for a channel of this worker.
+_log = structlog.get_logger(__name__)
+
+# Beside the news: so often it is looked for conversations to claim, and for replies to send.
 LOOK_S, LOOK_WITHOUT_NEWS_S = 1.0, 0.25
 
 
@@ -37,6 +49,7 @@ def open_configured_store(config: Config, path: Path) -> Stores:
         connections=store.connections,
         statement_timeout_s=store.statement_timeout_s,
         prepared_statements=store.prepared_statements,
+        upgrades=store.upgrade == "at_start",
     )
 
 
@@ -50,6 +63,15 @@ class Alone:
         self.holding: ChannelHolding = OneWorker()
         self.jobs: Jobs = OwnJobs()
         self.news: News = NoOthers()
+        self.sessions: HeldSessions = OwnSessions()
+
+    def tell_topics(self, *topics: str) -> None:
+        """There are no pages elsewhere."""
+
+    @asynccontextmanager
+    async def for_a_command(self) -> AsyncGenerator[None]:
+        """Around what a process does that does not serve: the others are told."""
+        yield
 
     async def open(self) -> None:
         """Nothing is to be opened."""
@@ -61,6 +83,10 @@ class Alone:
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database; here it is the one."""
         return [SeenWorker(worker=self.worker, silent_s=0.0, holds=())]
+
+    async def alive(self) -> Collection[str]:
+        """The ids of the workers that live, also of those that begin."""
+        return (self.worker.id,)
 
     async def drain(self) -> None:
         """Nobody is to know."""
@@ -89,33 +115,109 @@ class Shared(Alone):
         named = config.worker.channels
         channels = () if "channels" not in self.worker.roles else None if named == "all" else named
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
-        self.jobs = LeasedJobs(self.leases)
-        self._beats = Beats(self._workers, self.worker, lambda: gateway.dispatcher.running)
+        self.jobs = LeasedJobs(self.leases, self.news)
+        self.sessions = LeasedSessions(self.leases)
+        self._beats = Beats(self._workers, self.worker, self._now, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
-        self._replies = asyncio.Event()
+        self._stack = ExitStack()
+        self._telling: Telling | None = None
+        self._told: set[str] = set()  # channels with replies
+        self._is_told = asyncio.Event()
+        self._hashed = config
 
     async def open(self) -> None:
         """Hear the others, be seen by them, and do what they tell.
 
         Raises:
             StoreUnavailable: nothing can be heard through the address that was given.
+            StoreMoved, ForeignSecret: this worker may not use the database.
         """
         gateway = self._gateway
         gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
-        self.news.on("replies", lambda _told: self._replies.set())
-        self.news.on("reload", lambda _told: self._do(gateway.reloading.reload()))
+        self._share_turns()
+        self.news.on("replies", self._hear_replies)
         await self._bus.open()
-        await self._beats.beat()
+        try:
+            await self._beats.beat()
+        except BaseException:
+            await self._bus.close()
+            raise
+        gateway.checkup.differences = self._differences
+        self._tell()
+
+    def _tell(self) -> None:
+        from gateway.app.telling import Telling  # noqa: PLC0415 (the only worker does not need it)
+
+        self._telling = Telling(self._gateway, self.news, self._do)
+        self._telling.begin(self._stack)
+
+    @asynccontextmanager
+    async def for_a_command(self) -> AsyncGenerator[None]:
+        """The same; where nothing can be told, the others find it with their next look."""
+        self._tell()
+        try:
+            yield
+        finally:
+            self._stack.close()
+            if self._shared_news.is_waiting:
+                try:
+                    await self._bus.open()
+                    await self._shared_news.flush()
+                except StoreUnavailable as error:
+                    _log.info("others_not_told", error=str(error))
+                finally:
+                    await self._bus.close()
+
+    def _share_turns(self) -> None:
+        """Tell others of what cannot be done here, and hear of what they cannot do."""
+        dispatcher, parking = self._gateway.dispatcher, self._gateway.parking
+        dispatcher.on_work = lambda: self.news.tell("work")
+        dispatcher.on_stop = lambda where, seq: self.news.tell("stop", lane=key_of(where), seq=seq)
+        parking.everybody = self._gateway.store.inbox.parked
+        parking.on_wait = lambda waits_for: self.news.tell("work", waits_for=waits_for)
+        parking.on_answer = lambda waits_for: self.news.tell("work", answered=waits_for)
+        self.news.on("work", self._work)
+        self.news.on("stop", self._stop)
+
+    def _work(self, told: dict[str, Any]) -> None:
+        if "waits_for" in told:
+            self._gateway.parking.others_wait(told["waits_for"])
+        elif "answered" in told:
+            self._gateway.parking.others_are_answered(told["answered"])
+        else:
+            self._gateway.dispatcher.look_here()
+
+    def _stop(self, told: dict[str, Any]) -> None:
+        if "lane" in told:
+            channel, conversation, thread = told["lane"]
+            where = ConversationRef(channel=channel, conversation=conversation, thread=thread)
+            self._gateway.dispatcher.stop(where, told["seq"])
 
     async def run(self) -> None:
-        """Hold, hear, tell and be seen until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for part in (self.leases.run(), self._beats.run(), self._shared_news.run(), self._look()):
-                tasks.create_task(part)
+        """Hold, hear, tell and be seen until cancelled.
+
+        Raises:
+            StoreMoved, ForeignSecret: this worker may not use the database any more.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in (self.leases.run(), self._beats.run(), self._shared_news.run(), self._look()):
+                    tasks.create_task(part)
+        except* StoreError as group:
+            raise group.exceptions[0] from None
+
+    def tell_topics(self, *topics: str) -> None:
+        """A page changed something."""
+        if self._telling is not None:
+            self._telling.tell_topics(*topics)
 
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database, the oldest first."""
         return await self._workers.workers()
+
+    async def alive(self) -> Collection[str]:
+        """Those that gave a sign of life lately."""
+        return {self.worker.id, *await self._workers.alive()}
 
     async def drain(self) -> None:
         """Say that this worker takes nothing more."""
@@ -123,6 +225,7 @@ class Shared(Alone):
 
     async def close(self) -> None:
         """Give everything back, say so, and be gone."""
+        self._stack.close()
         for task in self._doing:
             task.cancel()
         await self.leases.close()
@@ -132,16 +235,44 @@ class Shared(Alone):
         await self._bus.close()
 
     async def _look(self) -> None:
-        """Send what other workers answered on the channels that are held here."""
+        """Find what nobody told, and what was told: what to claim, and replies for the channels that are held here."""
+        gateway, was_heard = self._gateway, True
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S):
-                    await self._replies.wait()
-            self._replies.clear()
-            for name in [*self.leases.held]:
-                if name.startswith(CHANNEL):
-                    with contextlib.suppress(StoreError):  # the next look finds it
-                        await self._gateway.outbox.look(name.removeprefix(CHANNEL))
+                    await self._is_told.wait()
+            self._is_told.clear()
+            told, self._told = self._told, set()
+            held = {name.removeprefix(CHANNEL) for name in self.leases.held if name.startswith(CHANNEL)}
+            if not (self.news.is_heard and was_heard):
+                gateway.local_channel.look()
+            was_heard = self.news.is_heard
+            with contextlib.suppress(StoreError):  # the next look finds it
+                if not told:
+                    work = await self._workers.work(self.worker.id, held)
+                    told = {*work.channels}
+                    if work.has_lane:
+                        gateway.dispatcher.look_here()
+                for channel in told & held:
+                    await gateway.outbox.look(channel)
+
+    def _hear_replies(self, told: Mapping[str, Any]) -> None:
+        self._told.add(str(told["channel"]))
+        self._is_told.set()
+
+    def _now(self, worker: Worker) -> Worker:
+        config = self._gateway.config
+        if config is not self._hashed:  # a reload has given another
+            self._hashed, worker = config, replace(worker, config_hash=config_hash(config))
+        return replace(worker, turns=self._gateway.dispatcher.running)
+
+    async def _differences(self) -> Sequence[str]:
+        return differences(await self.workers())
+
+    async def _check(self) -> None:
+        gateway, url = self._gateway, self._gateway.config.store.url
+        place = "the database" if url is None else shown(url.get_secret_value())
+        await check_still(gateway.store.engine, place, gateway.secret)
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)

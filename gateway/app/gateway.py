@@ -17,6 +17,7 @@ from gateway.agent.model import Model
 from gateway.app.cluster import open_configured_store
 from gateway.app.settings import measure
 from gateway.app.traces import open_configured_traces
+from gateway.app.upkeep import Upkeep
 from gateway.app.wiring import Composition
 from gateway.config import Config
 from gateway.errors import EthosError
@@ -126,8 +127,12 @@ class Gateway(Composition):
             if not is_kept:
                 database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
             await self._open(stack, database)
-            await self.memory.replay()
-            await self.linking.job.recover()
+            if self.cluster.is_shared:
+                await self.linking.people.load()
+            else:
+                await self.memory.replay()
+                await self.linking.job.recover()
+            await stack.enter_async_context(self.cluster.for_a_command())
             yield self.web.of_owner
 
     async def _open(self, stack: AsyncExitStack, database: Path) -> None:
@@ -150,8 +155,11 @@ class Gateway(Composition):
         stack.push_async_callback(self.web.stop)
 
     def _web_server(self) -> WebServer:
-        idempotency = SqlIdempotency(self.store.engine.of("idempotency"), owner=secrets.token_hex(8))
-        api = Api(self.chat, idempotency, lambda: self.services)
+        worker, alive = self.cluster.worker.id, self.cluster.alive if self.cluster.is_shared else None
+        self.idempotency = SqlIdempotency(
+            self.store.engine.of("idempotency"), owner=worker or secrets.token_hex(8), alive=alive
+        )
+        api = Api(self.chat, self.idempotency, lambda: self.services)
         return WebServer(
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
@@ -178,6 +186,7 @@ class Gateway(Composition):
             home=self.home,
             naming=api.services.naming,
             personalities=self.personalities,
+            tell_topics=self.cluster.tell_topics,
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------
@@ -190,12 +199,16 @@ class Gateway(Composition):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
-        await self.memory.replay()
-        await self.linking.job.recover()
+        if self.cluster.is_shared:
+            await self.linking.people.load()
+        else:  # whatever is left is a dead process's
+            await self.memory.replay()
+            await self.linking.job.recover()
         await self.admission.recover()
         reach("start.replayed")
         uncertain = 0 if self.cluster.is_shared else await self.outbox.recover()  # else whoever takes the channel
-        await self.meter.recover()
+        if not self.cluster.is_shared:
+            await self.meter.recover()
         waiting = await self.dispatcher.recover()
         await self.parking.recover(await self.store.inbox.parked())
         reach("start.recovered")
@@ -233,6 +246,7 @@ class Gateway(Composition):
             ("traces", self.traces.run),
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),
+            *([("upkeep", Upkeep(self).run)] if self.cluster.is_shared else []),
             *([("web", self.web.serve)] if "web" in roles else []),
         ]
         return [asyncio.create_task(run(), name=name) for name, run in parts]

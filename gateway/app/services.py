@@ -12,6 +12,7 @@ from gateway.memory.offered import offered
 from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
 from gateway.protocols import EditableMemory, ListsDocuments
+from gateway.sdk.models.system import Reloaded
 from gateway.services.caller import operator
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
@@ -64,7 +65,7 @@ def services_of(gateway: Composition) -> OperatorServices:
             usage=store.usage,
             config=config,
             naming=naming,
-            reload=gateway.reloading.reload,
+            reload=partial(_reload, gateway),
             privacy=gateway.privacy,
             workers=gateway.cluster.workers,
             holding=gateway.cluster.holding,
@@ -86,6 +87,13 @@ def services_of(gateway: Composition) -> OperatorServices:
             config=config,
         ),
     )
+
+
+async def _reload(gateway: Composition) -> Reloaded:
+    """Read the configuration again, here and at every other worker."""
+    done = await gateway.reloading.reload()
+    gateway.cluster.news.tell("reload")
+    return done
 
 
 async def _versions(gateway: Composition) -> Mapping[str, str]:

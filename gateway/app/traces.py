@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.agent.tools import Tool
+from gateway.cluster.jobs import Jobs
 from gateway.config import OFFLINE, Config, LiveConfig, TracesConfig
 from gateway.domain.personalities import Personalities
 from gateway.errors import EthosError
@@ -98,6 +99,7 @@ def compose_traces(
     meter: Meter,
     models: LiveModels,
     personalities: Personalities,
+    jobs: Jobs,
 ) -> Traces:
     """The parts around the trace store; none where it is off."""
     if trace_store is None:
@@ -113,6 +115,7 @@ def compose_traces(
         consolidation,
         at=time.fromisoformat(traces.consolidate.at),
         gists=partial(shorten_old, trace_store, gist_by(consolidating)) if traces.gist else None,
+        jobs=jobs,
     )
     embedder, vectorizing = _compose_vectors(trace_store, traces.embeddings, meter, models)
     offers = OfferedTraces()

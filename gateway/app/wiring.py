@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from importlib import import_module
@@ -32,6 +33,7 @@ from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
 from gateway.ops.privacy.memory import PersonalMemory
+from gateway.ops.privacy.shared_exports import SharedExports
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
 from gateway.people.access_records import AccessRecords
@@ -55,6 +57,8 @@ from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
 from gateway.store.blobs import SqlBlobs
+from gateway.store.idempotency import SqlIdempotency
+from gateway.store.ingest import SqlIngestJobs
 from gateway.store.notes import SqlNotes
 from gateway.store.personalities import StoredPersonalities
 from gateway.store.stores import Stores
@@ -78,6 +82,7 @@ class Composition:
     store: Stores
     trace_store: TraceStore | None
     web: WebServer
+    idempotency: SqlIdempotency
 
     def __init__(
         self,
@@ -130,7 +135,10 @@ class Composition:
         Raises:
             ConfigError: the default model, or a channel, cannot be made.
         """
-        owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.cluster = cluster_of(self)
+        owner = self.cluster.worker.id or f"{os.getpid()}-{secrets.token_hex(4)}"
+        if self.cluster.is_shared:
+            self.store = replace(self.store, ingest=SqlIngestJobs(self.store.engine.of("ingest"), owner=owner))
         self._compose_people()
         self._compose_models(owner)
         self._compose_memory()
@@ -188,6 +196,7 @@ class Composition:
             meter=self.meter,
             models=self.models,
             personalities=self.personalities,
+            jobs=self.cluster.jobs,
         )
         self.review = MemoryReview(store.proposals, self.memory.within_time, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live, SqlBlobs(store.engine) if store.is_shared else None)
@@ -196,7 +205,14 @@ class Composition:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
         self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
-        self.dispatcher = Dispatcher(store.lanes, config.limits, owner=owner)
+        self.dispatcher = Dispatcher(
+            store.lanes,
+            config.limits,
+            owner=owner,
+            takes_turns="turns" in self.cluster.worker.roles,
+            is_shared=self.cluster.is_shared,
+            elsewhere=lambda: self.channels.names_elsewhere,
+        )
         self.inbox = Inbox(
             store.inbox,
             dispatcher=self.dispatcher,
@@ -220,6 +236,9 @@ class Composition:
             guard=self.pairing,
         )
         self.presence = Presence()
+        exports = SharedExports(SqlBlobs(store.engine), self.home / "run" / "exports") if store.is_shared else None
+        if exports is not None:
+            self.outbox.fetched = exports.fetched
         self.privacy = PrivacyWorker(
             home=self.home,
             store=store,
@@ -237,6 +256,8 @@ class Composition:
             config=self.live,
             channels=self.channels,
             outbox=self.outbox,
+            jobs=self.cluster.jobs,
+            shared_exports=exports,
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
         self.commands = Commands(
@@ -254,7 +275,6 @@ class Composition:
     def _compose_pipeline(self) -> None:
         """The turns, and the channels whose messages they answer."""
         config = self.config
-        self.cluster = cluster_of(self)
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
@@ -306,6 +326,7 @@ class Composition:
             models=self.meter,
             parking=self.parking,
             presence=self.presence,
+            held_sessions=self.cluster.sessions,
             channels=self.channels,
             dispatcher=self.dispatcher,
             outbox=self.outbox,

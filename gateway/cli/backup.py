@@ -29,12 +29,20 @@ async def backup(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Save the whole data directory in one file; the gateway may go on running."""
+    """Save everything in one file, as a data directory for one machine; the gateway may go on running."""
+    from gateway.cli.data import configured_database
     from gateway.files.last_backup import note_backup
     from gateway.ops.backup.taking import take_backup
 
-    taken = await take_backup(data_directory(), file or Path(), with_secrets=with_secrets, keep=keep)
-    note_backup(data_directory(), taken.path)
+    home = data_directory()
+    url, copy = configured_database(home).url, None
+    if url is not None:
+        from gateway.ops.moving import copy_of_server
+        from gateway.ops.privacy.home import has_memory_files
+
+        copy = copy_of_server(url.get_secret_value(), lambda _table, _rows: None, has_memory=has_memory_files(home))
+    taken = await take_backup(home, file or Path(), with_secrets=with_secrets, keep=keep, copy=copy)
+    note_backup(home, taken.path)
     if as_json:
         print_json(asdict(taken))
         return

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_memory, doctor_stores
+from gateway.cli import doctor_configuration, doctor_files, doctor_memory, doctor_server, doctor_stores
 from gateway.cli.data import opened_store
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import HealthUnknown
@@ -182,6 +182,7 @@ CHECKS: Sequence[Check] = (
     doctor_files.left_by_a_dead_gateway,
     doctor_files.port,
     running,
+    doctor_server.server,
     doctor_stores.database,
     doctor_stores.queues,
     doctor_memory.memory,

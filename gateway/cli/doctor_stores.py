@@ -27,9 +27,9 @@ _EXCERPT_CHARS = 200
 
 
 async def database(ground: Ground) -> AsyncIterator[Finding]:
-    """It can be read, is sound, and has a schema that we know."""
+    """The file can be read, is sound, and has a schema that we know; one on a server has checks of its own."""
     path = ground.home / DATABASE_NAME
-    if not path.exists():
+    if not path.exists() or ground.is_shared:
         return
     version, newest = schema_version(path), migrations()[-1].version
     if version is not None and 0 < version < newest:
@@ -141,7 +141,7 @@ def backups(ground: Ground) -> Iterator[Finding]:
 
 async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
     """What was to be remembered and is not in the memory; a running gateway says so itself."""
-    if ground.process is not None:
+    if ground.process is not None or ground.is_shared:
         return
     async with _usable_store(ground) as store:
         turns = [] if store is None else await store.journal.unsettled()
@@ -192,7 +192,7 @@ async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
 async def _usable_store(ground: Ground) -> AsyncIterator[Stores | None]:
     """The database; None where it cannot be opened as it is, which `database` has said."""
     path = ground.home / DATABASE_NAME
-    if path.exists() and schema_version(path) == migrations()[-1].version:
+    if ground.is_shared or (path.exists() and schema_version(path) == migrations()[-1].version):
         async with opened_store(ground.home) as store:
             yield store
     else:

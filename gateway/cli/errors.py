@@ -12,6 +12,7 @@ from gateway.errors import (
     ConfigError,
     DataDirectoryLocked,
     EthosError,
+    ForeignSecret,
     LockTimeout,
     MemoryUnavailable,
     SchemaTooNew,
@@ -38,6 +39,7 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (MemoryUnavailable, EXIT_UNAVAILABLE),
     (SchemaTooNew, EXIT_CONFIG),
     (StoreMoved, EXIT_CONFIG),
+    (ForeignSecret, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )
 _CODES_OF_PROBLEMS = {

@@ -47,6 +47,11 @@ class Ground:
     process: GatewayProcess | None
     asks_models: bool = False
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the database is on a server, for many workers."""
+        return self.config is not None and self.config.has_others
+
     @cached_property
     def health(self) -> Mapping[str, Any] | HealthUnknown:
         """What the gateway that runs says of itself, or why it does not; a silent one is asked once."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -39,13 +38,13 @@ async def status(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     _check_there(place)
-    async with opened(place) as end:
+    async with opened(place, changes=False) as end:
         state = await end.engine.read(state_of)
         problem = await end.engine.problem()
         found = {
             "engine": end.engine.dialect.name,
             "place": end.place,
-            "schema_version": _version(place),
+            "schema_version": await asyncio.to_thread(_version, place),
             "state": "in use" if state is None or state.state == "arrived" else state.state,
             "other": None if state is None else state.other,
             "since": None if state is None else state.since,
@@ -79,7 +78,7 @@ async def check(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     _check_there(place)
-    async with opened(place) as end:
+    async with opened(place, changes=False) as end:
         with _progress("checked") as told:
             tables, problems = await checked(end, told)
         where = end.place
@@ -103,7 +102,7 @@ async def upgrade(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     async with held(place, makes=False):
-        before = _version(place)
+        before = await asyncio.to_thread(_version, place)
         version = await asyncio.to_thread(upgrade_database, place)
     if as_json:
         print_json({"before": before, "schema_version": version})
@@ -127,12 +126,13 @@ async def copy(
     Stop the gateway first. Call it again after an interruption: it goes on where it stopped.
     """
     from gateway.ops.moving import move, place_of, take_back
+    from gateway.ops.privacy.home import has_memory_files
 
     home = data_directory()
     target, source = place_of(to), _configured(home)
     if source == target and not isinstance(source, Path):  # the configuration names the new one already
         source = home
-    has_memory = _has_memory(home)
+    has_memory = has_memory_files(home)
     if undo:
         here, there = await take_back(source, target, has_memory=has_memory)
         if as_json:
@@ -148,19 +148,13 @@ async def copy(
     _tell(tables, source, target, time.monotonic() - began_s, as_json=as_json)
 
 
-def _has_memory(home: Path) -> bool:
-    """Whether the documents of the memory are files of the data directory."""
-    from gateway.cli.data import operator_config
-
-    return operator_config(home).memory.provider.kind == "markdown"
-
-
 async def _settle_memory(home: Path) -> None:
     """Let the files have what turns have committed, and the journal what was saved by hand."""
     from contextlib import AsyncExitStack
 
     from gateway.cli.data import operator_config
     from gateway.cli.memory_copy import at_rest, brought_up_to_date, opened
+    from gateway.config import ProviderConfig
     from gateway.files.home import DATABASE_NAME
     from gateway.ops.moving import opened as opened_end
     from gateway.store.copy_state import state_of
@@ -170,9 +164,9 @@ async def _settle_memory(home: Path) -> None:
     async with opened_end(home) as end:
         if await end.engine.read(state_of) is not None:
             return  # it was done before; or it is refused
-    async with at_rest(home) as store, AsyncExitStack() as stack:
-        config = operator_config(home)
-        await brought_up_to_date(await opened(stack, home, config, config.memory.provider, store), store)
+    async with at_rest(home) as store, AsyncExitStack() as stack:  # the configuration may name the new place already
+        made = await opened(stack, home, operator_config(home), ProviderConfig(), store)
+        await brought_up_to_date(made, store)
 
 
 def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: float, *, as_json: bool) -> None:
@@ -189,7 +183,10 @@ def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: 
         says = "Take `store.url` out of its config.yaml, then start" if not isinstance(source, Path) else "Start"
         say(f"{says} the gateway with ETHOS_HOME={target}.")
     else:
-        say("This version cannot run a gateway there yet. Copy it into a directory, or take the move back with --undo.")
+        say(
+            "Set `store.url` in config.yaml to that address, and `secret` to the one of all workers, then start the "
+            "gateway. docs/scale.md says more."
+        )
     say(
         "What was copied is kept, and marked as moved: no gateway uses it. The same command with --undo takes that "
         "back, as long as nothing was accepted at the new place."
@@ -203,29 +200,12 @@ def _configured(home: Path) -> Place:
     """The database that the gateway of this data directory uses.
 
     Raises:
-        ConfigError: `store.url` cannot be looked up from this shell, or is no text.
+        ConfigError: `store.url` cannot be looked up from this shell, or is none.
     """
-    from gateway.config.file import CONFIG_NAME
-    from gateway.config.secrets import expand_variables
-    from gateway.files.positions.yaml import read_marked_yaml, value_at
-    from gateway.ops.moving import place_of
+    from gateway.cli.data import configured_database
 
-    try:
-        document = read_marked_yaml(home / CONFIG_NAME, CONFIG_NAME)
-    except FileNotFoundError:
-        return home
-    document.values = {"store": {"url": value_at(document.values, ("store", "url"))}}
-    if document.is_readable:
-        document.problems = []
-        expand_variables(document, os.environ)
-    if document.problems:
-        raise ConfigError(document.sorted_problems())
-    url = document.values["store"]["url"]
-    if url is None:
-        return home
-    if not isinstance(url, str) or "://" not in url:
-        raise ConfigError([f"{CONFIG_NAME}: store.url is no address; expected postgresql://…"])
-    return place_of(url)
+    url = configured_database(home).url
+    return home if url is None else url.get_secret_value()
 
 
 def _check_there(place: Place) -> None:
@@ -237,11 +217,15 @@ def _check_there(place: Place) -> None:
 
 
 def _version(place: Place) -> int | None:
-    """The schema version, without changing it; None where that is not known before."""
+    """The schema version, without changing it; None where it cannot be read. Blocks."""
     from gateway.cli.data import schema_version
     from gateway.files.home import DATABASE_NAME
 
-    return schema_version(place / DATABASE_NAME) if isinstance(place, Path) else None
+    if isinstance(place, Path):
+        return schema_version(place / DATABASE_NAME)
+    from gateway.store.postgres.schema import version_of  # psycopg is an extra
+
+    return version_of(place)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ LEASE_S = 6.0
 _RENEWED_EACH, _TRUSTED = 1 / 3, 0.9
 # At a start, and where the database cannot be asked, so long until the next look.
 AGAIN_S = 1.0
-# One that holds much waits a little before it takes more.
+# One that holds much of these waits a little before it takes more.
+_SPREAD = "channel:"
 _SHY_S, _SHYEST_S = 0.1, 0.5
 # Where no news tell of what is given back.
 LOOK_WITHOUT_NEWS_S = 0.25
@@ -296,7 +297,8 @@ class Leases:
             if waits[name] > 0:
                 longest_s = self._lease_s if self._hears_news() else LOOK_WITHOUT_NEWS_S
                 return min(waits[name] + _BEHIND_S, longest_s)
-            await asyncio.sleep(min(_SHY_S * len(self._held), _SHYEST_S))
+            if name.startswith(_SPREAD):
+                await asyncio.sleep(min(_SHY_S * sum(each.startswith(_SPREAD) for each in self._held), _SHYEST_S))
             held = await self.take(name)
             future = self._wanted.get(name)
             if held is not None and future is not None and not future.done():

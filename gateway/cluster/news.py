@@ -132,6 +132,7 @@ class SharedNews:
     def tell(self, kind: Kind, **what: Any) -> None:
         """Put it where the next sending takes it from."""
         text = json.dumps({"news": kind, **what}, ensure_ascii=False, separators=(",", ":"))
+        text = text.encode("utf-8", "replace").decode()  # half a character cannot be sent
         if len(self._waiting) < _MOST_WAITING:
             self._waiting[text] = None
             self._is_told.set()
@@ -141,6 +142,11 @@ class SharedNews:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send(), name="news that are told")
             tasks.create_task(self._bus.run(self._hear), name="news that are heard")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something was told that was not sent yet."""
+        return bool(self._waiting)
 
     async def flush(self) -> None:
         """Send now what waits: the last thing that a process does."""

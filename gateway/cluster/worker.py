@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -16,7 +16,7 @@ import structlog
 
 from gateway import __version__
 from gateway.config import Config
-from gateway.errors import StoreError
+from gateway.errors import StoreError, StoreUnavailable
 
 BEAT_S = 5.0
 # A worker that has said nothing for so long is gone: what it held alone may be taken from it.
@@ -66,6 +66,19 @@ class SeenWorker:
         return self.silent_s > SILENT_S
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What is due for a worker.
+
+    Attributes:
+        has_lane: a conversation can be claimed, as far as one sees without a try.
+        channels: those of the asked that have a reply to send.
+    """
+
+    has_lane: bool
+    channels: Collection[str]
+
+
 class WorkerStore(Protocol):
     """The workers of one database. Each method may raise StoreUnavailable."""
 
@@ -77,6 +90,12 @@ class WorkerStore(Protocol):
 
     async def workers(self) -> Sequence[SeenWorker]:
         """All that are not forgotten, the oldest first."""
+
+    async def work(self, worker_id: str, channels: Collection[str]) -> Work:
+        """What is due for a worker that holds these channels, in one question."""
+
+    async def alive(self) -> Collection[str]:
+        """The ids of those that gave a sign of life within `SILENT_S`."""
 
 
 def this_worker(config: Config) -> Worker:
@@ -97,28 +116,59 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
+async def _nothing_to_check() -> None:
+    return
+
+
+def differences(workers: Sequence[SeenWorker]) -> Sequence[str]:
+    """In what those that are not gone differ though they should not, one line each, for people."""
+    living = [seen.worker for seen in workers if not seen.is_gone]
+    of_each = {
+        "configurations": {worker.name: worker.config_hash for worker in living},
+        "versions": {worker.name: worker.version for worker in living},
+    }
+    return [
+        f"the workers have different {what}: {', '.join(f'{name} {value}' for name, value in values.items())}"
+        for what, values in of_each.items()
+        if len(set(values.values())) > 1
+    ]
+
+
 class Beats:
     """Says every `BEAT_S` that this worker lives."""
 
-    def __init__(self, store: WorkerStore, worker: Worker, turns: Callable[[], int]) -> None:
-        """`turns` counts those that run."""
+    def __init__(
+        self,
+        store: WorkerStore,
+        worker: Worker,
+        now: Callable[[Worker], Worker],
+        check: Callable[[], Awaitable[None]] = _nothing_to_check,
+    ) -> None:
+        """Nothing is said yet.
+
+        Args:
+            now: brings what the worker says of itself up to date.
+            check: raises when this worker may not use the database any more.
+        """
+        self._check = check
         self._store = store
-        self._turns = turns
+        self._now = now
         self.worker = worker
         self._is_heard = True
 
     async def run(self) -> None:
-        """Give signs of life until cancelled."""
+        """Give signs of life until cancelled; raises what `check` does."""
         while True:
             await self.beat()
             await asyncio.sleep(BEAT_S)
 
     async def beat(self) -> None:
-        """Give one now; where the store cannot be reached, the next one does."""
-        self.worker = replace(self.worker, turns=self._turns())
+        """Give one now, and check; where the store cannot be reached, the next one does."""
+        self.worker = self._now(self.worker)
         try:
             await self._store.beat(self.worker)
-        except StoreError as error:
+            await self._check()
+        except StoreUnavailable as error:
             if self._is_heard:
                 _log.warning("worker_not_heard", error=str(error))
             self._is_heard = False

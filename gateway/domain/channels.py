@@ -66,6 +66,14 @@ class ChannelStatus:
         return self.hold is None or self.hold.is_good
 
 
+class Shows(Protocol):
+    """Shows previews and typing, where it has the methods of `SupportsPreview` and `SupportsTyping`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Of the channel."""
+
+
 class Channels:
     """By their names. `supervisor.Supervisor` connects those of the configuration; the local one is always up."""
 
@@ -76,6 +84,8 @@ class Channels:
         self._status: dict[str, ChannelStatus] = {}
         self.configured: Mapping[str, ChannelAdapter] = {}
         """Connected or not; another mapping whenever there are others."""
+        self.at_holder: Callable[[ChannelAdapter], Shows | None] = lambda _adapter: None
+        """Gives what tells the worker that has a channel what to show there."""
 
     @property
     def statuses(self) -> Sequence[ChannelStatus]:
@@ -103,6 +113,13 @@ class Channels:
         is_up = status is None or (status.state == "up" and not status.is_leaving and status.is_held)
         return self.find(channel) if is_up else None
 
+    def showing(self, channel: str) -> Shows | None:
+        """Who shows what is not sent: its adapter, or what tells the worker that has it; None: nobody."""
+        adapter = self.if_up(channel)
+        if adapter is None and self.is_elsewhere(channel):
+            return self.at_holder(self.configured[channel])
+        return adapter
+
     def epoch(self, channel: str) -> int:
         """Under which it is held here; 0 where there is only one worker, or it is not held here."""
         status = self._status.get(channel)
@@ -112,6 +129,11 @@ class Channels:
         """Whether another worker has it."""
         status = self._status.get(channel)
         return status is not None and status.state == "elsewhere"
+
+    @property
+    def names_elsewhere(self) -> Sequence[str]:
+        """Those that other workers have."""
+        return [status.name for status in self._status.values() if status.state == "elsewhere"]
 
     def kind(self, channel: str) -> str:
         """Its platform, the first half of an account's name; the channel's own name where it is not configured."""

@@ -16,20 +16,21 @@ from pathlib import Path
 
 from gateway.config.file import CONFIG_NAME
 from gateway.errors import BackupError, ConfigError, StoreUnavailable
-from gateway.files.atomic import sync_directory
+from gateway.files.atomic import sync_directory, write_atomically
 from gateway.files.home import DATABASE_NAME, prepare_home
+from gateway.files.positions.yaml import parse_marked_yaml
 from gateway.files.running_gateway import take
 from gateway.ops.backup.archive import list_files
 from gateway.ops.backup.contents import STAGING_PREFIX, secrets_of
 from gateway.ops.backup.placing import refuse_half_placed
-from gateway.ops.backup.taking import copy_at_one_moment
+from gateway.ops.backup.taking import Copy, CopyResult, copy_at_one_moment
 from gateway.ops.belongings import clear, gather, spread
 from gateway.ops.moving_facts import copy_facts
 from gateway.store.copy_state import state_of
 from gateway.store.copying import CheckedTable, Copying, Told, undo
 from gateway.store.sqlite.copied import SqliteEnd
 from gateway.store.sqlite.engine import SqliteEngine
-from gateway.store.sqlite.schema import migrate
+from gateway.store.sqlite.schema import migrate, migrations
 from gateway.store.sqlite.search import register_functions
 from gateway.store.tables import End
 from gateway.traces.trace_store import TRACES_NAME
@@ -54,8 +55,11 @@ def place_of(text: str) -> Place:
     return text
 
 
-def upgrade_database(place: Place) -> int:
+def upgrade_database(place: Place, *, changes: bool = True) -> int:
     """Make the tables of a place, or bring them up to date; the schema version they have then. Blocks.
+
+    Args:
+        changes: False: a server whose tables would have to be changed is refused.
 
     Raises:
         SchemaTooNew: a newer program made them; nothing was changed.
@@ -71,7 +75,7 @@ def upgrade_database(place: Place) -> int:
     except ImportError as error:
         raise ConfigError(["PostgreSQL needs psycopg: `pip install 'ethos-gateway[postgres]'`"]) from error
     try:
-        return upgrade(place)
+        return upgrade(place, changes=changes)
     except ProgrammingError:  # before a server was asked; its text quotes the address
         why = (
             "this is no address of PostgreSQL; expected such as postgresql://user@host/database (%40 is an @ in a name)"
@@ -106,13 +110,16 @@ async def held(place: Place, *, makes: bool) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[End]:
+async def opened(place: Place, *, changes: bool = True) -> AsyncIterator[End]:
     """The database of a place, with its tables up to date, whatever a copy has made of it.
+
+    Args:
+        changes: as `upgrade_database`.
 
     Raises:
         StoreError, ConfigError: it cannot be used.
     """
-    await asyncio.to_thread(upgrade_database, place)
+    await asyncio.to_thread(upgrade_database, place, changes=changes)
     end: End
     if isinstance(place, Path):
         end = SqliteEnd(SqliteEngine(place / DATABASE_NAME, prepare=register_functions))
@@ -177,20 +184,63 @@ async def take_back(source: Place, target: Place, *, has_memory: bool = True) ->
         return one.place, other.place
 
 
-async def back_up_into(directory: Path, source: Place, told: Told) -> Sequence[CheckedTable]:
+async def back_up_into(
+    directory: Path, source: Place, told: Told, *, has_memory: bool = True
+) -> Sequence[CheckedTable]:
     """Write the database of a data directory for one machine, as the source is at one moment; it goes on meanwhile.
 
+    What lies in files on one machine is written as files.
+
     Args:
-        directory: an empty one.
+        directory: one without a database.
+        has_memory: on one machine the documents of the memory are files.
 
     Raises:
         StoreError: the source cannot be read, or the directory has no room.
     """
-    async with opened(source) as one, opened(directory) as other:
+    async with opened(source, changes=False) as one, opened(directory) as other:
         checked = await Copying(one, other, told=told).back_up()
-        if not isinstance(source, Path):
-            await copy_facts(source, directory, told)
-        return checked
+        await spread(directory, other.engine, has_memory=has_memory)
+        await other.engine.write(partial(clear, has_memory=has_memory))
+    if not isinstance(source, Path):
+        await copy_facts(source, directory, told)
+    return checked
+
+
+def copy_of_server(url: str, told: Told, *, has_memory: bool = True) -> Copy:
+    """For `take_backup`: what a directory for one machine is made of where the database is on a server."""
+
+    async def copy(home: Path, target: Path, /, *, with_secrets: bool) -> CopyResult:
+        copied = await _copy_settings(home, target, with_secrets=with_secrets)
+        await back_up_into(target, url, told, has_memory=has_memory)
+        copied.schema_version = migrations()[-1].version
+        config = target / CONFIG_NAME
+        if config.exists() and not await asyncio.to_thread(_leave_server, config):
+            copied.left_out.append(f"nothing of {CONFIG_NAME}, which names the server: take `store` out of it")
+        await asyncio.to_thread(_drop_locks, target)
+        return copied
+
+    return copy
+
+
+def _drop_locks(directory: Path) -> None:
+    for path in [*directory.rglob(".*.lock")]:
+        path.unlink()
+
+
+def _leave_server(config: Path) -> bool:
+    """Make comments of the section `store`, so that one machine uses its own file; False: it is written unusually."""
+    lines, is_of_store = [], False
+    for line in config.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.strip() and line[0] not in " \t#}]":
+            is_of_store = line.startswith("store:")
+        lines.append(f"# {line}" if is_of_store and line.strip() and line[0] != "#" else line)
+    text = "".join(lines)
+    document = parse_marked_yaml(text.encode(), CONFIG_NAME)
+    if not document.is_readable or "store" in document.values:
+        return False
+    write_atomically(config, text.encode())
+    return True
 
 
 async def _copy_files(home: Path, target: Path, *, only_settings: bool) -> None:
@@ -205,15 +255,22 @@ async def _copy_files(home: Path, target: Path, *, only_settings: bool) -> None:
     staging = target / _STAGING
     await asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True)
     staging.mkdir(mode=0o700)
-    databases = () if only_settings else (TRACES_NAME,)
-    copied = await copy_at_one_moment(home, staging, with_secrets=True, databases=databases)
+    if only_settings:
+        copied = await _copy_settings(home, staging, with_secrets=True)
+    else:
+        copied = await copy_at_one_moment(home, staging, with_secrets=True, databases=(TRACES_NAME,))
     if copied.left_out:
         raise BackupError("these files cannot go along: " + "; ".join(copied.left_out))
-    if only_settings:
-        wanted = {CONFIG_NAME, "channels", *(path.parts[0] for path in await asyncio.to_thread(secrets_of, home))}
-        await asyncio.to_thread(_drop_others, staging, wanted)
-        copied.links = {path: goal for path, goal in copied.links.items() if path.parts[0] in wanted}
     await asyncio.to_thread(_put_in_place, home, staging, target, copied.links)
+
+
+async def _copy_settings(home: Path, target: Path, *, with_secrets: bool) -> CopyResult:
+    """The configuration, the secrets, and what channels keep."""
+    copied = await copy_at_one_moment(home, target, with_secrets=with_secrets, databases=())
+    wanted = {CONFIG_NAME, "channels", *(path.parts[0] for path in await asyncio.to_thread(secrets_of, home))}
+    await asyncio.to_thread(_drop_others, target, wanted)
+    copied.links = {path: goal for path, goal in copied.links.items() if path.parts[0] in wanted}
+    return copied
 
 
 def _drop_others(directory: Path, wanted: Collection[str]) -> None:

@@ -7,7 +7,7 @@ needs no word here. Strangers stand here as requests, and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, Protocol
@@ -169,6 +169,8 @@ class AccessRecords:
         self._read_at: int | None = None
         self._changes = 0
         self._reading = asyncio.Lock()
+        self.tell: Callable[[], object] = lambda: None
+        """Called with each change of this process, for others."""
 
     @property
     def last(self) -> AccessSnapshot:
@@ -177,6 +179,11 @@ class AccessRecords:
 
     def changed(self) -> None:
         """Say that this process changed it."""
+        self.reread()
+        self.tell()
+
+    def reread(self) -> None:
+        """Have the next question read the records: another process changed them."""
         self._changes += 1
         self._read_at = None
 

@@ -84,6 +84,8 @@ class SignIns:
         self._now = now
         self._watched: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._ended: set[str] = set()
+        self.tell: Callable[[str], object] = lambda _sign_in_id: None
+        """Has the id of each that was ended here, for other processes."""
 
     async def begin(self, browser: str) -> str:
         """Sign a browser in; returns the value of its cookie, which is kept nowhere."""
@@ -123,10 +125,15 @@ class SignIns:
         """Sign a browser out, and end what it holds open; False where it was signed out already."""
         was_there = await self._store.end(sign_in_id)
         if was_there:
-            self._ended.add(sign_in_id)
+            self.ended(sign_in_id)
+            self.tell(sign_in_id)
+        return was_there
+
+    def ended(self, sign_in_id: str) -> None:
+        """End what the browser holds open here; it was signed out."""
+        self._ended.add(sign_in_id)
         if sign_in_id in self._watched:
             self._watched[sign_in_id].set()
-        return was_there
 
     async def until_ended(self, sign_in: SignIn) -> None:
         """Return once it is ended here, was since it was found, or is too old; for what stays open after a request."""

@@ -70,6 +70,7 @@ class _Facts:
     identity_problems: Sequence[str] = ()
     lanes: LanesDue = field(default_factory=LanesDue)
     parked: int = 0
+    workers: Sequence[str] = ()
     memory_journal: int = 0
 
 
@@ -107,6 +108,8 @@ class Checkup:
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
         """The gateway ends: it takes nothing more."""
+        self.differences: Callable[[], Awaitable[Sequence[str]]] = _none
+        """In what the workers differ that share the database, one line each, for people."""
 
     async def health(self) -> Health:
         """How the gateway is, now. Takes no longer than `PATIENCE_S`, and says so where the disk does not answer."""
@@ -134,6 +137,7 @@ class Checkup:
             identity_problems=await self._identities.problems(),
             lanes=await _or(self._store.lanes, LanesDue()),
             parked=len({row.conversation for row in await _or(self._inbox.parked, nothing)}),
+            workers=await _or(self.differences, ()),
             memory_journal=await _or(self._store.unsettled_turns, 0),
         )
 
@@ -167,7 +171,7 @@ class Checkup:
             conversations_parked=facts.parked,
             memory_late=memory.late_turns,
             memory_journal=facts.memory_journal,
-            problems=tuple(map(hide, (*must_act, *impaired, *troubles, *self._reloading.problems))),
+            problems=tuple(map(hide, (*must_act, *impaired, *troubles, *facts.workers, *self._reloading.problems))),
         )
 
     def _troubles(self, free_bytes: int | None, memory: MemoryHealth) -> list[str]:
@@ -189,6 +193,10 @@ class Checkup:
             turns = "1 turn" if memory.late_turns == 1 else f"{memory.late_turns} turns"
             found.append(f"the memory updates of {turns} could not be written yet")
         return found
+
+
+async def _none() -> Sequence[str]:
+    return ()
 
 
 def _without_secrets(part: Seen, hide: Callable[[str], str]) -> Seen:

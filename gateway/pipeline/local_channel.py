@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -80,6 +80,8 @@ class LocalChannel:
     def __init__(self) -> None:
         self._watchers: dict[ConversationRef, set[Watcher]] = {}
         self._listening = ExitStack()  # to the tools, while anybody watches
+        self.elsewhere: Callable[[ConversationRef], Watcher | None] = lambda _conversation: None
+        """Who watches a conversation for other processes, if there are any."""
 
     async def connect(self) -> None:
         """There is nothing to reach."""
@@ -144,8 +146,19 @@ class LocalChannel:
             if not self._watchers:
                 self._listening.close()
 
-    def _of(self, conversation: ConversationRef) -> tuple[Watcher, ...]:
+    def watchers(self, conversation: ConversationRef) -> tuple[Watcher, ...]:
+        """Those who watch a conversation here."""
         return tuple(self._watchers.get(conversation, ()))
+
+    def look(self) -> None:
+        """Have all who watch look into the log: it may have something that nobody told."""
+        for watchers in self._watchers.values():
+            for watcher in tuple(watchers):
+                watcher.has_news()
+
+    def _of(self, conversation: ConversationRef) -> tuple[Watcher, ...]:
+        others = self.elsewhere(conversation)
+        return self.watchers(conversation) if others is None else (*self.watchers(conversation), others)
 
 
 class _Tools(Listener):

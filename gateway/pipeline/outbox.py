@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -56,6 +57,10 @@ class Outbox:
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
         self.tell_holder: Callable[[str], None] = lambda _channel: None
         """Told of a channel that another worker has, and whose replies wait."""
+        self.settle: Callable[[OutboundMessage], Awaitable[None]] = _nothing_shown
+        """Awaited before a reply is sent: it ends what is being shown in its conversation for another worker."""
+        self.fetched: Callable[[OutboundMessage], AbstractAsyncContextManager[OutboundMessage]] = nullcontext
+        """Around the sending of a reply: gives it with files that another worker made."""
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -186,8 +191,10 @@ class Outbox:
         A send that is cancelled stays marked as being sent: the next start takes it up as uncertain.
         """
         reach("outbox.claimed")
+        await self.settle(row.message)
         try:
-            receipt = await self._deliver(adapter, row)
+            async with self.fetched(row.message) as message:
+                receipt = await self._deliver(adapter, replace(row, message=message))
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise
@@ -220,7 +227,7 @@ class Outbox:
         return await self._retry(row, self.policy.delay_s(row.attempts), reason, is_uncertain=True)
 
     def _shows_log(self, channel: str) -> bool:
-        adapter = self._channels.if_up(channel)
+        adapter = self._channels.if_up(channel)  # such a channel is every worker's own
         return adapter is not None and adapter.capabilities.shows_log
 
     async def _deliver(self, adapter: ChannelAdapter, row: OutboxRow) -> Receipt:
@@ -283,6 +290,10 @@ class Outbox:
             await record()
             reach("outbox.recorded")
             del self._unrecorded[conversation]
+
+
+async def _nothing_shown(_message: OutboundMessage) -> None:
+    return
 
 
 def _late_notice(row: OutboxRow) -> OutboundMessage | None:

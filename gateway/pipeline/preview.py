@@ -13,9 +13,10 @@ from typing import Any, Self, TypeGuard
 import structlog
 
 from gateway.agent.loop import AgentState
+from gateway.domain.channels import Shows
 from gateway.messages import OutboundMessage
 from gateway.pipeline.outbox import Outbox
-from gateway.protocols import ChannelAdapter, SupportsPreview, SupportsTyping
+from gateway.protocols import SupportsPreview, SupportsTyping
 
 WITHDRAW_TIMEOUT_S = 10.0
 FIRST_PREVIEW_S = 1.5
@@ -32,7 +33,7 @@ class Preview:
 
     def __init__(
         self,
-        adapter: ChannelAdapter | None,
+        adapter: Shows | None,
         message: OutboundMessage,
         state: AgentState,
         outbox: Outbox,
@@ -40,7 +41,7 @@ class Preview:
         """What is shown, and where.
 
         Args:
-            adapter: None while the channel is not connected.
+            adapter: None while the channel is connected nowhere.
             message: that will be sent in the end; its text is left out.
             state: has what there is of its text by now.
             outbox: sends the earlier replies first; a preview would stand in front of them for good.
@@ -77,7 +78,7 @@ class Preview:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _shows(self, adapter: ChannelAdapter) -> Iterator[Coroutine[Any, Any, None]]:
+    def _shows(self, adapter: Shows) -> Iterator[Coroutine[Any, Any, None]]:
         """What is done meanwhile, at the same time."""
         capabilities = adapter.capabilities
         if _shows_typing(adapter):
@@ -118,11 +119,11 @@ class Preview:
 
 
 # Asked with every turn: for a class the answer is remembered, an instance is looked through each time (Python 3.11).
-def _shows_typing(adapter: ChannelAdapter) -> TypeGuard[SupportsTyping]:
+def _shows_typing(adapter: Shows) -> TypeGuard[SupportsTyping]:
     return issubclass(type(adapter), SupportsTyping)
 
 
-def _shows_previews(adapter: ChannelAdapter) -> TypeGuard[SupportsPreview]:
+def _shows_previews(adapter: Shows) -> TypeGuard[SupportsPreview]:
     return issubclass(type(adapter), SupportsPreview)
 
 

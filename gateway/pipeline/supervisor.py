@@ -131,7 +131,12 @@ class Supervisor:
             await self._give_back(adapter.name)
 
     async def _held(self, adapter: ChannelAdapter) -> Hold:
-        """Wait until this worker holds the channel; what comes by HTTP is accepted meanwhile, where it can be."""
+        """Wait until this worker holds the channel; what comes by HTTP is accepted meanwhile, where it can be.
+
+        One whose people read the log belongs to every worker: what is said there is delivered by its commit.
+        """
+        if adapter.capabilities.shows_log:
+            return await OneWorker().take(adapter.name)
         receiving = asyncio.create_task(self._receive(adapter), name=f"HTTP of {adapter.name}")
         try:
             hold = await self._holding.take(adapter.name)
@@ -147,11 +152,16 @@ class Supervisor:
     async def _receive(self, adapter: ChannelAdapter) -> None:
         self._note(adapter, "elsewhere", None)
         self._tried([adapter.name])
-        if isinstance(adapter, ReceivesAnywhere):
+        failures = 0
+        while isinstance(adapter, ReceivesAnywhere):
             try:
                 await adapter.receive(self._accept_from(adapter.name))
+            except AdapterError as error:
+                _log.info("channel_not_received", channel=adapter.name, error=str(error))
             except Exception:  # noqa: BLE001 (whatever an adapter does, it waits for the channel)
                 _log.exception("adapter_fault", channel=adapter.name)
+            failures += 1
+            await asyncio.sleep(delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S))
 
     async def _give_back(self, channel: str) -> None:
         """Let another worker have a channel that has stopped here, once its last sends are over."""

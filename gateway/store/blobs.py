@@ -87,6 +87,11 @@ class SqlBlobs:
         """Remove a file. Idempotent."""
         await self._engine.write(statement("DELETE FROM blobs WHERE id = ?", (blob_id,)), alone=())
 
+    async def remove_all(self, prefix: str) -> None:
+        """Remove every file whose id begins so, also what is written of one. Idempotent."""
+        sql = "DELETE FROM blobs WHERE substr(id, 1, length(?1)) = ?1"
+        await self._engine.write(statement(sql, (prefix,)), alone=())
+
     async def remove_expired(self, limit: int = BATCH_PIECES) -> int:
         """Remove some pieces whose time is over, the oldest first; how many it were. Less than `limit`: no more."""
         sql = _EXPIRED.format(skip_locked=self._engine.dialect.skip_locked)

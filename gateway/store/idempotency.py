@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from gateway.store.clock import wall_ms
@@ -54,23 +55,30 @@ class SqlIdempotency:
 
     async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         now_ms = wall_ms()
-        alive = {self._owner, *(() if self._alive is None else await self._alive())}
         row = {"caller": caller, "key": key, "request_hash": request_hash, "owner": self._owner, "created_at": now_ms}
 
         def work(connection: Connection) -> RequestState:
-            connection.execute(_FORGET, (now_ms - KEPT_MS, _FORGOTTEN_AT_ONCE))
+            _forget(connection, now_ms)
             if insert_new(connection, "idempotent_requests", row):
                 return "new"
             known = connection.execute(_KNOWN, (caller, key)).fetchone()
             if known["request_hash"] != request_hash:
                 return "other request"
-            if known["status"] is not None:
-                return value_of(StoredAnswer, known)
-            taking = _TAKE_OVER.format(marks_for(alive))
-            taken = connection.execute(taking, (self._owner, caller, key, *alive)).rowcount
-            return "new" if taken else "running"
+            return "running" if known["status"] is None else value_of(StoredAnswer, known)
 
-        return await self._engine.write(work)
+        state = await self._engine.write(work)
+        return "new" if state == "running" and await self._takes_over(caller, key) else state
+
+    async def _takes_over(self, caller: str, key: str) -> bool:
+        """Whether its owner is dead, and no other process was first."""
+        alive = {self._owner, *(() if self._alive is None else await self._alive())}
+        taking = statement(_TAKE_OVER.format(marks_for(alive)), (self._owner, caller, key, *alive))
+        return await self._engine.write(taking) == 1
+
+    async def forget_old(self) -> None:
+        """Remove what is older than a day, also where nobody asks any more."""
+        while await self._engine.write(partial(_forget, now_ms=wall_ms()), is_durable=False) == _FORGOTTEN_AT_ONCE:
+            pass
 
     async def end(self, caller: str, key: str, answer: StoredAnswer | None) -> None:
         if answer is None:
@@ -79,3 +87,7 @@ class SqlIdempotency:
             return
         row = (answer.status, answer.headers, answer.body, caller, key, self._owner)
         await self._engine.write(statement(_END, row))
+
+
+def _forget(connection: Connection, now_ms: int) -> int:
+    return connection.execute(_FORGET, (now_ms - KEPT_MS, _FORGOTTEN_AT_ONCE)).rowcount

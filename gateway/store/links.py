@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from typing import get_args
 
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.linking.links import (
@@ -23,11 +24,13 @@ from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, storable
 from gateway.store.persons import ids_of_person
-from gateway.store.rows import columns_of, insert, key_of, value_of
+from gateway.store.rows import columns_of, insert, key_of, marks_for, value_of
 
 KEPT_MS = 86_400_000
 _VALID_MS = round(CODE_VALID_S * 1000)
 _WITHIN_MS = round(TRIES_WITHIN_S * 1000)
+_STATES: Sequence[LinkState] = get_args(LinkState)
+"""In the order in which a link goes through them."""
 
 _FORGET = "DELETE FROM link_requests WHERE begun_at < now_ms() - ?"
 _START = """
@@ -63,7 +66,7 @@ _COUNTING = "SELECT * FROM user_links WHERE state <> 'undone' ORDER BY linked_at
 _ALL = "SELECT * FROM user_links ORDER BY linked_at, number"
 _DIRECT = """
     SELECT channel, conversation, thread FROM inbox
-    WHERE channel = ? AND sender = ? AND is_direct ORDER BY accepted_at DESC, seq DESC LIMIT 1
+    WHERE channel = ? AND sender = ? AND is_direct ORDER BY accepted_at DESC, lane DESC, seq DESC LIMIT 1
 """
 
 
@@ -164,8 +167,10 @@ class SqlLinks:
 
     async def advance(self, link_id: str, state: LinkState, told: Sequence[OutboundMessage] = ()) -> None:
         def work(connection: Connection) -> None:
-            connection.execute("UPDATE user_links SET state = ? WHERE id = ?", (state, link_id))
-            insert_replies(connection, link_id, told)
+            before = _STATES[: _STATES.index(state)]
+            sql = f"UPDATE user_links SET state = ? WHERE id = ? AND state IN ({marks_for(before)})"  # noqa: S608 (question marks)
+            if connection.execute(sql, (state, link_id, *before)).rowcount:  # else another worker was first
+                insert_replies(connection, link_id, told)
 
         await self._engine.write(work)
 

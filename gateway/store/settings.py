@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from gateway.domain.root_secret import HOW_TO_MAKE_ONE, fingerprint
-from gateway.errors import StoreError
+from gateway.errors import ForeignSecret
+from gateway.store.copy_state import refuse_moved
 from gateway.store.engine import Connection, Engine
 
 _SECRET = "secret"  # noqa: S105 (a name)
 _CLAIM = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
 _FORGET = f"DELETE FROM settings WHERE name = '{_SECRET}'"  # noqa: S608 (a constant)
-
-
-class ForeignSecret(StoreError):
-    """This worker has no secret, or another one than the workers that have used the database."""
 
 
 async def check_secret(engine: Engine, secret: bytes | None) -> None:
@@ -38,7 +35,29 @@ async def check_secret(engine: Engine, secret: bytes | None) -> None:
         connection.execute(_CLAIM, (_SECRET, own))
         return str(connection.execute("SELECT value FROM settings WHERE name = ?", (_SECRET,)).fetchone()["value"])
 
-    known = await engine.write(work, alone=())
+    _compare(await engine.write(work, alone=()), own)
+
+
+async def check_still(engine: Engine, place: str, secret: bytes | None) -> None:
+    """See that this worker may still use the database, which others use, too.
+
+    Raises:
+        StoreMoved: `place` has been moved elsewhere, or is being moved.
+        ForeignSecret: the others have another secret by now.
+        StoreUnavailable: the database cannot be used now.
+    """
+
+    def work(connection: Connection) -> str | None:
+        refuse_moved(connection, place)
+        row = connection.execute("SELECT value FROM settings WHERE name = ?", (_SECRET,)).fetchone()
+        return None if row is None else str(row["value"])
+
+    known = await engine.read(work)
+    if known is not None and secret is not None:
+        _compare(known, fingerprint(secret))
+
+
+def _compare(known: str, own: str) -> None:
     if known != own:
         raise ForeignSecret(
             f"the secret of this worker (fingerprint {own[:8]}…) is another one than that of the workers that use this "

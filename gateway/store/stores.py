@@ -148,6 +148,7 @@ def open_postgres(
     connections: int = 8,
     statement_timeout_s: float = 30.0,
     prepared_statements: bool = True,
+    upgrades: bool = True,
     clock_ms: Callable[[], int] | None = None,
 ) -> Stores:
     """Open a database on a server, made or brought up to date first. Blocks; needs psycopg.
@@ -157,6 +158,7 @@ def open_postgres(
         connections: at once, at most.
         statement_timeout_s: for each statement.
         prepared_statements: False behind a pooler that does not follow them (pgbouncer before 1.21).
+        upgrades: False: tables that would have to be changed are refused.
         clock_ms: what `now_ms()` is in place of the server's clock, for tests.
 
     Raises:
@@ -168,7 +170,7 @@ def open_postgres(
     from gateway.store.postgres.engine import PostgresEngine  # noqa: PLC0415 (as above)
     from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (as above)
 
-    upgrade(url)
+    upgrade(url, changes=upgrades)
     refuse_moved_database(url)
     engine = PostgresEngine(
         url,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from gateway.cluster.worker import SeenWorker, Worker
+from gateway.cluster.worker import SILENT_S, SeenWorker, Work, Worker
 from gateway.store.engine import Connection, Engine, statement
 from gateway.store.payloads import from_ms, to_ms
+from gateway.store.rows import marks_for
 
 _BEAT = """
     INSERT INTO workers (id, name, version, config_hash, roles, turns, started_at, beat_at, is_draining)
@@ -16,9 +17,24 @@ _BEAT = """
         name = excluded.name, version = excluded.version, config_hash = excluded.config_hash, roles = excluded.roles,
         turns = excluded.turns, beat_at = excluded.beat_at, is_draining = excluded.is_draining
 """
+IS_ALIVE = f"workers.beat_at >= now_ms() - {round(SILENT_S * 1000)}"
+"""Of a row of workers: it has given a sign of life lately."""
 _FORGOTTEN_AFTER_MS = 3_600_000
 _LEAVE = "DELETE FROM workers WHERE id = ? OR beat_at < now_ms() - ?"
 _ALL = "SELECT *, now_ms() - beat_at AS silent_ms FROM workers ORDER BY started_at, id"
+_ALIVE = "SELECT id FROM workers WHERE beat_at >= now_ms() - ?"
+_LANE = """
+    SELECT '' AS channel WHERE EXISTS (
+        SELECT 1 FROM lanes WHERE due_at <= now_ms() AND (worker IS NULL OR worker <> ?)
+    )
+"""
+# Only the oldest unsent reply of a conversation can be sent.
+_REPLIES = """
+    SELECT DISTINCT channel FROM outbox JOIN (
+        SELECT lane AS head_lane, min(seq) AS head FROM outbox WHERE ended_at IS NULL GROUP BY lane
+    ) AS heads ON lane = head_lane AND seq = head
+    WHERE state = 'ready' AND due_at <= now_ms() AND channel IN ({})
+"""
 _HELD = "SELECT worker, name FROM leases WHERE until >= now_ms() ORDER BY name"
 
 
@@ -70,3 +86,11 @@ class SqlWorkers:
             ]
 
         return await self._engine.read(work)
+
+    async def alive(self) -> Collection[str]:
+        return frozenset(row["id"] for row in await self._engine.rows(_ALIVE, (round(SILENT_S * 1000),)))
+
+    async def work(self, worker_id: str, channels: Collection[str]) -> Work:
+        replies = f" UNION ALL {_REPLIES.format(marks_for(channels))}" if channels else ""
+        found = {row["channel"] for row in await self._engine.rows(_LANE + replies, (worker_id, *channels))}
+        return Work(has_lane="" in found, channels=found - {""})

@@ -8,6 +8,7 @@ from datetime import datetime, time, timedelta
 
 import structlog
 
+from gateway.cluster.jobs import Jobs, OwnJobs
 from gateway.errors import StoreError
 from gateway.store.payloads import from_ms
 from gateway.traces.consolidation import Consolidation
@@ -33,8 +34,13 @@ class ConsolidationSchedule:
         *,
         at: time,
         gists: Callable[[], Awaitable[int]] | None = None,
+        jobs: Jobs | None = None,
     ) -> None:
-        """The whole store has its turn at the time of day `at`, in UTC; `gists` shortens old traces after it."""
+        """The whole store has its turn at the time of day `at`, in UTC; `gists` shortens old traces after it.
+
+        `jobs` keeps that to one worker; None: there is only one.
+        """
+        self._jobs = jobs or OwnJobs()
         self._trace_store = trace_store
         self._consolidation = consolidation
         self._at = at
@@ -70,10 +76,7 @@ class ConsolidationSchedule:
                     self._wanted.setdefault(viewer, reason)
                     raise
             if self._trace_store.now() >= night_at:
-                night_at = await self._next_night()  # another worker may have had it
-            if self._trace_store.now() >= night_at:
-                is_done = await self._run(None, NIGHTLY)
-                night_at = next_at(self._at, self._trace_store.now()) if is_done else self._trace_store.now() + RETRY
+                night_at = await self._do_night()
             self._is_wanted.clear()
             self._idle.set()
             left_s = (night_at - self._trace_store.now()).total_seconds()
@@ -83,13 +86,32 @@ class ConsolidationSchedule:
             except TimeoutError:
                 continue
 
+    async def _do_night(self) -> datetime:
+        """Do what is due each night, unless another worker does it or has done it; when to look again."""
+        is_done = False
+
+        async def work() -> None:
+            nonlocal is_done
+            last = await self._last_night()
+            is_done = last is not None and next_at(self._at, last) > self._trace_store.now()
+            is_done = is_done or await self._run(None, NIGHTLY)
+
+        try:
+            await self._jobs.once("night", work)
+        except StoreError as error:
+            _log.error("consolidation_late", reason=NIGHTLY, error=str(error))
+        return next_at(self._at, self._trace_store.now()) if is_done else self._trace_store.now() + RETRY
+
     async def _next_night(self) -> datetime:
-        last_ms: int | None = None
+        return next_at(self._at, await self._last_night() or self._trace_store.now())
+
+    async def _last_night(self) -> datetime | None:
         try:
             [[last_ms]] = await self._trace_store.database.rows(_LAST, (NIGHTLY,))
         except StoreError as error:
             _log.error("consolidation_late", error=str(error))
-        return next_at(self._at, self._trace_store.now() if last_ms is None else from_ms(last_ms))
+            return None
+        return None if last_ms is None else from_ms(last_ms)
 
     async def _run(self, viewer: Viewer | None, reason: str) -> bool:
         try:

@@ -39,6 +39,8 @@ SIGN_IN = "ethos.sign_in"
 API_CALLER = operator("api")
 OWNER_CALLER = operator(COMMAND_LINE)
 COOKIE_PREFIX = b"ethos_"
+FOR_MACHINES = ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/")
+"""What is asked by the address of a pod or a container, which no configuration knows."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -167,11 +169,14 @@ class Gate:
         scope["user"], scope["auth"] = UnauthenticatedUser(), AuthCredentials()
         scope[CALLER], scope[PROOF], scope[SIGN_IN] = None, "none", None
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or _hostname(hosts[0]) not in self._allowed_hosts:
+        is_known = len(hosts) == 1 and _hostname(hosts[0]) in self._allowed_hosts
+        if not is_known and (len(hosts) != 1 or scope["path"] not in FOR_MACHINES):
             return problem_response(scope, 421, _wrong_host(hosts))
         proof, refusal = await self._proof(scope, headers)
         if refusal is not None:
             return refusal
+        if not is_known and proof != "bearer":  # a page of another site can have its name lead here (DNS rebinding)
+            scope[CALLER], scope[SIGN_IN], proof = None, None, "none"
         if not _is_own_page(scope, headers, hosts[0], proof):  # who forwards a port to the socket has a browser, too
             return problem_response(scope, 403, "The request came from a page that is not this gateway's own.")
         scope[PROOF] = proof

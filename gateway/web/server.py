@@ -166,6 +166,16 @@ class WebServer:
         """The application as it answers through the Unix socket, for a program in this process."""
         await self.app({**scope, "state": {OWNER: True}}, receive, send)
 
+    def show_changes(self, *topics: str) -> None:
+        """Have the open pages of the dashboard fetch again what is about these topics: another worker changed it."""
+        if self._dashboard is not None and self._dashboard.made is not None:
+            self._dashboard.made.context.live.show(*topics)
+
+    @property
+    def sign_ins(self) -> SignIns:
+        """Of the browsers."""
+        return self._auth.sign_ins
+
     @property
     def url(self) -> str | None:
         """Where a browser on this machine finds us; known after `start`. None where there is only the Unix socket."""

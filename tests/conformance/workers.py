@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.cluster.worker import SILENT_S, Worker
+from gateway.cluster.worker import SILENT_S, Work, Worker
 from gateway.store.leases import SqlLeases
 from gateway.store.workers import SqlWorkers
-from tests.conformance.stores import House
+from tests.conformance.stores import HERE, THERE, House, answer, said, turn
 
 BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 ONE = Worker(id="w1", name="north", version="1.0", config_hash="abc", roles=("turns",), started_at=BEGAN)
@@ -60,3 +60,37 @@ class WorkerSuite:
         assert [seen.holds for seen in await workers.workers()] == [("channel:chat", "job:night"), ()]
         house.wait(7)
         assert [seen.holds for seen in await workers.workers()] == [(), ()]
+
+    async def test_those_live_who_gave_a_sign_of_it_lately(self, house: House) -> None:
+        store: Any = house.store
+        workers = SqlWorkers(store.engine)
+        await workers.beat(ONE)
+        house.wait(SILENT_S - 2)
+        await workers.beat(TWO)
+        assert await workers.alive() == {"w1", "w2"}
+        house.wait(4)
+        assert await workers.alive() == {"w2"}
+
+    async def test_one_question_tells_whether_there_is_a_lane_to_claim_and_which_channels_have_replies(
+        self, house: House
+    ) -> None:
+        store: Any = house.store
+        workers = SqlWorkers(store.engine)
+        nothing = Work(has_lane=False, channels=frozenset())
+        assert await workers.work("w1", []) == nothing
+        assert await workers.work("w1", ["web", "mail"]) == nothing
+        await turn(store, replies=(answer("r1"), answer("r2")))
+        assert await workers.work("w1", ["web", "mail"]) == Work(has_lane=False, channels={"web"})
+        assert await workers.work("w1", ["mail"]) == nothing
+        row = await store.outbox.claim_reply(HERE, is_durable=False)
+        assert await workers.work("w1", ["web"]) == nothing, "the oldest is being sent"
+        await store.outbox.record_retry(row, after_s=60, error="down", is_uncertain=False)
+        assert await workers.work("w1", ["web"]) == nothing, "its time has not come"
+        house.wait(61)
+        assert await workers.work("w1", ["web"]) == Work(has_lane=False, channels={"web"})
+        await store.inbox.add(said("more", THERE), "t_more")
+        assert await workers.work("w1", []) == Work(has_lane=True, channels=frozenset())
+        await store.lanes.claim("w1", lease_s=60, limit=1, turns_of_one={"": 9, "local": 9})
+        house.wait(61)
+        assert await workers.work("w1", []) == nothing, "what it holds itself"
+        assert (await workers.work("w2", [])).has_lane

@@ -21,7 +21,6 @@ ENVIRONMENT = {
     "ETHOS_SECRET": bytes(range(32)).hex(),
     "HOSTNAME": "one",
 }
-NOT_YET = {"store", "secret", "worker"} - set(Config.model_fields)
 
 Resource = dict[str, Any]
 
@@ -37,7 +36,7 @@ def usable(path: Path, directory: Path) -> Config:
         (directory / "secret").touch(0o600)
         (directory / "secret").write_text(ENVIRONMENT["ETHOS_SECRET"])
         written["secret"] = {"file": str(directory / "secret")}
-    (directory / "config.yaml").write_text(yaml.safe_dump({key: written[key] for key in written if key not in NOT_YET}))
+    (directory / "config.yaml").write_text(yaml.safe_dump(written))
     return load_config(directory / "config.yaml", environment=ENVIRONMENT).config
 
 

@@ -18,14 +18,14 @@ from itertools import zip_longest
 
 from gateway.runtime import failpoints
 from gateway.testing.hammer import HammerReport
-from tests.faults import memory
+from tests.faults import memory, workers, workers_platform
 from tests.faults.channels import CHANNELS, unavailable
 from tests.faults.evidence import Tally
 from tests.faults.full_disk import DISK_MB, FullDiskStream
 from tests.faults.platform import Platform, WirePlatform
 from tests.faults.process import ROOT, Nursery, small_disk_missing
 from tests.faults.stream import Fault, NeverReached, Stream
-from tests.faults.table import publish, short_table, table
+from tests.faults.table import WORKERS, publish, short_table, table
 
 KILLS_PER_STREAM = 20
 SENDS = ("plain", "lookup", "idempotent")
@@ -41,7 +41,7 @@ class Row:
     platform: Callable[[int], Platform]
     per_stream: int = KILLS_PER_STREAM
     max_people: int = 8
-    stream: type[Stream] = Stream
+    stream: Callable[..., Stream | workers.WorkersStream] = Stream
 
     def pieces(self) -> list[int]:
         """The kills of each stream."""
@@ -54,7 +54,7 @@ def wire(index: int) -> Platform:
     return WirePlatform(SENDS[index % len(SENDS)])  # type: ignore[arg-type]
 
 
-def rows(options: argparse.Namespace) -> list[Row]:
+def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
     """All that is to be done, in the order of the table."""
     found = [Row(f"`{name}`", Fault(name), options.kills, wire) for name in failpoints.POINTS]
     names = [f"platform: {effect}" for effect in WirePlatform.effects]
@@ -81,11 +81,32 @@ def rows(options: argparse.Namespace) -> list[Row]:
             )
             for fault in faults
         ]
+    found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]
     if not wanted and not memory.wanted(options.only):
         names = [*(row.name for row in found), *(f"memory: {name}" for name in memory.wanted(()))]
         raise SystemExit(f"no fault is named {' or '.join(options.only)}; there are {', '.join(names)}")
     return wanted
+
+
+def _of_workers(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
+    found = []
+    for name, missing in workers.faults().items():
+        if missing is not None:
+            sys.stderr.write(f"workers: {name}: not run: {missing}\n")
+            continue
+        fault = Fault(name)
+        found.append(
+            Row(
+                f"{WORKERS}{name}",
+                fault,
+                options.worker_kills,
+                workers_platform.platform,
+                per_stream=workers.KILLS_PER_STREAM,
+                stream=servers.stream,
+            )
+        )
+    return found
 
 
 async def run(options: argparse.Namespace, wanted: Sequence[Row]) -> dict[str, Tally]:
@@ -97,6 +118,7 @@ async def run(options: argparse.Namespace, wanted: Sequence[Row]) -> dict[str, T
     skipped = 0
 
     parts = [channel.part for name, channel in CHANNELS.items() if unavailable(name) is None]
+    parts += workers.PARTS if any(row.name.startswith(WORKERS) for row in wanted) else ()
     disk_is_free = asyncio.Lock()  # two streams on it would be in each other's way
 
     async def play(row: Row, index: int, kills: int, nursery: Nursery) -> None:
@@ -105,8 +127,8 @@ async def run(options: argparse.Namespace, wanted: Sequence[Row]) -> dict[str, T
         stream = row.stream(row.fault, platform, nursery, seed=seed, kills=kills, max_people=row.max_people)
         try:
             tally = await stream.run()
-        except NeverReached as error:
-            tally = Tally(problems=[str(error)])
+        except (NeverReached, TimeoutError) as error:
+            tally = Tally(problems=[str(error) or repr(error)])
         tallies[row.name].add(tally)
         _report(row, index, seed, tally)
 
@@ -152,6 +174,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="at each failpoint")
     parser.add_argument("--random", type=int, default=1000, help="kills at random moments")
     parser.add_argument("--channel-kills", type=int, help="for each fault on each real channel")
+    parser.add_argument("--worker-kills", type=int, default=24, help="at each fault of two and four workers by turns")
     parser.add_argument("--disk", type=int, default=40, help="times that the disk is filled")
     parser.add_argument("--memory", type=int, default=10_000, help="updates of each kind of memory; 0 for none")
     parser.add_argument("--memory-kills", type=int, default=6, help="of each of the processes that write a memory")
@@ -160,18 +183,23 @@ def main() -> int:
     parser.add_argument("--publish", action="store_true", help="put the tables into README and docs")
     parser.add_argument("--jobs", type=int, default=2, help="gateways side by side")
     options = parser.parse_args()
-    wanted = rows(options)
-    began_at = time.monotonic()
-    tallies = asyncio.run(run(options, wanted)) if wanted else {}
+    with workers.Servers() as servers:
+        wanted = rows(options, servers)
+        began_at = time.monotonic()
+        tallies = asyncio.run(run(options, wanted)) if wanted else {}
     memories = asyncio.run(_memories(options, began_at))
     minutes = (time.monotonic() - began_at) / 60
-    tables = "\n\n".join([*([table(tallies)] if tallies else []), *([memory.table(memories)] if memories else [])])
-    sys.stdout.write(f"Seed {options.seed}, {minutes:.0f} minutes.\n\n{tables}\n")
+    parted = [{name: tallies[name] for name in tallies if name.startswith(WORKERS) == each} for each in (False, True)]
+    alone, together = ([table(some)] if some else [] for some in parted)
+    alone += [memory.table(memories)] if memories else []
+    sys.stdout.write("\n\n".join([f"Seed {options.seed}, {minutes:.0f} minutes.", *alone, *together]) + "\n")
     if options.publish:
         command = f"`python -m tests.faults {' '.join(each for each in sys.argv[1:] if each != '--publish')}`"
         measured = f"Measured with {command}: seed {options.seed}, {minutes:.0f} minutes on {os.cpu_count()} cores."
-        publish(ROOT / "docs" / "reliability.md", f"{tables}\n\n{measured}")
-        publish(ROOT / "README.md", f"{short_table(tallies)}\n\n{measured}")
+        for place, tables, some in zip(("faults", "worker-faults"), (alone, together), parted, strict=True):
+            if some:
+                publish(ROOT / "docs" / "reliability.md", "\n\n".join([*tables, measured]), place)
+                publish(ROOT / "README.md", f"{short_table(some)}\n\n{measured}", place)
     failed = [name for name, tally in tallies.items() if not tally.is_clean or not tally.kills]
     failed += [f"memory: {name}" for name, report in memories.items() if not report.is_clean]
     if failed:

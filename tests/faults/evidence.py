@@ -33,6 +33,7 @@ class Tally:
         resolved: how many of these it found out.
         misordered: neighbours in a conversation whose answers stand in another order; a problem where the channel keeps
             the order.
+        stranded: messages without an answer that still wait in the database, with nothing left that is to wake them.
         missing, doubled: of the memory lines.
         problems: all else that must not be.
         notes: for people.
@@ -48,6 +49,7 @@ class Tally:
     uncertain: int = 0
     resolved: int = 0
     misordered: int = 0
+    stranded: int = 0
     updates: int = 0
     missing: int = 0
     doubled: int = 0
@@ -58,7 +60,7 @@ class Tally:
     @property
     def is_clean(self) -> bool:
         """Nothing happened that must not."""
-        wrong = (self.lost, self.duplicated, self.missing, self.doubled)
+        wrong = (self.lost, self.stranded, self.duplicated, self.missing, self.doubled)
         return not any(wrong) and not self.problems
 
     def add(self, other: Tally) -> None:
@@ -78,14 +80,23 @@ def examine(tally: Tally, home: Path, traffic: Traffic, platform: Platform, ends
         ends: of each life that was killed, how much was shown by then.
     """
     dead = _dead_letters(home) if platform.gives_up else set()
-    _answers(tally, traffic, platform, ends, dead)
+    compare_answers(tally, traffic, platform, ends, dead=dead)
     tally.updates = traffic.updates
     users = _users(tally, home, traffic, platform)
     _memory(tally, home, traffic, users)
     _database(tally, home, may_be_dead=platform.gives_up)
 
 
-def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[int], dead: Collection[str]) -> None:
+def compare_answers(
+    tally: Tally,
+    traffic: Traffic,
+    platform: Platform,
+    ends: Sequence[int],
+    *,
+    dead: Collection[str] = (),
+    waiting: Collection[str] = (),
+) -> None:
+    """Fill the part of the tally that is of answers; `dead` and `waiting` are tokens of those that need none."""
     shown = platform.shown()
     tally.messages = len(traffic.said)
     tally.uncertain, tally.resolved = platform.uncertain()
@@ -100,8 +111,9 @@ def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[
             tally.dead += 1
             continue
         if not copies:
-            tally.lost += 1
-            tally.notes.append(f"never answered: {said.token}")
+            tally.stranded += said.token in waiting
+            tally.lost += said.token not in waiting
+            tally.notes.append(f"{'still waits' if said.token in waiting else 'never answered'}: {said.token}")
             continue
         place[said.token] = copies[0][0]
         for (earlier, _, _), (later, _, text) in pairwise(copies):
@@ -149,29 +161,39 @@ def _users(tally: Tally, home: Path, traffic: Traffic, platform: Platform) -> di
 def _memory(tally: Tally, home: Path, traffic: Traffic, users: dict[int, str]) -> None:
     facts = _lines(home / "personalities" / "assistant")
     wanted = [KEPT.strip(), *traffic.facts]
-    _compare(tally, wanted, facts, "MEMORY.md")
+    compare_lines(tally, wanted, facts, "MEMORY.md")
     for person, user in users.items():
         lines = _lines(home / "users" / user, name="USER.md")
-        wanted = list(traffic.traits.get(person, ()))
-        if person in traffic.colors:
-            wanted.append(traffic.colors[person])
-        # An older color is gone, or has left for the archive before the newer came.
-        archived = Counter(_lines(home / "users" / user, name=None))
-        for line in [line for line in lines if line.startswith("Color: ") and line not in wanted]:
-            if archived[line]:
-                lines[line] -= 1
-                archived[line] -= 1
-        _compare(tally, wanted, +lines, f"USER.md of {user}")
+        compare_user(tally, traffic, person, lines, _lines(home / "users" / user, name=None))
+
+
+def compare_user(tally: Tally, traffic: Traffic, person: int, lines: Counter[str], archived: Counter[str]) -> None:
+    """What is known of a person; `lines` has those of the archive, too."""
+    wanted = list(traffic.traits.get(person, ()))
+    if person in traffic.colors:
+        wanted.append(traffic.colors[person])
+    # An older color is gone, or has left for the archive before the newer came.
+    for line in [line for line in lines if line.startswith("Color: ") and line not in wanted]:
+        if archived[line]:
+            lines[line] -= 1
+            archived[line] -= 1
+    compare_lines(tally, wanted, +lines, f"USER.md of person {person}")
 
 
 def _lines(directory: Path, *, name: str | None = "MEMORY.md") -> Counter[str]:
     """The lines of a file and of its archive, or of the archive alone."""
     paths = [directory / "memory-archive.md", *([directory / name] if name else [])]
     text = "\n".join(path.read_text() for path in paths if path.exists())
+    return lines_of(text)
+
+
+def lines_of(text: str) -> Counter[str]:
+    """The lines of a text that have something in them."""
     return Counter(line for line in text.split("\n") if line.strip())
 
 
-def _compare(tally: Tally, wanted: list[str], found: Counter[str], where: str) -> None:
+def compare_lines(tally: Tally, wanted: list[str], found: Counter[str], where: str) -> None:
+    """Each wanted line is to be found once, and no other."""
     expected = Counter(wanted)
     for line, count in (expected - found).items():
         tally.missing += count

@@ -59,15 +59,19 @@ class Serving:
 class Nursery:
     """Starts gateways: `async with Nursery() as nursery: serving = await nursery.start(home)`."""
 
-    def __init__(self, parts: Sequence[str] = (), *, disk_mb: int | None = None) -> None:
+    def __init__(
+        self, parts: Sequence[str] = (), *, disk_mb: int | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         """Nothing is started yet.
 
         Args:
             parts: modules to import once for all, besides the gateway's own.
             disk_mb: the size of a file system of its gateways' own, which `disk` leads to.
+            environment: of all its gateways, from the start of the interpreter on.
         """
         self._parts = parts
         self._disk_mb = disk_mb
+        self._environment = dict(environment or {})
         self.disk = Path()
         self._numbers = itertools.count(1)
         self._started: dict[int, asyncio.Future[Serving]] = {}
@@ -84,7 +88,7 @@ class Nursery:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=ROOT,
-            env={**environment, "PYTHONPATH": str(ROOT)},
+            env={**environment, **self._environment, "PYTHONPATH": str(ROOT)},
         )
         assert self._process.stdout is not None
         assert await self._process.stdout.readline(), "the nursery ended"

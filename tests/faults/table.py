@@ -9,21 +9,23 @@ from pathlib import Path
 from tests.faults.evidence import Tally
 
 _HEAD = (
-    "fault", "N", "messages", "lost", "dead letters", "duplicated", "repeated, marked", "uncertain", "resolved",
-    "out of order", "memory updates", "missing", "doubled",
+    "fault", "N", "messages", "lost", "stranded", "dead letters", "duplicated", "repeated, marked", "uncertain",
+    "resolved", "out of order", "memory updates", "missing", "doubled",
 )  # fmt: skip
 _SHORT_HEAD = (
     "fault",
     "N",
     "messages",
     "lost",
+    "stranded",
     "duplicated",
     "repeated, marked",
     "memory updates",
     "missing",
     "doubled",
 )
-_PLACE = re.compile(r"(<!-- faults:start -->\n).*(<!-- faults:end -->)", re.DOTALL)
+WORKERS = "workers: "
+"""How the rows of several workers begin, which have a table of their own."""
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
@@ -44,14 +46,17 @@ def short_table(tallies: Mapping[str, Tally]) -> str:
     return _markdown(_SHORT_HEAD, {**rows, "all": _sum(list(tallies.values()))})
 
 
-def publish(page: Path, text: str) -> None:
+def publish(page: Path, text: str, place: str = "faults") -> None:
     """Put a text into its place in a page."""
-    page.write_text(_PLACE.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page.read_text()))
+    marks = re.compile(rf"(<!-- {place}:start -->\n).*(<!-- {place}:end -->)", re.DOTALL)
+    page.write_text(marks.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page.read_text()))
 
 
 def _group(name: str) -> str:
     if name.startswith("`"):
         return "failpoints"
+    if name.startswith(WORKERS):
+        return "failpoints" if "`" in name else name.removeprefix(WORKERS)
     kind, _, fault = name.partition(": ")
     if kind == "platform":
         return "kill -9 by the platform, in the middle of a request"
@@ -69,10 +74,10 @@ def _markdown(head: Sequence[str], rows: Mapping[str, Tally]) -> str:
     lines = [head, ("---", *["---:"] * (len(head) - 1))]
     for name, tally in rows.items():
         cells = {
-            "N": tally.kills, "messages": tally.messages, "lost": tally.lost, "dead letters": tally.dead,
-            "duplicated": tally.duplicated, "repeated, marked": tally.repeated, "uncertain": tally.uncertain,
-            "resolved": tally.resolved, "out of order": tally.misordered, "memory updates": tally.updates,
-            "missing": tally.missing, "doubled": tally.doubled,
+            "N": tally.kills, "messages": tally.messages, "lost": tally.lost, "stranded": tally.stranded,
+            "dead letters": tally.dead, "duplicated": tally.duplicated, "repeated, marked": tally.repeated,
+            "uncertain": tally.uncertain, "resolved": tally.resolved, "out of order": tally.misordered,
+            "memory updates": tally.updates, "missing": tally.missing, "doubled": tally.doubled,
         }  # fmt: skip
         lines.append((name, *(f"{cells[column]:,}".replace(",", " ") for column in head[1:])))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -29,11 +29,19 @@ class SilentProxy:
 
     A test may set `target`, which holds for connections that are made from then on, and `latency_s`, for which each
     piece is held back in either direction.
+
+    Attributes:
+        round_trips: how often a client asked something after the last answer, over all connections.
+        watched: how often each of these words came from the server; one that is cut in two is missed.
     """
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.latency_s = 0.0
+        self.round_trips = 0
+        self.watched: dict[bytes, int] = {}
+        self._stops_at: int | None = None
+        self._told_of_stop: Callable[[], None] = lambda: None
         self._is_deaf = False
         self._passes = asyncio.Event()
         self._passes.set()
@@ -60,6 +68,14 @@ class SilentProxy:
 
         self._do(silence)
 
+    def go_silent_at(self, round_trip: int, told: Callable[[], None]) -> None:
+        """Go silent in front of that round trip from now, the first is 1; `told` is called then, in another thread."""
+
+        async def plan() -> None:
+            self._stops_at, self._told_of_stop = self.round_trips + round_trip, told
+
+        self._do(plan)
+
     def refuse(self) -> None:
         """Refuse new connections; those that are open stay."""
 
@@ -78,6 +94,7 @@ class SilentProxy:
                 self._listener = self._listening(self.port)
             self._loop.add_reader(self._listener, self._accept)
             self._hear(is_deaf=False)
+            self._stops_at = None
             self._passes.set()
 
         self._do(go_on)
@@ -149,20 +166,30 @@ class SilentProxy:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._meetings[asyncio.current_task()] = sockets  # type: ignore[index]
         is_broken = False
+        last: list[socket.socket] = []  # who sent the last piece
         try:
             await self._loop.sock_connect(server, ("127.0.0.1", self.target))
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pass_on(client, server))
-                group.create_task(self._pass_on(server, client))
+                group.create_task(self._pass_on(client, server, last))
+                group.create_task(self._pass_on(server, client, last))
         except* OSError:
             is_broken = True  # which the other side is told
         await self._until_it_passes()
         _end(sockets, with_reset=is_broken)
 
-    async def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+    async def _pass_on(self, source: socket.socket, sink: socket.socket, last: list[socket.socket]) -> None:
         is_open = True
         while is_open:
             data = await self._loop.sock_recv(source, _PIECE_BYTES)
+            is_asked = source.getsockname()[1] == self.port
+            self.round_trips += bool(data) and is_asked and last != [source]
+            last[:] = [source]
+            if self.round_trips == self._stops_at:
+                self._stops_at = None
+                self._passes.clear()
+                self._told_of_stop()
+            if not is_asked:
+                self.watched = {word: count + data.count(word) for word, count in self.watched.items()}
             await asyncio.sleep(self.latency_s)
             await self._until_it_passes()
             is_open = bool(data)

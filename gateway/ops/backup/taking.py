@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from gateway import __version__
 from gateway.errors import BackupError
@@ -48,7 +49,9 @@ class TakenBackup:
     removed: tuple[Path, ...]
 
 
-async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, keep: int | None = None) -> TakenBackup:
+async def take_backup(
+    home: Path, wanted: Path, *, with_secrets: bool = False, keep: int | None = None, copy: Copy | None = None
+) -> TakenBackup:
     """Make one file of the data directory, while a gateway may run on it.
 
     There is a file of that name only once it is whole and was read back.
@@ -57,6 +60,7 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
         wanted: the file, which must not be there yet, or a directory, in which it is named by the time.
         with_secrets: take files that hold secrets in too.
         keep: with a directory, how many of its backups stay; the oldest of the others go once this one is there.
+        copy: what fills an empty directory with what is to be kept; `copy_at_one_moment` by default.
 
     Raises:
         BackupError: it cannot be made; says why.
@@ -69,7 +73,7 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
     with _staging(directory) as staging:
         tree = staging / "home"
         tree.mkdir(mode=0o700)
-        copied = await copy_at_one_moment(home, tree, with_secrets=with_secrets)
+        copied = await (copy or copy_at_one_moment)(home, tree, with_secrets=with_secrets)
         contents = Contents(
             created_at=now.isoformat(timespec="seconds"),
             version=__version__,
@@ -198,6 +202,13 @@ class CopyResult:
     links: dict[Path, str] = field(default_factory=dict)
     secrets: list[Path] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+
+
+class Copy(Protocol):
+    """Fills an empty directory with a data directory as it is at one moment."""
+
+    async def __call__(self, home: Path, target: Path, /, *, with_secrets: bool) -> CopyResult:
+        """`home` may be in use; files that hold secrets come along `with_secrets` only."""
 
 
 async def copy_at_one_moment(

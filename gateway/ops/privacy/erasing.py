@@ -19,12 +19,19 @@ import structlog
 from gateway.config.memory_kinds import DATABASE_KIND, TRACES_KIND
 from gateway.domain.tombstones import Tombstone, Tombstones
 from gateway.memory.stored.memory import StoredMemory
-from gateway.ops.privacy.files import erase_earlier_memories, remove_copies, remove_exports, remove_traces_of_chats
+from gateway.ops.privacy.files import (
+    EXPORTS_NAME,
+    erase_earlier_memories,
+    remove_copies,
+    remove_exports,
+    remove_traces_of_chats,
+)
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import directories_of_users, ids_of, named
 from gateway.people.identity.identities import Identities
 from gateway.store import erasure
 from gateway.store.accounts import settle
+from gateway.store.blobs import SqlBlobs
 from gateway.store.engine import Connection
 from gateway.store.erasure import Person
 from gateway.store.stores import Stores
@@ -137,6 +144,7 @@ class Eraser:
                     await StoredMemory(TraceDocuments(trace_store)).erase(person.user_ids, lines)
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_exports, self.home, user_id)
+            await SqlBlobs(self.store.engine).remove_all(f"{EXPORTS_NAME}/{user_id}/")
         self.on_step("memory")
         await self.memory.erase(person.user_ids, lines)
 

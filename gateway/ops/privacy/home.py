@@ -46,6 +46,11 @@ def kind_of_memory(home: Path) -> str:
     return kind if isinstance(kind, str) else DEFAULT_KIND
 
 
+def has_memory_files(home: Path) -> bool:
+    """Whether the documents of the memory are files of the data directory, as long as the database is there, too."""
+    return kind_of_memory(home) == DEFAULT_KIND
+
+
 def eraser_of(home: Path, store: Stores) -> Eraser:
     """The eraser of a directory whose memory is its files; only while no other process uses the directory."""
     return Eraser(
@@ -84,7 +89,7 @@ async def _erase_due(home: Path) -> Sequence[str]:
         if not due:
             return ()
         who = f"{len(due)} {'person' if len(due) == 1 else 'people'} erased since the backup was made"
-        if await asyncio.to_thread(kind_of_memory, home) != DEFAULT_KIND:
+        if not await asyncio.to_thread(has_memory_files, home):
             return (f"The next start of the gateway takes out again: {who}.",)
         for tombstone in due:
             await eraser.erase(tombstone)

@@ -24,6 +24,8 @@ from gateway.store.stores import Stores
 _DAY_MS = 86_400_000
 _SESSIONS_AT_ONCE = 100
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+OF_FILES = ("exports", "copies", "log")
+"""What lies on this machine; all else is in the database."""
 _QUEUES: tuple[Queue, ...] = ("inbox", "outbox")
 
 _log = structlog.get_logger(__name__)
@@ -41,8 +43,11 @@ class Retention:
         self._config = config
         self._now_ms = now_ms
 
-    async def run(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
+    async def run(self, *, is_dry: bool = False, files: bool | None = None) -> Sequence[Forgotten]:
         """Forget what is old, or only count it.
+
+        Args:
+            files: True: only what lies on this machine; False: only what is in the database.
 
         Raises:
             StoreError: not all of it could be done; the next time does the rest.
@@ -63,6 +68,8 @@ class Retention:
             ("copies", "copies of databases from before an upgrade", config.copies_days, self._copies),
             ("log", f"lines of {LOG_NAME}", config.log_days, self._lines),
         ):
+            if files is not None and files != (kind in OF_FILES):
+                continue
             amount = 0
             if days is not None:
                 async for changed in work(self._now_ms() - round(days * _DAY_MS), is_dry):

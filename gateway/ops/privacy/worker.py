@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from gateway.cluster.jobs import Jobs
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
 from gateway.domain.tombstones import Tombstone, Tombstones
@@ -27,6 +29,7 @@ from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
+from gateway.ops.privacy.shared_exports import MEDIA_TYPE, SharedExports
 from gateway.people.access_records import AccessRecords
 from gateway.people.identity.identities import Identities
 from gateway.people.linking.chat import Linking
@@ -45,6 +48,7 @@ FAREWELL_S = 30.0
 """How long an erasure waits for its last word to be sent; then it goes unsent."""
 AGAIN_S = 60.0
 EVERY_S = 86_400.0
+_LONGEST_DAYS = 36_500
 
 _log = structlog.get_logger(__name__)
 _FAULTS = (EthosError, OSError, sqlite3.Error)
@@ -56,7 +60,7 @@ class Exported:
 
     Attributes:
         attachment: None where the channel does not take such a file.
-        place: where it lies in the data directory.
+        place: where it lies in the data directory, or the command that gives it to an operator.
         path: where it lies on the machine, for the operator on a channel of their own; None for others.
     """
 
@@ -88,8 +92,11 @@ class PrivacyWorker:
         config: LiveConfig,
         channels: Channels,
         outbox: Outbox,
+        jobs: Jobs,
+        shared_exports: SharedExports | None = None,
     ) -> None:
-        """Nothing is read yet; `home` is the data directory."""
+        """Nothing is read yet; `home` is the data directory, `shared_exports` is for more workers than one."""
+        self._jobs = jobs
         self._home = home
         self._store = store
         self._trace_store = trace_store
@@ -106,16 +113,25 @@ class PrivacyWorker:
         self._channels = channels
         self._outbox = outbox
         self.presence = presence
+        self._shared_exports = shared_exports
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
         self._erased = asyncio.Event()
         self._is_running = False
+        self.tell: Callable[[], None] = lambda: None
+        """Told when an erasure was decided, and when one was done."""
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
     async def deliverable(self, user_id: str, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
-        """A person's export as it can be handed over in a conversation."""
+        """A person's export as it can be handed over in a conversation.
+
+        Raises:
+            StoreUnavailable: other workers have no way to it now.
+        """
         path = self._home / name
+        if self._shared_exports is not None:
+            return await self._left_for_all(self._shared_exports, user_id, name, size_bytes, conversation)
         is_operator = not self._operators.accounts().isdisjoint(await self.accounts_of(user_id))
         adapter = self._channels.if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
@@ -126,6 +142,21 @@ class PrivacyWorker:
             size_bytes=size_bytes,
             path=path if is_operator and adapter and adapter.kind not in self._operators.kinds_of_others() else None,
         )
+
+    async def _left_for_all(
+        self, exports: SharedExports, user_id: str, name: str, size_bytes: int, conversation: ConversationRef
+    ) -> Exported:
+        """The same where another worker may have the channel, and no machine is the one where the file lies."""
+        path, attachment = self._home / name, None
+        capabilities = self._channels.capabilities(conversation.channel)
+        if capabilities is not None and size_bytes <= capabilities.max_attachment_bytes:
+            days = self._config.current.retention.exports_days
+            keep_ms = round((_LONGEST_DAYS if days is None else days) * EVERY_S * 1000)
+            await exports.keep(name, path, keep_ms=keep_ms)
+            attachment = Attachment(media_type=MEDIA_TYPE, filename=path.name, size_bytes=size_bytes, ref=name)
+        else:
+            await asyncio.to_thread(path.unlink)
+        return Exported(attachment=attachment, place=f"ethos people export {user_id} FILE", size_bytes=size_bytes)
 
     async def write_export(self, user_id: str) -> tuple[str, int]:
         """Write everything about a person into a new file: its path in the data directory, and its size in bytes.
@@ -159,8 +190,18 @@ class PrivacyWorker:
         tombstone = await self.eraser().schedule(user_id)
         if farewell_id is not None:
             self._farewells[tombstone.id] = farewell_id
-        self._asked.set()
+        self.look()
+        self.tell()
         return tombstone.id
+
+    def look(self) -> None:
+        """Look whether somebody is to be erased, and whether an erasure is done."""
+        self._asked.set()
+        self._have_erased()
+
+    def _have_erased(self) -> None:
+        erased, self._erased = self._erased, asyncio.Event()
+        erased.set()
 
     async def accounts_of(self, user_id: str) -> Sequence[str]:
         """The accounts of a person, under all ids that the person has had."""
@@ -235,54 +276,67 @@ class PrivacyWorker:
         """At the start: finish interrupted erasures, and repeat those that an old backup has undone.
 
         Where a memory that lies elsewhere is away, `run` does it when it is back; till then the person's updates wait.
+        With other workers on the database `run` does it, too.
 
         Raises:
             EthosError, OSError: it could not be done; the gateway must not serve them.
         """
         eraser = self.eraser()
         for tombstone in await eraser.due():
-            try:
-                await eraser.erase(tombstone)
-            except MemoryUnavailable as error:
-                _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
-                await self._memory.forget((await eraser.whom(tombstone)).user_ids)
+            if not self._store.is_shared:
+                try:
+                    await eraser.erase(tombstone)
+                    continue
+                except MemoryUnavailable as error:
+                    _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
+            await self._memory.forget((await eraser.whom(tombstone)).user_ids)
 
     async def run(self) -> None:
-        """Erase on request, and forget by age at the start and once a day, until cancelled."""
+        """Erase on request, and forget by age at the start and once a day, until cancelled.
+
+        Of many workers one at a time does what is in the database, and each what lies on its machine.
+        """
         self._is_running = True
         try:
-            await self._work()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._forget_daily(files=True))
+                tasks.create_task(self._jobs.keep("retention", partial(self._forget_daily, files=False)))
+                tasks.create_task(self._erase_on_request())
         finally:
             self._is_running = False
 
-    async def _work(self) -> None:
-        clock = asyncio.get_running_loop().time
-        sweep_at = clock()
+    async def _forget_daily(self, *, files: bool) -> None:
         while True:
-            if clock() >= sweep_at:
-                sweep_at = clock() + (EVERY_S if await self._forget_old() else AGAIN_S)
-            is_done = await self._erase_due()
-            try:
-                async with asyncio.timeout(max(0.0, sweep_at - clock()) if is_done else AGAIN_S):
-                    await self._asked.wait()
-            except TimeoutError:
-                continue
+            again_s = EVERY_S if await self._forget_old(files=files) else AGAIN_S
+            await asyncio.sleep(again_s)
+
+    async def _erase_on_request(self) -> None:
+        """Also what a worker that died has left: where there are others, it is looked for now and then."""
+        look_s = AGAIN_S if self._store.is_shared else EVERY_S
+        while True:
             self._asked.clear()
+            is_done = await self._erase_due()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look_s if is_done else AGAIN_S):
+                    await self._asked.wait()
 
     async def _erase_due(self) -> bool:
-        """Whether all of it is done."""
-        is_done = True
+        """Whether all of it is done, by whichever worker."""
         try:
-            for tombstone in await self.eraser().due():
-                try:
-                    await self._erase(tombstone)
-                except _FAULTS as error:
-                    _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
-                    is_done = False
+            if await self.eraser().due():
+                await self._jobs.keep("erasure", self._erase_all)
+                self._have_erased()
+            return not await self.eraser().due()
         except _FAULTS as error:
             _log.error("erasures_unreadable", error=str(error), again_s=AGAIN_S)
-            is_done = False
-        return is_done
+            return False
+
+    async def _erase_all(self) -> None:
+        for tombstone in await self.eraser().due():
+            try:
+                await self._erase(tombstone)
+            except _FAULTS as error:
+                _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
 
     async def _erase(self, tombstone: Tombstone) -> None:
         eraser = self.eraser()
@@ -304,8 +358,8 @@ class PrivacyWorker:
             self._people.changed()
             await self._linking.people.load()
         self._farewells.pop(tombstone.id, None)
-        self._erased.set()
-        self._erased = asyncio.Event()
+        self._have_erased()
+        self.tell()
         happened("people.changed")
 
     async def _farewell(self, tombstone: Tombstone) -> None:
@@ -329,11 +383,14 @@ class PrivacyWorker:
 
     async def forget_old(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
         """Forget what is older than the configuration allows, or only count it; raises as `Retention.run`."""
-        return await Retention(self._home, self._store, self._config.current.retention).run(is_dry=is_dry)
+        return await self._retention().run(is_dry=is_dry)
 
-    async def _forget_old(self) -> bool:
+    def _retention(self) -> Retention:
+        return Retention(self._home, self._store, self._config.current.retention)
+
+    async def _forget_old(self, *, files: bool) -> bool:
         try:
-            await self.forget_old()
+            await self._retention().run(files=files)
         except _FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False

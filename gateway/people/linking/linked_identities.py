@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import structlog
@@ -29,17 +29,20 @@ class LinkedIdentities:
         self._absorbed: dict[str, Link] = {}
         self._present: Counter[str] = Counter()
         self._left = asyncio.Event()
+        self.tell: Callable[[], object] = lambda: None
+        """Called with each step of a link that this process takes, for others."""
 
     async def load(self) -> None:
         """Learn what counts, at the start and after somebody else has changed it."""
         self._absorbed = {link.absorbed: link for link in await self._store.links() if link.undone_at is None}
 
     def note(self, link: Link) -> None:
-        """Learn how far a link has come."""
+        """Learn how far a link has come, by what this process did."""
         if link.undone_at is None:
             self._absorbed[link.absorbed] = link
         else:
             self._absorbed.pop(link.absorbed, None)
+        self.tell()
 
     def successors(self, user_id: str) -> Sequence[str]:
         """The user, the one that absorbed it, and so on: the last one lives."""

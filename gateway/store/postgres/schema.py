@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -23,7 +24,7 @@ LOCK_TIMEOUT_MS = 3_000
 PATIENCE_S = 60.0
 _PACKAGE = "gateway.store.postgres"
 _OLDEST_PROGRAM = re.compile(r"^-- oldest_program: (\d+)$", re.MULTILINE)
-_ABOUT = """
+ABOUT = """
     SELECT current_setting('server_version_num')::bigint AS version, current_setting('server_encoding') AS encoding,
         pg_is_in_recovery() AS is_standby, current_schema() AS place
 """
@@ -45,13 +46,16 @@ def steps() -> Sequence[Migration]:
     return migrations(_PACKAGE)
 
 
-def upgrade(url: str, *, known: Sequence[Migration] | None = None, patience_s: float = PATIENCE_S) -> int:
+def upgrade(
+    url: str, *, known: Sequence[Migration] | None = None, patience_s: float = PATIENCE_S, changes: bool = True
+) -> int:
     """Make the tables, or bring them up to date; the version they have then. Safe when several workers do it at once.
 
     Args:
         url: as libpq takes it.
         known: the steps that this program knows, by default its own.
         patience_s: how long to try again while somebody holds a table, or upgrades.
+        changes: False: only look, and refuse tables that would have to be changed.
 
     Raises:
         SchemaTooNew: a newer program made the tables, which this one must not use; nothing was changed.
@@ -62,13 +66,27 @@ def upgrade(url: str, *, known: Sequence[Migration] | None = None, patience_s: f
     until_s = time.monotonic() + patience_s
     while True:
         try:
-            return _tried(server, known)
+            return _tried(server, known, changes=changes)
         except psycopg.errors.LockNotAvailable as error:
             if time.monotonic() > until_s:
                 raise server.translated(error) from error
         except psycopg.Error as error:
             raise server.translated(error) from error
         time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 (no secret)
+
+
+def version_of(url: str) -> int:
+    """The schema version of a database, which is not changed; 0 without tables. Blocks.
+
+    Raises:
+        SchemaTooNew, StoreUnavailable: as `upgrade`.
+    """
+    server = Server(url)
+    try:
+        with closing(server.connect(timeout_s=5.0)) as connection:
+            return _version(connection, server, steps()[-1].version)
+    except psycopg.Error as error:
+        raise server.translated(error) from error
 
 
 def check_version(server: str, version: int, oldest_program: int, newest: int) -> None:
@@ -103,12 +121,18 @@ def problems(about: Any) -> Iterator[str]:
         yield "has no schema for our tables; make the one that `search_path` names, or correct that"
 
 
-def _tried(server: Server, known: Sequence[Migration]) -> int:
+def _tried(server: Server, known: Sequence[Migration], *, changes: bool) -> int:
     connection = server.connect(timeout_s=5.0)
     try:
-        for problem in problems(connection.execute(_ABOUT).fetchone()):
+        for problem in problems(connection.execute(ABOUT).fetchone()):
             raise StoreUnavailable(f"{server.shown} {problem}. Nothing was changed.")
         version = _version(connection, server, known[-1].version)
+        if version < known[-1].version and not changes:
+            there = f"the tables of schema version {version}" if version else "no tables of ours"
+            raise StoreUnavailable(
+                f"{server.shown} has {there}, and this program works with version {known[-1].version}. Call `ethos "
+                f"store upgrade`, since `store.upgrade` is `by_hand`. Nothing was changed."
+            )
         if version < known[-1].version:
             connection.begin(is_durable=True, alone=())
             connection.execute("SELECT set_config('lock_timeout', ?, true)", (str(LOCK_TIMEOUT_MS),))

@@ -38,8 +38,7 @@ MOST_PATIENCE_S = 5.0
 # A page that was asked for begins to listen within that time, or does so never.
 LINGER_S = 30.0
 
-# What may look different when a piece of work has ended.
-_OF_WORK: Mapping[str, tuple[str, ...]] = {
+TOPICS_OF: Mapping[str, tuple[str, ...]] = {
     "inbox.accept": ("messages", "deliveries", "channels"),
     "turn": ("messages", "deliveries", "channels", "people", "usage", "memory", "traces"),
     "turn.dead_letter": ("deliveries", "channels"),
@@ -52,6 +51,7 @@ _OF_WORK: Mapping[str, tuple[str, ...]] = {
     "store.failure": ("channels",),
     "people.changed": ("people",),
 }
+"""What may look different when a piece of work of that name has ended."""
 
 
 _Look = tuple[int, int, int] | None
@@ -86,7 +86,9 @@ class _Reader:
 class Live:
     """The readers, and what each still has to receive."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[..., object] = lambda *_topics: None) -> None:
+        """`tell` has the topics that a page says have changed, for the pages of other processes."""
+        self._tell = tell
         self._readers: set[_Reader] = set()
         self._listening: ExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,7 +107,12 @@ class Live:
         return len(self._readers) >= MAX_READERS
 
     def changed(self, *topics: str) -> None:
-        """Tell all readers; from the event loop."""
+        """A page has changed something: tell all readers, everywhere; from the event loop."""
+        self._tell(*topics)
+        self.show(*topics)
+
+    def show(self, *topics: str) -> None:
+        """Tell the readers that are here."""
         self._moment += 1
         self._changed_at.update(dict.fromkeys(topics, self._moment))
         for reader in self._readers:
@@ -144,7 +151,7 @@ class Live:
             topic, before = watched[path]
             if look != before and self._watched.get(path) == (topic, before):
                 self._watched[path] = topic, look
-                self.changed(topic)
+                self.show(topic)
 
     async def _ask_versions(self) -> None:
         for key, asked in list(self._asked.items()):
@@ -155,7 +162,7 @@ class Live:
                 continue
             if version != asked.seen and self._asked.get(key) is asked:
                 self._asked[key] = replace(asked, seen=version)
-                self.changed(asked.topic)
+                self.show(asked.topic)
 
     def mark(self) -> str:
         """The moment of now, for a page that will listen soon; opaque."""
@@ -243,6 +250,6 @@ class Live:
         self._note(name)
 
     def _note(self, name: str) -> None:
-        topics = _OF_WORK.get(name)
+        topics = TOPICS_OF.get(name)
         if topics and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.changed, *topics)
+            self._loop.call_soon_threadsafe(self.show, *topics)

@@ -44,6 +44,7 @@ class Sources:
         config: the configuration in force; a reload gives another.
         home: the data directory.
         naming: whom and what people name.
+        tell_topics: has those that a page changed, for the pages of other workers.
     """
 
     services: OperatorServices
@@ -51,6 +52,7 @@ class Sources:
     home: Path
     naming: Naming
     personalities: Personalities
+    tell_topics: Callable[..., object] = lambda *_topics: None
 
 
 class PageContext:
@@ -70,7 +72,7 @@ class PageContext:
         self.sources = sources
         self.services = sources.services
         self.caller: Caller = operator("dashboard")
-        self.live = Live()
+        self.live = Live(sources.tell_topics)
         self.sign_ins = auth.sign_ins
 
     # ---- pages -----------------------------------------------------------------------------------------------------

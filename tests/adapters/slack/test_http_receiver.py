@@ -10,8 +10,8 @@ import pytest
 
 from adapters.slack.http_receiver import MAX_BODY_BYTES, is_authentic
 from gateway.errors import StoreUnavailable
-from gateway.protocols import SupportsHttp
-from gateway.testing.adapters import running
+from gateway.protocols import ReceivesAnywhere, SupportsHttp
+from gateway.testing.adapters import Inbox, running
 from tests.adapters.slack.fake_slack import ADA, DIRECT
 from tests.adapters.slack.harness import SIGNING_SECRET, HttpHarness, SocketHarness, form, sign
 
@@ -185,3 +185,27 @@ async def test_a_request_that_was_being_kept_when_the_channel_stopped_is_not_ack
         await inbox.tried(1)
     assert (await posting).status_code == 500
     assert inbox.messages == []
+
+
+async def test_while_another_worker_has_the_channel_requests_are_accepted_and_nothing_is_noted_or_sent(
+    web_person: HttpHarness,
+) -> None:
+    adapter, inbox = web_person.adapter, Inbox()
+    assert isinstance(adapter, ReceivesAnywhere)
+    receiving = asyncio.create_task(adapter.receive(inbox.accept))
+    while not adapter._inbound.is_open:  # type: ignore[attr-defined]
+        await asyncio.sleep(0.01)
+    event = json.dumps(web_person.slack.event(web_person.slack.write(DIRECT, "hello"))).encode()
+    assert (await web_person.request(event)).status_code == 200
+    body = form(web_person.slack.command("new"))
+    assert (await web_person.request(body, content_type="application/x-www-form-urlencoded")).status_code == 200
+    assert [(each.text, each.command) for each in inbox.messages] == [("hello", None), ("new", "new")]
+    assert not web_person.notes.texts
+    receiving.cancel()
+    await asyncio.wait([receiving])
+    assert (await web_person.request(event, age_s=1)).status_code == 503
+    async with running(web_person) as held:
+        event = json.dumps(web_person.slack.event(web_person.slack.write(DIRECT, "now it is held"))).encode()
+        assert (await web_person.request(event)).status_code == 200
+        assert "now it is held" in [each.text for each in held.messages]
+        assert web_person.notes.texts

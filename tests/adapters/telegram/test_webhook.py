@@ -15,11 +15,12 @@ import pytest
 from adapters.telegram.adapter import TelegramWebhookAdapter
 from adapters.telegram.webhook import MAX_UPDATE_BYTES, SECRET_HEADER, Webhook
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
-from gateway.protocols import SupportsHttp
+from gateway.protocols import ReceivesAnywhere, SupportsHttp
 from gateway.testing.adapters import Inbox, soon
 from gateway.web.server import WebServer
-from tests.adapters.telegram.fake_telegram import FakeTelegram, Fault, Json, refusal
-from tests.adapters.telegram.harness import WEBHOOK_URL, adapter_of, client_of
+from tests.adapters.telegram.fake_telegram import PRIVATE_CHAT, FakeTelegram, Fault, Json, refusal
+from tests.adapters.telegram.harness import WEBHOOK_URL, adapter_of, client_of, event_id_of
+from tests.conformance.notes import FakeNotes
 from tests.fake_sign_ins import FakeSignIns
 
 
@@ -226,3 +227,39 @@ async def test_a_webhook_that_somebody_else_has_changed_is_noticed(telegram: Fak
         with pytest.raises(expected):
             await soon(webhook.run(nothing, nothing))
     await client.close()
+
+
+async def test_while_another_worker_has_the_channel_whole_messages_are_taken_and_the_rest_is_left_to_it(
+    telegram: FakeTelegram, post: Post
+) -> None:
+    notes, inbox = FakeNotes(), Inbox()
+    other = adapter_of(telegram, notes, webhook_url=WEBHOOK_URL)
+    assert isinstance(other, TelegramWebhookAdapter)
+    assert isinstance(other, ReceivesAnywhere)
+    server = httpx.ASGITransport(other.http_app)
+    calls = telegram.webhook
+    async with httpx.AsyncClient(transport=server, base_url=WEBHOOK_URL) as client:
+
+        async def told(update: Json) -> int:
+            headers = {SECRET_HEADER: calls["secret_token"]}
+            return (await client.post("/", json=update, headers=headers)).status_code
+
+        receiving = asyncio.create_task(other.receive(inbox.accept))
+        while other._webhook._handle is None:
+            await asyncio.sleep(0)
+        assert await told(telegram.update(telegram.message("hello"))) == 200
+        for part in (telegram.message("x" * 3000), telegram.message("one of several", media_group_id="a")):
+            assert await told(telegram.update(part)) == 503
+        assert await told(telegram.press("/new")) == 503
+        notes.texts[f"parts/{PRIVATE_CHAT['id']}"] = "{}"
+        assert await told(telegram.update(telegram.message("the end of what is said there"))) == 503
+        del notes.texts[f"parts/{PRIVATE_CHAT['id']}"]
+        last = telegram.update(telegram.message("joined before"))
+        notes.texts[f"done/{event_id_of(last)}"] = "[]"
+        assert await told(last) == 200
+        assert [message.text for message in inbox.messages] == ["hello"]
+        assert set(notes.texts) == {f"done/{event_id_of(last)}"}, "nothing is noted"
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        assert await told(telegram.update(telegram.message("too late"))) == 503
+    await other.close()

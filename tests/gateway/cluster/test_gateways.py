@@ -7,14 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.cluster.leases import LEASE_S
 from gateway.config.file import load_config
 from gateway.errors import StoreUnavailable
 from gateway.services.caller import operator
 from tests.servers import pgbouncer as poolers
 from tests.servers.postgres import PostgresServer
+from tests.servers.silent_proxy import silent_proxy
 
 PATIENCE_S = 30.0
 SECRET = "".join(f"{number:02x}" for number in range(32))
@@ -117,3 +120,31 @@ async def test_a_pooler_in_the_way_of_news_is_refused_at_the_start(
         (home / "config.yaml").write_text(text.replace("connections: 4", direct))
         async with asyncio.timeout(PATIENCE_S), serving(home) as (north, _):
             await reaches(north, "up")
+
+
+async def test_a_worker_is_not_ready_while_its_database_is_silent_or_it_drains_and_lives_all_the_same(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    with silent_proxy(postgres_server.port) as proxy:
+        behind = postgres_url.replace(f":{postgres_server.port}/", f":{proxy.port}/")
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            serving(config(tmp_path / "north", behind, "north")) as (north, stop),
+            httpx.AsyncClient(transport=httpx.ASGITransport(north.web.app), base_url="http://10.42.0.7:8420") as probe,
+        ):
+
+            async def becomes(status: int) -> None:
+                while (await probe.get("/health/ready")).status_code != status:
+                    await asyncio.sleep(0.05)
+
+            await becomes(200)
+            proxy.go_silent()
+            began_s = asyncio.get_running_loop().time()
+            live = await probe.get("/health/live")
+            await becomes(503)
+            assert asyncio.get_running_loop().time() - began_s < LEASE_S
+            assert live.status_code == 200
+            proxy.go_on()
+            await becomes(200)
+            stop.set()
+            await becomes(503)

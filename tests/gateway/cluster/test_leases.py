@@ -222,3 +222,28 @@ async def test_a_job_that_ends_gives_its_lease_back_and_one_that_fails_says_so(s
         with pytest.raises(ZeroDivisionError):
             await LeasedJobs(one).keep("night", fail)
         assert not one.held
+
+
+async def test_a_job_for_the_moment_is_left_out_while_another_worker_does_it(stores) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    done: list[str] = []
+
+    async def work(name: str) -> None:
+        begun.set()
+        await go_on.wait()
+        done.append(name)
+
+    async with asyncio.timeout(PATIENCE_S), running(stores[0], "a") as one, running(stores[1], "b") as two:
+        first = asyncio.create_task(LeasedJobs(one).once("night", lambda: work("a")))
+        await begun.wait()
+        assert not await LeasedJobs(two).once("night", lambda: work("b"))
+        go_on.set()
+        assert await first
+        assert await LeasedJobs(two).once("night", lambda: work("b"))
+        assert await OwnJobs().once("night", lambda: work("alone"))
+        assert done == ["a", "b", "alone"]
+        go_on.clear()
+        cut = asyncio.create_task(LeasedJobs(two).once("night", lambda: work("b")))
+        stores[1].is_cut = True
+        assert not await cut, "it is over before another worker can begin"
+        assert len(done) == 3

@@ -11,13 +11,14 @@ import pytest
 
 from gateway.app.people import people_parts
 from gateway.domain.tombstones import Tombstone
+from gateway.errors import ForeignSecret
 from gateway.ops.privacy.tombstones import TombstoneFile
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import Move
 from gateway.people.tries import ErasureCodesInMemory, OwnerTriesInMemory, SignInFailuresInMemory
 from gateway.store.accounts import REMEMBERED, SqlAccounts, settle, still_is
 from gateway.store.engine import Connection, Engine
-from gateway.store.settings import ForeignSecret, check_secret
+from gateway.store.settings import check_secret
 from gateway.store.stores import Stores, open_postgres, open_store
 from gateway.store.tombstones import SqlTombstones
 from gateway.store.tries import SqlErasureCodes, SqlOwnerTries, SqlSignInFailures

@@ -109,7 +109,10 @@ def test_texts_are_ordered_by_their_bytes(postgres_url: str) -> None:
 
 
 def test_an_empty_database_gets_the_tables_once(empty_url: str) -> None:
+    with pytest.raises(StoreUnavailable, match=r"has no tables of ours, .* Call `ethos store upgrade`"):
+        upgrade(empty_url, changes=False)
     assert upgrade(empty_url) == upgrade(empty_url) == NEWEST
+    assert upgrade(empty_url, changes=False) == NEWEST
     assert query(empty_url, "SELECT version, oldest_program FROM schema") == [(NEWEST, 1)]
 
 

@@ -128,7 +128,7 @@ async def whoami(request: Request) -> Response:
 def gate(auth: OperatorAuth) -> Gate:
     inner = Starlette(
         routes=[
-            Route("/public", whoami, methods=["GET", "POST"]),
+            *(Route(path, whoami, methods=["GET", "POST"]) for path in ("/public", "/health", "/health/live")),
             Mount("/", OperatorOnly(Starlette(routes=[Route("/{path:path}", whoami, methods=["GET", "POST"])]))),
         ]
     )
@@ -167,6 +167,23 @@ async def test_only_known_names_are_answered_whatever_the_method(host: str, stat
         response = await client.request(method, "/x", headers=headers)
     assert response.status_code == status
     assert "<script>" not in response.text
+
+
+async def test_probes_and_metrics_are_answered_under_any_name_to_nobody_or_to_who_has_the_token() -> None:
+    auth = auth_of()
+    cookie = await auth.sign_in(Request({"type": "http", "headers": []}))
+    there, bearer = {"host": "10.42.0.7:8420"}, {"authorization": f"Bearer {TOKEN}"}
+    async with client_of(auth, cookie) as client:
+        for path in ("/health", "/health/live"):
+            assert (await client.get(path)).text == "operator"
+            assert (await client.get(path, headers=there)).text == "nobody", "a cookie counts under our names only"
+            assert (await client.get(path, headers=there | bearer)).text == "operator"
+        assert (await client.get("/metrics", headers=there)).status_code == 401
+        assert (await client.get("/metrics", headers=there | bearer)).status_code == 200
+        assert (await client.get("/metrics", headers=there | {"authorization": "Bearer wrong"})).status_code == 401
+        for path in ("/health/more", "/healthy", "/metricsx", "/", "/public", "/api/v1/health"):
+            assert (await client.get(path, headers=there | bearer)).status_code == 421
+        assert (await client.get("/health", headers={"host": ""})).text == "nobody"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from gateway.runtime.failpoints import COPY_POINTS
 from tests.gateway.store.copying.conftest import Empty
 from tests.gateway.store.copying.ends import digests, execute, filled, state
 
+pytestmark = pytest.mark.slow
+
 
 def ethos(home: Path, *arguments: object, failpoint: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -43,7 +45,7 @@ def home(empty: Empty) -> Path:
         asyncio.run(execute(made, f"DELETE FROM {table}"))  # noqa: S608 (names of ours)
     (made / "users").mkdir(mode=0o700)
     (made / "users" / "identity-map.json").write_text("{}")
-    assert tried(made, empty("sqlite"), "copy.begun", 1)  # what its files say is in its tables
+    assert tried(made, empty("postgres"), "copy.begun", 1)  # what its files say is in its tables
     return made
 
 

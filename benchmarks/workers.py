@@ -1,0 +1,317 @@
+"""Many workers on one PostgreSQL: real `ethos serve` processes on a server of Debian, which is started for this.
+
+    python -m benchmarks.workers
+
+Prints turns per second of 1, 2 and 4 workers with a model that takes 250 ms and with one that answers at once, the CPU
+of worker and server for each turn and what that means for 8 cores, the round trips and transactions of a quiet turn,
+the rate of accepts, the time from an accept to its claim by another worker, how a channel is taken over, and what an
+idle worker asks. All people write on one channel, which one worker holds. It takes some three minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks.instant_model import slow_model
+from benchmarks.workers_cluster import AT_ONCE, ROOT, Rate, cluster
+from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.store.engine import Connection, Engine
+from gateway.store.inbox import SqlInbox
+from gateway.store.stores import open_postgres
+from tests.servers.postgres import PostgresServer, fresh_database, postgres_server
+from tests.servers.silent_proxy import silent_proxy
+from tests.stores import make_tables
+
+SIZES = (1, 2, 4)
+MODEL_S = 0.25
+MEASURED_S = 6.0
+# So many people for each place, so that a place is seldom free.
+PEOPLE_PER_PLACE = 2
+QUIET_TURNS = 40
+IDLE_S = 10.0
+ACCEPTS_S = 3.0
+ACCEPTING = (4, 8)
+CORES = 8
+PAUSE_S = 8.0
+_WATCH = """
+    CREATE TABLE moments (lane bigint, what text, at double precision);
+    CREATE FUNCTION note_moment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO moments VALUES (
+            CASE TG_TABLE_NAME WHEN 'inbox' THEN (to_jsonb(NEW) ->> 'lane')::bigint
+                               ELSE (to_jsonb(NEW) ->> 'id')::bigint END,
+            TG_TABLE_NAME, extract(epoch FROM clock_timestamp()));
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER accepted AFTER INSERT ON inbox DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION note_moment();
+    CREATE TRIGGER claimed AFTER UPDATE OF claim ON lanes FOR EACH ROW
+        WHEN (NEW.claim IS NOT NULL AND NEW.claim IS DISTINCT FROM OLD.claim) EXECUTE FUNCTION note_moment();
+"""  # the first at the commit itself
+_WAITED = """
+    SELECT 1000 * (min(claimed.at) - accepted.at) FROM moments AS accepted JOIN moments AS claimed
+    ON claimed.lane = accepted.lane AND claimed.what = 'lanes' AND claimed.at >= accepted.at
+    WHERE accepted.what = 'inbox' GROUP BY accepted.lane, accepted.at
+"""
+
+Make = Callable[[str], Any]
+
+
+async def turns(make: Make, slow: Callable[[float], None]) -> None:
+    """Turns per second, and the CPU of each."""
+    found: dict[tuple[int, float], Rate] = {}
+    async with make("turns") as workers:
+        for size in SIZES:
+            await workers.start(size - len(workers.pids))
+            for model_s in (MODEL_S, 0.0):
+                slow(model_s)
+                found[size, model_s] = await workers.rate(size * AT_ONCE * PEOPLE_PER_PLACE, MEASURED_S)
+    slow(0.0)
+    print(
+        f"{'':>10} {'workers':>8} {'turns/s':>8} {'ratio':>6} {'worker ms/turn':>15} {'server ms/turn':>15} "
+        f"{'cores used':>11}"
+    )
+    for model_s in (MODEL_S, 0.0):
+        for size in SIZES:
+            rate = found[size, model_s]
+            print(
+                f"{f'{model_s * 1e3:.0f} ms' if model_s else 'instant':>10} {size:>8} {rate.per_s:>8.1f} "
+                f"{rate.per_s / found[1, model_s].per_s:>6.2f} {rate.worker_cpu_s * 1e3:>15.2f} "
+                f"{rate.server_cpu_s * 1e3:>15.2f} {rate.per_s * (rate.worker_cpu_s + rate.server_cpu_s):>11.2f}"
+            )
+    show_cores(found[2, 0.0])
+
+
+def show_cores(rate: Rate) -> None:
+    """What the CPU of a turn allows where each worker has a core of its own and the server the others."""
+
+    def most(workers: int, cores: float) -> float:
+        return min(workers / rate.worker_cpu_s, cores / rate.server_cpu_s)
+
+    computed = {size: most(size, CORES - size) for size in range(1, CORES)}
+    best = max(computed, key=lambda size: computed[size])
+    print(
+        f"computed of that, instant model, {CORES} cores, one for each worker and the others for the server: "
+        + ", ".join(f"{size}: {computed[size]:.0f}/s" for size in SIZES)
+        + f"; 2 against 1: {computed[2] / computed[1]:.2f}; most with {best}: {computed[best]:.0f}/s"
+    )
+
+
+async def quiet(server: PostgresServer, make: Make, url: str) -> None:
+    """What one turn asks of the server, and one worker that has nothing to do."""
+    with silent_proxy(server.port) as proxy:
+        proxy.watched = {b"COMMIT\0": 0}
+        async with make("quiet", replace(server, port=proxy.port).url(url.rpartition("/")[2])) as workers:
+            await workers.start()
+            for _ in range(QUIET_TURNS):
+                await workers.channel.ask(1, "hello")
+            await asyncio.sleep(1.0)  # what follows behind the last answer
+
+            def counted() -> tuple[float, int, int, float]:
+                return time.monotonic(), proxy.round_trips, proxy.watched[b"COMMIT\0"], workers.cpu()[1]
+
+            before = counted()
+            await asyncio.sleep(IDLE_S)
+            idle = counted()
+            for _ in range(QUIET_TURNS):
+                await workers.channel.ask(1, "hello")
+            after = counted()
+    per_s = [(idle[at] - before[at]) / (idle[0] - before[0]) for at in (1, 2, 3)]
+    took_s = after[0] - idle[0]
+    trips, commits = ((after[at] - idle[at] - per_s[at - 1] * took_s) / QUIET_TURNS for at in (1, 2))
+    print(
+        f"a quiet turn through a channel, with a note of the channel: {trips:.1f} round trips, {commits:.1f} "
+        "transactions that write (what is asked without turns is taken off)"
+    )
+    print(
+        f"an idle worker that holds the channel: {per_s[0]:.2f} round trips a second, {per_s[1]:.2f} of them "
+        f"transactions that write, {per_s[2]:.2%} of a core of the server"
+    )
+
+
+async def hand_over(make: Make, url: str) -> None:
+    """From the commit of an accept to its claim on the other worker."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(_WATCH)
+        async with make("hand-over") as workers:
+            await workers.start(roles=("channels", "web"))
+            await workers.start(roles=("turns", "web"))
+            for people in (1, AT_ONCE):
+                connection.execute("TRUNCATE moments")
+                await workers.rate(people, MEASURED_S / 2)
+                waited = sorted(row[0] for row in connection.execute(_WAITED))
+                print(
+                    f"commit of accept to claim on another worker, {people} at once: "
+                    f"p50 {statistics.median(waited):.1f} ms, p99 {waited[int(len(waited) * 0.99)]:.1f} ms "
+                    f"({len(waited)} messages)"
+                )
+
+
+async def take_over(make: Make) -> None:
+    """How long the channel is nobody's, and how long two have it."""
+    async with make("take-over") as workers:
+        await workers.start(2)
+        channel = workers.channel
+        await channel.ask(1, "hello")
+        took, by_two_s = {}, 0.0
+        for what, number in (("in order", signal.SIGTERM), ("paused", signal.SIGSTOP), ("killed", signal.SIGKILL)):
+            began_s, holder = time.monotonic(), channel.holder
+            os.kill(holder, number)
+            took[what] = await channel.taken_after(began_s) - began_s
+            if number is signal.SIGSTOP:
+                await asyncio.sleep(max(0.0, began_s + PAUSE_S - time.monotonic()))
+                os.kill(holder, signal.SIGCONT)
+                await asyncio.gather(*(channel.ask(person, "hello") for person in range(1, AT_ONCE)))
+                by_two_s = max(0.0, channel.heard[holder] - began_s - took[what])
+            else:
+                workers.pids.remove(holder)
+                await workers.start()
+        shown = ", ".join(f"{what} {seconds:.2f} s" for what, seconds in took.items())
+        print(f"a channel's take-over: {shown}; used by two: {by_two_s:.2f} s")
+
+
+# ---- accepts --------------------------------------------------------------------------------------------------------
+
+
+class Notifying:
+    """An engine that notifies inside of each transaction, as we do not."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def write(self, work: Callable[[Connection], Any], **how: Any) -> Any:
+        """The work, and a notification."""
+
+        def both(connection: Connection) -> Any:
+            result = work(connection)
+            connection.execute("SELECT pg_notify('ethos', '{}')")
+            return result
+
+        return await self._engine.write(both, **how)
+
+
+async def accept(url: str, name: str, *, is_notifying: bool) -> None:
+    """Accept for `ACCEPTS_S` after a line was read, and print how many."""
+    store = open_postgres(url, connections=ACCEPTING[1])
+    inbox = SqlInbox(Notifying(store.engine) if is_notifying else store.engine)  # type: ignore[arg-type]
+    count, ends_s = 0, float("inf")
+
+    async def one(person: int) -> None:
+        nonlocal count
+        number = 0
+        while time.monotonic() < ends_s:
+            key = f"{name}-{person}-{number}"
+            message = InboundMessage(
+                id=key,
+                event_id=key,
+                conversation=ConversationRef(channel="bench", conversation=f"{name}-{person}-{number % 8}"),
+                sender=Sender(channel="bench", user=f"{name}-{person}", display_name="somebody", is_verified=True),
+                text="hello",
+                sent_at=datetime.now(UTC),
+            )
+            await inbox.add(message, key)
+            number += 1
+            count += 1
+            if ends_s == float("inf"):
+                return
+
+    await asyncio.gather(*(one(-person) for person in range(1, ACCEPTING[1] + 1)))
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    count, ends_s = 0, time.monotonic() + ACCEPTS_S
+    await asyncio.gather(*(one(person) for person in range(1, ACCEPTING[1] + 1)))
+    print(count, flush=True)
+    await store.close()
+
+
+def accepts_per_s(url: str, *, is_notifying: bool) -> float:
+    """Of several processes together."""
+    kind = "notify" if is_notifying else "plain"
+    command = [sys.executable, "-m", "benchmarks.workers", "--accept", url, "--kind", kind, "--name"]
+    processes = [
+        subprocess.Popen(
+            [*command, f"{kind}{number}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        for number in range(ACCEPTING[0])
+    ]
+    for process in processes:
+        assert process.stdout
+        process.stdout.readline()
+    answers = [process.communicate("\n")[0] for process in _begun(processes)]
+    return sum(map(int, answers)) / ACCEPTS_S
+
+
+def _begun(processes: Sequence[subprocess.Popen[str]]) -> Sequence[subprocess.Popen[str]]:
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return processes
+
+
+def accepts(url: str) -> None:
+    """With and without the notification."""
+    plain, notifying = (accepts_per_s(url, is_notifying=each) for each in (False, True))
+    at_once = ACCEPTING[0] * ACCEPTING[1]
+    print(
+        f"accepts/s, {at_once} at once: {plain:.0f}; with NOTIFY inside: {notifying:.0f}; {plain / notifying:.1f} times"
+    )
+
+
+# ---- all ------------------------------------------------------------------------------------------------------------
+
+
+async def measure(server: PostgresServer, directory: Path) -> None:
+    """All, one after the other, each on a database of its own."""
+    with slow_model() as (model_url, slow):
+        for part in (turns, quiet, hand_over, take_over):
+            with fresh_database(server, make_tables) as url:
+
+                def make(name: str, through: str = url) -> Any:
+                    return cluster(server, through, model_url, directory / name)
+
+                if part is turns:
+                    await turns(make, slow)
+                elif part is quiet:
+                    await quiet(server, make, url)
+                elif part is hand_over:
+                    await hand_over(make, url)
+                else:
+                    await take_over(make)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("accept", "kind", "name"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.accept:
+        asyncio.run(accept(options.accept, options.name, is_notifying=options.kind == "notify"))
+        return
+    load, began_s = os.getloadavg()[0], time.monotonic()
+    with postgres_server() as server, tempfile.TemporaryDirectory() as directory:
+        asyncio.run(measure(server, Path(directory)))
+        with fresh_database(server, make_tables) as url:
+            accepts(url)
+    print(
+        f"{os.cpu_count()} cores; load average {load:.1f} before, {os.getloadavg()[0]:.1f} after; "
+        f"{time.monotonic() - began_s:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

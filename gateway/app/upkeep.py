@@ -1,0 +1,67 @@
+"""What one of many workers does for all of them, besides what the parts of the gateway do on their own.
+
+The only worker does it at its start, when whatever it finds is certainly a dead process's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.cluster.jobs import Job
+from gateway.errors import EthosError
+from gateway.store.blobs import BATCH_PIECES, SqlBlobs
+
+if TYPE_CHECKING:
+    from gateway.app.wiring import Composition
+
+EVERY_S = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Upkeep:
+    """Of the database that many workers share."""
+
+    def __init__(self, gateway: Composition) -> None:
+        self._gateway = gateway
+        self._blobs = SqlBlobs(gateway.store.engine)
+
+    async def run(self) -> None:
+        """Take up what died with other workers, and remove what has expired, until cancelled."""
+        gateway = self._gateway
+        works: dict[Job, Callable[[], Awaitable[object]]] = {
+            "memory": self._look_for_late,
+            "links": gateway.linking.job.recover,
+            "usage": self.forgive,
+            "blobs": self.expire,
+        }
+        async with asyncio.TaskGroup() as tasks:
+            for job, work in works.items():
+                tasks.create_task(gateway.cluster.jobs.keep(job, partial(_repeat, job, work)), name=f"job {job}")
+
+    async def _look_for_late(self) -> None:
+        self._gateway.memory.look_for_late()
+
+    async def forgive(self) -> int:
+        """End what dead workers had reserved for calls of models; how many calls."""
+        return await self._gateway.meter.recover(await self._gateway.cluster.alive())
+
+    async def expire(self) -> None:
+        """Remove files whose time is over, and answers that nobody asks for again."""
+        while await self._blobs.remove_expired() == BATCH_PIECES:
+            pass
+        await self._gateway.idempotency.forget_old()
+
+
+async def _repeat(job: Job, work: Callable[[], Awaitable[object]]) -> None:
+    while True:
+        try:
+            await work()
+        except EthosError as error:
+            _log.error("job_late", job=job, error=str(error), again_s=EVERY_S)
+        await asyncio.sleep(EVERY_S)

@@ -1,0 +1,146 @@
+"""`ethos doctor` where workers share a PostgreSQL: what is wrong there, each time with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from gateway.cli import doctor_server
+from gateway.store.postgres.schema import steps
+from tests.gateway.cli.commands.conftest import Ethos
+from tests.servers import pgbouncer as poolers
+from tests.servers.postgres import PostgresServer, fresh_database
+from tests.stores import make_tables
+
+SECRET = "".join(f"{number:02x}" for number in range(32))
+Found = Callable[..., dict[str, list[str]]]
+WORKER = (
+    "INSERT INTO workers (id, name, version, config_hash, roles, turns, started_at, beat_at, is_draining)"
+    " VALUES (%s, %s, %s, %s, 'turns', 0, 0, now_ms(), false)"
+)
+
+
+@pytest.fixture(scope="module")
+def url(postgres_server: PostgresServer) -> Iterator[str]:
+    """One database for all of this file."""
+    with fresh_database(postgres_server, make_tables) as made:
+        yield made
+
+
+@pytest.fixture
+def found(ethos: Ethos, fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
+    """What the doctor says of the server, by level; `more` goes into the section `store`."""
+    fresh_home.mkdir(mode=0o700)
+    monkeypatch.setenv("ROOT", SECRET)
+
+    def examine(url: str, more: str = "") -> dict[str, list[str]]:
+        path = fresh_home / "config.yaml"
+        path.write_text(f"web: {{port: 0}}\nsecret: ${{ROOT}}\nstore: {{url: '{url}'{more}}}\n")
+        path.chmod(0o600)
+        answer = ethos("doctor", "--json")
+        by_level: dict[str, list[str]] = {"problem": [], "warning": [], "note": []}
+        for finding in answer.value:
+            assert bool(finding["advice"]) == (finding["level"] != "note"), finding
+            by_level[finding["level"]].append(f"{finding['what']} → {finding['advice']}")
+        return by_level
+
+    return examine
+
+
+def asked(url: str, sql: str, *values: Any) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.encode(), values)
+
+
+def has(findings: list[str], text: str) -> bool:
+    return any(text in finding for finding in findings)
+
+
+def test_a_server_in_use_is_told_from_a_good_one(found: Found, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = found(url)
+    assert has(told["note"], "The database is on PostgreSQL 1")
+    assert [finding.partition(":")[0] for finding in told["problem"]] == ["`fsync` of PostgreSQL is off"]
+    assert [finding.partition(" ")[0] for finding in told["warning"]] == ["`synchronous_standby_names`"]
+
+    monkeypatch.setattr(doctor_server, "OPEN_S", -1.0)
+    monkeypatch.setattr(doctor_server, "CLOCK_S", -10.0)
+    monkeypatch.setattr(doctor_server, "DEAD_ROWS", 0)
+    monkeypatch.setattr(doctor_server, "_MOST_USED", 0.0)
+    with psycopg.connect(url, application_name="a report") as left_open, psycopg.connect(url) as other:
+        left_open.execute("SELECT 1")
+        other.execute("INSERT INTO lanes (id, channel, conversation, thread, last_seq) VALUES (1, 'a', 'b', '', 0)")
+        for _ in range(3):
+            other.execute("UPDATE lanes SET last_seq = last_seq + 1")
+        other.execute("SELECT pg_stat_force_next_flush()")
+        other.commit()
+        told = found(url)
+    assert has(told["warning"], "A transaction of a report (user ethos, process ")
+    assert has(told["warning"], "is idle in transaction: no dead row can be removed")
+    assert has(told["warning"], "This machine's clock is ")
+    assert has(told["warning"], "The table `lanes` has 3 dead rows and 1 living ones")
+    assert has(told["warning"], " of the 97 connections of PostgreSQL are in use. → Raise `max_connections`")
+
+
+def test_workers_that_differ_and_connections_that_do_not_suffice(found: Found, url: str) -> None:
+    asked(url, WORKER, "w1", "one", "0.1.0", "aaaa")
+    asked(url, WORKER, "w2", "two", "0.2.0", "bbbb")
+    asked(url, WORKER, "w0", "gone", "0.0.1", "cccc")
+    asked(url, "UPDATE workers SET beat_at = beat_at - 60000 WHERE id = 'w0'")
+    told = found(url)
+    assert has(told["warning"], "The workers have different versions: 0.1.0, 0.2.0. → During a rolling restart")
+    assert has(told["warning"], "The workers have different configurations: aaaa, bbbb. →")
+    for number in range(3, 9):
+        asked(url, WORKER, f"w{number}", "more", "0.2.0", "bbbb")
+    told = found(url)
+    assert has(told["warning"], "8 workers may use 80 connections, and PostgreSQL has 97. → Put a pooler in front")
+    for number in range(9, 11):
+        asked(url, WORKER, f"w{number}", "more", "0.2.0", "bbbb")
+    assert has(found(url)["problem"], "10 workers may use 100 connections, and PostgreSQL has 97. → Put a pooler")
+    asked(url, "DELETE FROM workers")
+
+
+def test_a_server_that_no_worker_can_use(found: Found, url: str, postgres_server: PostgresServer) -> None:
+    name = url.rpartition("/")[2]
+    asked(postgres_server.url(), f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    [problem] = found(url)["problem"]
+    assert "it is read-only; give the address of the primary" in problem
+    asked(postgres_server.url(), f"ALTER DATABASE {name} RESET default_transaction_read_only")
+
+    asked(url, "UPDATE schema SET version = 99, oldest_program = 99")
+    [problem] = found(url)["problem"]
+    assert "has schema version 99" in problem
+    asked(url, "UPDATE schema SET version = %s, oldest_program = 1", steps()[-1].version)
+
+    empty = found(postgres_server.url())["problem"]
+    assert has(empty, "has no tables of ours, and this program works with version")
+    assert len(empty) == 1
+    [problem] = found("postgresql://ada:s3cret@127.0.0.1:1/ethos")["problem"]
+    assert "cannot be used now" in problem
+    assert "s3cret" not in problem
+
+
+@pytest.mark.skipif(poolers.MISSING is not None, reason=poolers.MISSING or "")
+def test_the_mode_of_a_pooler_is_tried(found: Found, url: str, postgres_server: PostgresServer) -> None:
+    def through(pooler: poolers.Pooler) -> str:
+        return url.replace(f":{postgres_server.port}/", f":{pooler.port}/")
+
+    with poolers.pgbouncer(postgres_server) as pooler:
+        if poolers.version() < poolers.FOLLOWS_STATEMENTS:
+            told = found(through(pooler), f", listen_url: '{url}'")
+            assert has(told["problem"], "does not follow prepared statements. → Use pgbouncer 1.21 or newer")
+        told = found(through(pooler), f", listen_url: '{url}', prepared_statements: false")
+        assert has(told["note"], "A pooler is in front of PostgreSQL, in transaction mode.")
+        assert len(told["problem"]) == 1, told["problem"]
+        told = found(through(pooler), ", prepared_statements: false")
+        assert has(told["problem"], "A pooler in transaction mode hands none on: give the address of the server")
+        told = found(through(pooler), ", prepared_statements: false, listen_url: 'off'")
+        assert has(told["note"], "`store.listen_url` is off")
+    with poolers.pgbouncer(postgres_server, pool_mode="session") as pooler:
+        assert has(found(through(pooler))["note"], "A pooler is in front of PostgreSQL, in session mode.")
+    with poolers.pgbouncer(postgres_server, pool_mode="statement") as pooler:
+        told = found(through(pooler), ", prepared_statements: false")
+        assert has(told["problem"], "statement mode")

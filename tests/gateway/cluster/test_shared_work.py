@@ -1,0 +1,278 @@
+"""Two gateways on one database do each job once, and show and know what the other one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gateway.agent.budgets import PlannedCall
+from gateway.agent.model import Spender
+from gateway.app.gateway import Gateway
+from gateway.app.telling import MAX_PREVIEW_BYTES
+from gateway.app.upkeep import Upkeep
+from gateway.config.file import load_config
+from gateway.errors import StoreError, StoreMoved
+from gateway.messages import ConversationRef, OutboundMessage
+from gateway.ops.privacy.files import EXPORTS_NAME
+from gateway.people.access_records import SetRank
+from gateway.pipeline.local_channel import ToolStep, named_place
+from gateway.runtime.observe import span, stage
+from gateway.services.caller import operator
+from gateway.store.blobs import SqlBlobs
+from gateway.store.copy_state import set_state
+from gateway.store.idempotency import KEPT_MS, SqlIdempotency, StoredAnswer
+from gateway.store.settings import ForeignSecret
+from tests.fake_channel import FakeChannelWithPreviews
+from tests.gateway.cluster.test_gateways import PATIENCE_S, SECRET, config, reaches, serving
+
+CHAT = named_place("operator", "chat")
+THERE = ConversationRef(channel="web", conversation="c1")
+OPERATOR = operator("test")
+
+
+class Seen:
+    """What somebody sees who watches a conversation."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def has_news(self) -> None:
+        self.told.append("news")
+
+    def show_preview(self, message: OutboundMessage) -> None:
+        self.told.append(message.text)
+
+    def show_typing(self) -> None:
+        self.told.append("typing")
+
+    def show_tool(self, step: ToolStep) -> None:
+        self.told.append((step.tool, step.state, step.is_ok))
+
+    def end(self) -> None:
+        self.told.append("end")
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+def pair(tmp_path: Path, url: str) -> tuple[Path, Path]:
+    homes = [config(tmp_path / name, url, name) for name in ("north", "south")]
+    for home in homes:
+        text = (home / "config.yaml").read_text()
+        kind = "kind: tests.fake_channel, has_previews: true, max_attachment_bytes: 10000000"
+        (home / "config.yaml").write_text(text.replace("kind: tests.fake_channel", kind))
+    return homes[0], homes[1]
+
+
+async def test_what_one_worker_does_is_seen_at_the_other(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOT", SECRET)  # for the reload
+    first, second = pair(tmp_path, postgres_url)
+    async with asyncio.timeout(PATIENCE_S), serving(first) as (north, _):
+        await reaches(north, "up")
+        async with serving(second) as (south, _):
+            await reaches(south, "elsewhere")
+            await _sees_a_conversation(north, south)
+            await _shows_on_the_channel_of_the_other(south, north)
+            await _knows_people_pages_and_sign_ins(north, south)
+            await _sends_an_export_of_the_other(south, north)
+            await _erases_what_the_other_was_asked(south, north)
+            await _says_that_configurations_differ(north, south)
+            await _reloads(north, south)
+
+
+async def _sees_a_conversation(north: Gateway, south: Gateway) -> None:
+    here, there = Seen(), Seen()
+    message = OutboundMessage(id="r1", conversation=CHAT, text="so far")
+    long = "a long line with \n and é" * 1_000
+    with north.local_channel.watched(CHAT, here), south.local_channel.watched(CHAT, there):
+        await north.local_channel.show_typing(CHAT)
+        await until(lambda: "typing" in there.told)
+        with stage("turn", "t1", CHAT), span("tool.call", tool="search"):
+            pass
+        await north.local_channel.preview(message)
+        await north.local_channel.preview(replace(message, text="so far, and too soon to be told"))
+        await north.local_channel.preview(replace(message, id="r2", text=long))
+        await north.local_channel.send(message)
+        await until(lambda: "news" in there.told)
+        begun, ended = ("search", "began", True), ("search", "ended", True)
+        assert [one for one in there.told if one not in (begun, ended)][:2] == ["typing", "so far"]
+        assert {begun, ended} <= set(there.told)
+        cut = next(one for one in there.told if one[:6] == "a long")
+        assert long.startswith(cut)
+        assert 0.8 * MAX_PREVIEW_BYTES < len(cut.encode()) < MAX_PREVIEW_BYTES
+        assert here.told.count("news") == 1, "nothing comes back"
+        assert "so far, and too soon to be told" in here.told
+
+
+async def _shows_on_the_channel_of_the_other(south: Gateway, north: Gateway) -> None:
+    holder = cast("FakeChannelWithPreviews", north.channels.find("web"))
+    shows = cast("FakeChannelWithPreviews", south.channels.showing("web"))
+    assert shows.capabilities == holder.capabilities
+    message = OutboundMessage(id="r3", conversation=THERE, text="as far", reply_to="m1")
+    await shows.preview(message)
+    await until(lambda: holder.previews)
+    assert holder.previews == [message]
+    await north.outbox.settle(message)
+    await shows.preview(replace(message, text="too late"))
+    await shows.preview(replace(message, id="r4", text="the next"))
+    await until(lambda: holder.previews[-1].text == "the next")
+    assert [one.text for one in holder.previews] == ["as far", "the next"]
+
+
+async def _knows_people_pages_and_sign_ins(north: Gateway, south: Gateway) -> None:
+    await south.people.snapshot()
+    rank = SetRank(accounts=("fake:1",), rank="guest", via="test", at=datetime.now(UTC))
+    await north.store.people.change(rank)
+    north.people.changed()
+    while (await south.people.snapshot()).ranks.get("fake:1") != "guest":
+        await asyncio.sleep(0.01)
+    dashboard = await south.web._dashboard.application()  # type: ignore[union-attr]
+    async with aclosing(dashboard.context.live.events()) as events:
+        await anext(events)
+        north.cluster.tell_topics("usage")
+        while b"usage" not in (told := await anext(events)):
+            assert b"changed" in told
+    cookie = await north.web.sign_ins.begin("a browser")
+    sign_in = await south.web.sign_ins.known(cookie)
+    assert sign_in is not None
+    ending = asyncio.create_task(south.web.sign_ins.until_ended(sign_in))
+    await asyncio.sleep(0)
+    await north.web.sign_ins.end(sign_in.id)
+    await ending
+
+
+async def _sends_an_export_of_the_other(south: Gateway, north: Gateway) -> None:
+    user_id = await south.identities.resolve("fake:1", "Ada")
+    name, size_bytes = await south.privacy.write_export(user_id)
+    exported = await south.privacy.deliverable(user_id, name, size_bytes, THERE)
+    assert exported.attachment is not None
+    assert not (south.home / name).exists()
+    message = OutboundMessage(id="r5", conversation=THERE, text="here", attachments=(exported.attachment,))
+    async with north.outbox.fetched(message) as sent:
+        path = Path(sent.attachments[0].ref)
+        assert path.is_relative_to(north.home)
+        assert path.stat().st_size == size_bytes == exported.attachment.size_bytes
+    assert not path.exists()
+    large = await south.privacy.write_export(user_id)
+    too_large = await south.privacy.deliverable(user_id, large[0], 10_000_001, THERE)
+    assert (too_large.attachment, too_large.place) == (None, f"ethos people export {user_id} FILE")
+    assert not (south.home / large[0]).exists()
+    await SqlBlobs(south.store.engine).remove(exported.attachment.ref)
+    async with north.outbox.fetched(message) as sent:
+        assert not Path(sent.attachments[0].ref).exists(), "as a file that is not there any more"
+
+
+async def _erases_what_the_other_was_asked(south: Gateway, north: Gateway) -> None:
+    user_id = await south.identities.resolve("fake:1", "Ada")
+    name, size_bytes = await south.privacy.write_export(user_id)
+    await south.privacy.deliverable(user_id, name, size_bytes, THERE)
+    erasure = await south.privacy.schedule_erasure(user_id)
+    assert await north.privacy.is_erased(erasure, wait_s=20)
+    assert await south.privacy.is_erased(erasure, wait_s=20)
+    assert not await SqlBlobs(north.store.engine).ids(f"{EXPORTS_NAME}/")
+    held = [name for gateway in (north, south) for name in gateway.cluster.leases.held]  # type: ignore[attr-defined]
+    assert {"job:retention", "job:usage", "job:blobs", "job:memory", "job:links"} <= set(held)
+    assert len(held) == len(set(held)), "nothing is held by both"
+
+
+async def _says_that_configurations_differ(north: Gateway, south: Gateway) -> None:
+    path = south.home / "config.yaml"
+    path.write_text(path.read_text() + "limits: {steps_per_turn: 8}\n")
+    await south.reloading.reload()
+    hashes = {one.name: one.config_hash for one in await north.services.system.workers(OPERATOR)}
+    while len(set(hashes.values())) == 1:  # until the next beat
+        await asyncio.sleep(0.1)
+        hashes = {one.name: one.config_hash for one in await north.services.system.workers(OPERATOR)}
+    health = await north.health()
+    assert health.problems == (
+        f"the workers have different configurations: north {hashes['north']}, south {hashes['south']}",
+    )
+    assert (health.status, health.is_ready) == ("ok", True), "both serve"
+    path.write_text(path.read_text().replace("steps_per_turn: 8", "steps_per_turn: 7"))
+
+
+async def _reloads(north: Gateway, south: Gateway) -> None:
+    path = north.home / "config.yaml"
+    path.write_text(path.read_text() + "limits: {steps_per_turn: 7}\n")
+    await south.services.system.reload(OPERATOR)
+    await until(lambda: north.config.limits.steps_per_turn == 7 == south.config.limits.steps_per_turn)
+    while (await north.health()).problems:  # until the next beats
+        await asyncio.sleep(0.1)
+
+
+async def test_what_dead_workers_left_is_taken_up_and_what_has_expired_is_removed(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    first, second = pair(tmp_path, postgres_url)
+    async with asyncio.timeout(PATIENCE_S), serving(first) as (north, _):
+        store, day = north.store, "2026-11-26"
+        for owner in ("dead", north.cluster.worker.id):
+            spender = Spender(user_id=f"u_{owner}", personality_id="assistant", turn_id=f"t_{owner}")
+            planned = PlannedCall(spender=spender, day=day, model="m", input_tokens=1, output_tokens=1)
+            await store.usage.reserve(planned, {}, owner=owner)
+        dead = SqlIdempotency(store.engine.of("idempotency"), owner="dead")
+        assert await dead.begin("op", "key", b"hash") == "new"
+        assert await north.idempotency.begin("op", "key", b"hash") == "new", "its owner is dead"
+        await dead.begin("op", "old", b"hash")
+        await dead.end("op", "old", StoredAnswer(status=200, headers="", body=b""))
+        too_old = "UPDATE idempotent_requests SET created_at = created_at - ? WHERE key = 'old'"
+        await store.engine.write(lambda connection: connection.execute(too_old, (KEPT_MS + 1,)).rowcount)
+        async with serving(second) as (south, _):
+            assert await south.idempotency.begin("op", "key", b"hash") == "running", "north lives"
+            reserved = {one.user_id for one in await store.usage.spending(day) if one.reserved.tokens}
+            assert reserved == {"u_dead", f"u_{north.cluster.worker.id}"}, "a start takes nothing from anybody"
+            for upkeep in (Upkeep(north), Upkeep(south)):
+                await upkeep.forgive()
+                await upkeep.expire()
+            reserved = {one.user_id for one in await store.usage.spending(day) if one.reserved.tokens}
+            assert reserved == {f"u_{north.cluster.worker.id}"}
+            assert [row["key"] for row in await store.engine.rows("SELECT key FROM idempotent_requests")] == ["key"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda connection: set_state(connection, "moved", "postgresql://elsewhere/ethos"), StoreMoved),
+        (lambda connection: connection.execute("UPDATE settings SET value = 'another'"), ForeignSecret),
+    ],
+    ids=["moved", "another secret"],
+)
+async def test_a_worker_ends_when_the_database_is_not_its_own_any_more(
+    postgres_url: str, tmp_path: Path, change: Callable[[Any], object], error: type[StoreError]
+) -> None:
+    home = config(tmp_path / "north", postgres_url, "north")
+
+    def work(connection: Any) -> None:
+        change(connection)
+
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Gateway(home, load_config(home=home, environment={"ROOT": SECRET}).config) as gateway,
+    ):
+        running = asyncio.create_task(gateway.run(asyncio.Event()))
+        await gateway.is_serving.wait()
+        await gateway.store.engine.write(work)
+        with pytest.raises(error):
+            await running
+
+
+async def test_a_command_without_a_gateway_tells_the_workers_what_it_did(postgres_url: str, tmp_path: Path) -> None:
+    first, second = pair(tmp_path, postgres_url)
+    async with asyncio.timeout(PATIENCE_S), serving(first) as (north, _):
+        await reaches(north, "up")
+        user_id = await north.identities.resolve("fake:1", "Ada")
+        command = Gateway(second, load_config(home=second, environment={"ROOT": SECRET}).config, is_served=False)
+        async with command.at_rest(makes=True):
+            erasure = await command.privacy.schedule_erasure(user_id)
+        assert await north.privacy.is_erased(erasure, wait_s=20), "it does not wait for the next look, in a minute"
