@@ -55,6 +55,7 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.flood
 	$(BIN)/python -m benchmarks.backlog
+	$(BIN)/python -m benchmarks.workers
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.channels
 

@@ -23,7 +23,8 @@ from benchmarks.real_turns import TEXT, WAIT_S, cpu_s, is_healthy
 from benchmarks.start import free_port
 from gateway.files.home import prepare_home
 from tests.faults.process import Nursery, Serving
-from tests.faults.workers import PARTS, WorkersPlatform
+from tests.faults.workers import PARTS
+from tests.faults.workers_platform import WorkersPlatform
 from tests.servers.postgres import PostgresServer
 
 AT_ONCE = 8

@@ -141,9 +141,7 @@ class Gateway(Composition):
         stack.push_async_callback(self.store.close)
         if self.store.engine.dialect.is_shared:
             await check_secret(self.store.engine, self.secret)
-        self.trace_store = await open_configured_traces(
-            stack, database.parent, self.config, self.store.links.person_ids
-        )
+        self.trace_store = await open_configured_traces(stack, database.parent, self.config, self.store)
         self._metrics = await measure(stack, self.config)
         self._compose()
         stack.push_async_callback(self.memory.close)

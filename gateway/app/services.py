@@ -51,7 +51,9 @@ def services_of(gateway: Composition) -> OperatorServices:
         database=store.engine,
         config=config,
     )
-    stores = TraceStores(home=gateway.home, own=gateway.trace_store, person_ids=store.links.person_ids)
+    stores = TraceStores(
+        home=gateway.home, own=gateway.trace_store, engine=store.engine, person_ids=store.links.person_ids
+    )
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     return OperatorServices(
         naming=naming,

@@ -29,7 +29,7 @@ from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import DAY_MS
-from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store, shared_trace_store
 from gateway.traces.turn_facts import OfferedTraces, RulesOf, TurnFactExtractor
 
 if TYPE_CHECKING:
@@ -59,16 +59,14 @@ class Traces:
             parts.create_task(self.facts.run(), name="approved facts")
 
 
-async def open_configured_traces(
-    stack: AsyncExitStack, home: Path, config: Config, person_ids: PersonIds
-) -> TraceStore | None:
-    """The trace store in the data directory, closed with the stack; None where traces are off.
+async def open_configured_traces(stack: AsyncExitStack, home: Path, config: Config, store: Stores) -> TraceStore | None:
+    """The trace store, in a file of the data directory or in the shared database; None where traces are off.
 
     Args:
         stack: closes it.
         home: the data directory.
         config: says whether, and how long a trace lasts.
-        person_ids: who is one person with whom, since accounts are linked.
+        store: the gateway's; knows who is one person with whom, since accounts are linked.
 
     Raises:
         StoreError, UnsafePath: it cannot be used.
@@ -77,6 +75,9 @@ async def open_configured_traces(
     if not config.memory.has_traces:
         return None
     stability_ms = traces.stability_days * DAY_MS
+    person_ids = store.links.person_ids
+    if store.is_shared:
+        return shared_trace_store(store.engine, stability_ms=stability_ms, person_ids=person_ids)
     trace_store = await asyncio.to_thread(
         open_trace_store, home / TRACES_NAME, stability_ms=stability_ms, person_ids=person_ids
     )

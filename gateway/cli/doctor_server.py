@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from gateway.cli.data import opened_store
 from gateway.cli.finding import Finding, Ground
 from gateway.config.workers import StoreConfig
 from gateway.errors import SchemaTooNew, StoreUnavailable
+from gateway.store.clock import wall_ms
 from gateway.store.workers import SqlWorkers
 
 if TYPE_CHECKING:
@@ -143,11 +143,11 @@ def _settings(connection: PostgresConnection) -> Iterator[Finding]:
 
 def _clock(connection: PostgresConnection) -> Iterator[Finding]:
     """Only the server's clock counts, so a difference shows in times that people read."""
-    before_s = time.time()
+    before_ms = wall_ms()
     (now_ms,) = connection.execute(_NOW_MS).fetchone()
-    after_s = time.time()
-    ahead_s = (before_s + after_s) / 2 - now_ms / 1_000
-    if abs(ahead_s) > CLOCK_S + (after_s - before_s) / 2:
+    after_ms = wall_ms()
+    ahead_s = ((before_ms + after_ms) / 2 - now_ms) / 1_000
+    if abs(ahead_s) > CLOCK_S + (after_ms - before_ms) / 2_000:
         yield Finding(
             "warning",
             f"This machine's clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's.",
@@ -193,8 +193,7 @@ def _pooler(connection: PostgresConnection, asked: Server) -> Iterator[Finding]:
     if not connection.is_pooled:
         return
     with closing(asked.connect(timeout_s=5.0)) as other:
-        for _ in range(_OFTEN):
-            (first,) = connection.execute(_PID).fetchone()
+        [*_, first] = [connection.execute(_PID).fetchone()[0] for _ in range(_OFTEN)]
         try:
             other.execute("BEGIN")
             (taken,) = other.execute(_PID).fetchone()

@@ -103,7 +103,7 @@ async def opened(
     config = config.model_copy(update={"memory": settings})
     traces = None
     if chosen.kind == TRACES_KIND:
-        trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
+        trace_store = await open_configured_traces(stack, home, config, store)
         traces = memory_in(trace_store, LiveConfig(config))
     memory = make_memory(home, config, store, traces)
     if isinstance(memory, OpensMemory):

@@ -38,13 +38,13 @@ async def status(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     _check_there(place)
-    async with opened(place) as end:
+    async with opened(place, changes=False) as end:
         state = await end.engine.read(state_of)
         problem = await end.engine.problem()
         found = {
             "engine": end.engine.dialect.name,
             "place": end.place,
-            "schema_version": _version(place),
+            "schema_version": await asyncio.to_thread(_version, place),
             "state": "in use" if state is None or state.state == "arrived" else state.state,
             "other": None if state is None else state.other,
             "since": None if state is None else state.since,
@@ -78,7 +78,7 @@ async def check(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     _check_there(place)
-    async with opened(place) as end:
+    async with opened(place, changes=False) as end:
         with _progress("checked") as told:
             tables, problems = await checked(end, told)
         where = end.place
@@ -102,7 +102,7 @@ async def upgrade(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     async with held(place, makes=False):
-        before = _version(place)
+        before = await asyncio.to_thread(_version, place)
         version = await asyncio.to_thread(upgrade_database, place)
     if as_json:
         print_json({"before": before, "schema_version": version})
@@ -221,11 +221,15 @@ def _check_there(place: Place) -> None:
 
 
 def _version(place: Place) -> int | None:
-    """The schema version, without changing it; None where that is not known before."""
+    """The schema version, without changing it; None where it cannot be read. Blocks."""
     from gateway.cli.data import schema_version
     from gateway.files.home import DATABASE_NAME
 
-    return schema_version(place / DATABASE_NAME) if isinstance(place, Path) else None
+    if isinstance(place, Path):
+        return schema_version(place / DATABASE_NAME)
+    from gateway.store.postgres.schema import version_of  # psycopg is an extra
+
+    return version_of(place)
 
 
 @contextmanager

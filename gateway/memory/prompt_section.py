@@ -28,7 +28,7 @@ from operator import attrgetter
 from gateway.config import LiveConfig
 from gateway.memory.days import day_of, days_asked_for
 from gateway.memory.matching import QUESTION_MARKS, REACH, Match, lift, prefer_days, prefer_speakers
-from gateway.memory.query import read_query
+from gateway.memory.query import Fts5Counts, read_query
 from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryContext
 
@@ -284,7 +284,7 @@ def _index(text: str, passages: Sequence[_Passage]) -> sqlite3.Connection:
 
 def _matching(index: sqlite3.Connection, passages: Sequence[_Passage], question: str, today: date) -> list[int]:
     """Numbers of passages, the best match first."""
-    query = read_query(question, index)
+    query = read_query(question, Fts5Counts(index))
     if not query.expression:
         return []
     with closing(index.execute(_MATCHES, (query.expression,))) as rows:

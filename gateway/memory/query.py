@@ -49,6 +49,31 @@ class IndexedTexts(Protocol):
         """Run one statement; its cursor."""
 
 
+class WordCounts(Protocol):
+    """How rare words are among some texts."""
+
+    def texts(self) -> int:
+        """How many texts there are."""
+
+    def documents_with(self, word: str) -> int:
+        """In how many of them a word stands, as FTS5's language has it; many may be estimated."""
+
+
+class Fts5Counts:
+    """The `WordCounts` of a full-text index of SQLite."""
+
+    def __init__(self, index: IndexedTexts) -> None:
+        self._index = index
+
+    def texts(self) -> int:
+        """As many as there ever were."""
+        return int(self._index.execute(_LAST).fetchone()[0])
+
+    def documents_with(self, word: str) -> int:
+        """Counted, or estimated from the newest of them."""
+        return documents_with(self._index, word)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What is looked for.
@@ -74,7 +99,7 @@ class Query:
         return " OR ".join((*self.groups[:group], *self.groups[group + 1 :]))
 
 
-def read_query(text: str, index: IndexedTexts) -> Query:
+def read_query(text: str, counts: WordCounts) -> Query:
     """Plain words find any of them; `"phrases"`, `AND`, `OR`, `NOT`, brackets and `prefix*` mean what they say.
 
     No text is an error: what makes no sense as an expression is taken for words.
@@ -86,7 +111,7 @@ def read_query(text: str, index: IndexedTexts) -> Query:
         expression = _Expression(tokens).read()
         if expression is not None:
             return Query((expression,), words)
-    groups, documents = _by_rarity(telling_terms(text), index)
+    groups, documents = _by_rarity(telling_terms(text), counts)
     return Query(tuple(" OR ".join(map(quoted, group)) for group in groups), words, documents)
 
 
@@ -118,14 +143,14 @@ def _plain_terms(written: str) -> Iterator[Term]:
             yield from (Term(part) for part in parts if len(part) > 1)
 
 
-def _by_rarity(telling: Sequence[Term], index: IndexedTexts) -> tuple[Sequence[Sequence[Term]], int]:
+def _by_rarity(telling: Sequence[Term], counts: WordCounts) -> tuple[Sequence[Sequence[Term]], int]:
     """In groups, the rarest first, without those that are nearly everywhere; and in how many traces those are."""
     if not telling:
         return (), 0
-    (traces,) = index.execute(_LAST).fetchone()
+    traces = counts.texts()
     if traces < _COMMON_FROM:
         return (telling,), traces
-    counted = ((documents_with(index, quoted(term)), term) for term in telling)
+    counted = ((counts.documents_with(quoted(term)), term) for term in telling)
     rarest_first = sorted(counted, key=lambda pair: pair[0])
     rare = [pair for pair in rarest_first if pair[0] <= COMMON_SHARE * traces] or rarest_first[:1]
     return _grouped(rare), sum(documents for documents, _ in rare)

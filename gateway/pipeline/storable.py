@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
 from datetime import datetime
 
 from gateway.messages import InboundMessage
 
+MAX_ID_BYTES = 1_000
 _UNSTORABLE = re.compile("[\0\ufffd\ud800-\udfff]")
 
 
@@ -36,7 +38,7 @@ def storable(message: InboundMessage) -> InboundMessage:
                 media_type=_clean(file.media_type),
                 filename=_file_name(file.filename),
                 size_bytes=max(0, file.size_bytes),
-                ref=storable_id(file.ref),
+                ref=_writable(file.ref),
             )
             for file in message.attachments
         ),
@@ -50,8 +52,17 @@ def storable_id(value: str) -> str:
     """The id in a form that every store takes: the same one each time, and never that of another id.
 
     Ids of platforms are left as they are. In what a broken or hostile one makes up, each character that cannot be
-    stored becomes U+FFFD and its number, `a<D800>` thus "a", U+FFFD, "d800", and so does U+FFFD itself.
+    stored becomes U+FFFD and its number, `a<D800>` thus "a", U+FFFD, "d800", and so does U+FFFD itself. Of an id with
+    more than `MAX_ID_BYTES` in UTF-8 the first 64 characters stay, with U+FFFD, "#" and the SHA-256 of all in hex:
+    indexes of PostgreSQL take at most 2704 bytes a row, and some of ours hold two ids and a name.
     """
+    written = _writable(value)
+    data = written.encode()
+    return written if len(data) <= MAX_ID_BYTES else f"{written[:64]}\ufffd#{hashlib.sha256(data).hexdigest()}"
+
+
+def _writable(value: str) -> str:
+    """The id with every character in a form that can be stored."""
     if _UNSTORABLE.search(value) is None:
         return value
     # a pair of surrogates is the character that it means

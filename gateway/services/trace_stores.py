@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gateway.files.atomic import make_private_directory
 from gateway.services.caller import Caller, TracesOff
-from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
+from gateway.store.engine import Engine
+from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store, shared_trace_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +21,13 @@ class TraceStores:
     Attributes:
         home: the data directory.
         own: the gateway's; None where traces are off.
+        engine: of the gateway's own database, which has the traces where many workers share it.
         person_ids: who is one person with whom, since accounts are linked.
     """
 
     home: Path
     own: TraceStore | None
+    engine: Engine
     person_ids: PersonIds
 
     @asynccontextmanager
@@ -41,6 +44,11 @@ class TraceStores:
         """
         if self.own is not None:
             yield self.own
+            return
+        if self.engine.dialect.is_shared:
+            if not caller.is_at_machine:
+                raise TracesOff
+            yield shared_trace_store(self.engine, person_ids=self.person_ids)
             return
         directory = self.home if (self.home / TRACES_NAME).exists() else new_in
         if directory is None or not caller.is_at_machine:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gateway.errors import StoreError, StoreMoved
+from gateway.memory.rules import version
 from gateway.memory.tokenizer import words_of
 from gateway.runtime.failpoints import reach
 from gateway.store.copy_state import CopyState, set_state, state_of
@@ -34,6 +35,8 @@ _PLACES = "SELECT table_name, amount, digest FROM copy_progress"
 _PLACE = "INSERT INTO copy_progress (table_name, amount, digest) VALUES (?, ?, ?) ON CONFLICT (table_name) DO NOTHING"
 _PROGRESS = "UPDATE copy_progress SET amount = ?, digest = ? WHERE table_name = ? AND amount = ?"
 _NEWEST = "SELECT id, text, user_id FROM messages WHERE role = 'user' ORDER BY id DESC LIMIT 50"
+_PATHS = "SELECT path FROM documents WHERE modified_at IS NOT NULL ORDER BY path"
+_DOCUMENT = "SELECT content, sha256 FROM documents WHERE path = ?"
 _TURNS = "SELECT turn_id FROM inbox WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
 
 Told = Callable[[str, int], None]
@@ -280,11 +283,19 @@ async def check(end: End, told: Told) -> tuple[Sequence[CheckedTable], Sequence[
                 found.append(CheckedTable(table.name, digest.amount, digest.value.hex()))
                 orphans += orphans_of(connection, table)
                 told(table.name, digest.amount)
-        return found, orphans
+            return found, [*orphans, *_changed_documents(connection)]
 
     faults = await end.engine.faults()
     tables, orphans = await end.engine.read(work)
     return tables, [*faults, *orphans]
+
+
+def _changed_documents(connection: Connection) -> Iterator[str]:
+    """One line for people for each document that is not what its hash says."""
+    for (path,) in connection.execute(_PATHS).fetchall():
+        row = connection.execute(_DOCUMENT, (path,)).fetchone()
+        if row["sha256"] and version(bytes(row["content"])) != row["sha256"]:
+            yield f"the document {path} is not what its hash says: it was damaged, or changed past the gateway"
 
 
 def _ask(loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> Future[T]:

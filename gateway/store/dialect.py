@@ -20,6 +20,7 @@ class Dialect:
         by_spender: the same, of the sums of usage by who spent.
         journal_numbers: what sets aside so many ids of the memory's journal that follow one another: a statement
             without a value, then one that takes how many, and gives the last.
+        by_uncounted: the same, of the uses of facts that no consolidation has counted.
         unindexed: in front of a column that is not to be looked up in its index.
     """
 
@@ -31,6 +32,7 @@ class Dialect:
     snapshot: str
     by_pending: str
     by_spender: str
+    by_uncounted: str
     journal_numbers: tuple[str, str]
     unindexed: str
 
@@ -44,6 +46,7 @@ SQLITE = Dialect(
     snapshot="BEGIN",
     by_pending="INDEXED BY memory_journal_pending",
     by_spender="INDEXED BY usage_days_by_spender",
+    by_uncounted="INDEXED BY uses_to_count",
     journal_numbers=(
         """
         INSERT INTO sqlite_sequence (name, seq) SELECT 'memory_journal', 0
@@ -62,6 +65,7 @@ POSTGRES = Dialect(
     snapshot="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     by_pending="",
     by_spender="",
+    by_uncounted="",
     journal_numbers=(  # who adds an entry takes its id under a lock of the table
         "LOCK TABLE memory_journal IN SHARE ROW EXCLUSIVE MODE",
         """

@@ -16,6 +16,11 @@ from gateway.store.engine import Connection, Engine
 
 OWN = frozenset(["copy_progress", "copy_state", "leases", "schema", "schema_version", "search_progress", "workers"])
 """Tables that belong to one database and not to what is kept in it."""
+FACTS = frozenset([
+    "approved_changes", "archive", "archive_reads", "consolidation_log", "edges", "owners", "records", "search",
+    "signatures", "trace_document_history", "trace_documents", "traces", "uncompared", "unembeddable", "uses",
+])  # fmt: skip
+"""Tables of the trace memory, which on one machine is a file of its own."""
 DERIVED = frozenset([("messages", "words")])
 """Columns that are made of other columns."""
 

@@ -15,7 +15,9 @@ import structlog
 from gateway.errors import ModelError, ModelRefused
 from gateway.store.engine import Connection
 from gateway.store.payloads import from_ms, storable, to_ms
-from gateway.traces.rows import SELECT, StoredTrace, find, stored_trace
+from gateway.traces.ranking import index_of
+from gateway.traces.rows import SELECT, StoredTrace, as_json, find, stored_trace
+from gateway.traces.strength import LEFT
 from gateway.traces.trace import DAY_MS, Trace, Viewer, hash_of
 from gateway.traces.trace_store import TraceStore
 
@@ -33,12 +35,11 @@ The next message is a note that an agent made long ago, as a JSON object. It is 
 you. Rewrite it as one short sentence, in its language, with the names, numbers and dates in it. Nothing else."""
 
 _REFUSED = "gistRefused"  # in the metadata: the hash of a content that no model makes shorter
-# exp() is a function of ours: not every SQLite has it.
 _OLD = f"""
     {SELECT} WHERE owners.kind <> 'document' AND deleted_at IS NULL AND created_at <= :before
         AND retrieval_count < :uses AND length(content) >= :chars
-        AND strength * exp(-max(0, :now - last_accessed_at) / stability_ms) < :strength
-        AND ifnull(json_extract(metadata, '$.{_REFUSED}'), '') <> content_hash
+        AND {LEFT} < :strength
+        AND coalesce(json_extract(metadata, '$.{_REFUSED}'), '') <> content_hash
         AND NOT EXISTS (SELECT 1 FROM archive WHERE trace = traces.id)
     ORDER BY traces.number LIMIT :most
 """  # noqa: S608 (constants)
@@ -47,7 +48,7 @@ _REWRITE = """
     UPDATE traces SET content = ?, content_hash = ?, embedding = NULL, embedding_model = NULL
     WHERE number = ? AND content_hash = ? AND deleted_at IS NULL
 """
-_NOTE_REFUSAL = f"UPDATE traces SET metadata = json_set(metadata, '$.{_REFUSED}', ?) WHERE number = ?"  # noqa: S608 (a constant)
+_NOTE_REFUSAL = "UPDATE traces SET metadata = ? WHERE number = ?"
 _ARCHIVED = "SELECT verbatim, content_hash, archived_at FROM archive WHERE trace = ?"
 _NOTE_READING = "INSERT INTO archive_reads (trace, reader, read_at, is_whole) VALUES (?, ?, ?, ?)"
 
@@ -96,7 +97,8 @@ async def shorten_old(trace_store: TraceStore, shorten: Shorten) -> int:
 
 def _note_refusal(connection: Connection, *, each: StoredTrace) -> None:
     """Not to be asked again: else the same ones would take the place of all others every night."""
-    connection.execute(_NOTE_REFUSAL, (hash_of(each.trace.content), each.number))
+    metadata = {**each.trace.metadata, _REFUSED: hash_of(each.trace.content)}
+    connection.execute(_NOTE_REFUSAL, (as_json(metadata), each.number))
 
 
 def _replace(connection: Connection, *, each: StoredTrace, gist: str, now: datetime) -> bool:
@@ -104,6 +106,7 @@ def _replace(connection: Connection, *, each: StoredTrace, gist: str, now: datet
     text, before = storable(gist), hash_of(each.trace.content)
     if connection.execute(_REWRITE, (text, hash_of(text), each.number, before)).rowcount == 0:
         return False
+    index_of(connection).keep(each.number)
     connection.execute(_ARCHIVE, (each.trace.id, each.trace.content, before, to_ms(now)))
     return True
 

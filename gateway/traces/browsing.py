@@ -18,6 +18,7 @@ from gateway.store.engine import Connection
 from gateway.store.payloads import from_ms
 from gateway.traces.changes import left
 from gateway.traces.filters import TraceFilter, filtered_owners, tag_clause
+from gateway.traces.ranking import index_of
 from gateway.traces.rows import SELECT, StoredTrace, find, node_of, places, stored_trace, visible
 from gateway.traces.search import TraceQuery
 from gateway.traces.strength import PRUNED_BELOW
@@ -25,8 +26,8 @@ from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, source_of
 from gateway.traces.trace_store import TraceStore
 
 _LIST = f"""
-    {SELECT} WHERE {{owners}} AND deleted_at IS {{state}} AND (? IS NULL OR traces.number < ?)
-        AND (? IS NULL OR type = ?) AND {{tags}} ORDER BY traces.number DESC LIMIT ?
+    {SELECT} WHERE {{owners}} AND deleted_at IS {{state}} AND (CAST(? AS bigint) IS NULL OR traces.number < ?)
+        AND (CAST(? AS text) IS NULL OR type = ?) AND {{tags}} ORDER BY traces.number DESC LIMIT ?
 """
 _EDGES = """
     SELECT source, target, kind, weight FROM edges WHERE source = ?1
@@ -36,7 +37,6 @@ _EDGES = """
 _EDGES_AMONG = "SELECT source, target, kind, weight FROM edges WHERE source IN ({ids}) AND target IN ({ids})"
 _USES = "SELECT used_at FROM uses WHERE trace = ? ORDER BY used_at DESC LIMIT ?"
 _LABEL = "SELECT body FROM records WHERE kind = 'node' AND owner = ? AND id = ?"
-_HOLDS = "SELECT 1 FROM search WHERE rowid = (SELECT number FROM traces WHERE id = ?) AND search MATCH ?"
 _ORIGINS_SHOWN = 3
 _FEWEST_AHEAD = timedelta(days=7)
 _MOST_AHEAD = timedelta(days=3_650)
@@ -109,7 +109,7 @@ def _traces(connection: Connection, viewer: Viewer, wanted: Listing) -> list[Sto
     is_all = viewer.extent == "everything" and not (wanted.scope or among.user_ids or among.personality_id)
     tags, tag_values = tag_clause(among.tags)
     sql = _LIST.format(
-        owners="owners.kind <> 'document'" if is_all else "owner IN (SELECT value FROM json_each(?))",
+        owners="owners.kind <> 'document'" if is_all else "owner IN (SELECT CAST(value AS bigint) FROM json_each(?))",
         state="NOT NULL" if wanted.is_deleted else "NULL",
         tags=tags,
     )
@@ -221,8 +221,5 @@ def _origin(trace: Trace) -> FactOrigin:
 def matched_words(connection: Connection, trace: Trace, query: str) -> Sequence[str]:
     """The words of a query that a trace holds in some form, or that name its speaker or its day."""
     words = dict.fromkeys(words_of(query).split())
-    return [
-        word
-        for word in words
-        if connection.execute(_HOLDS, (trace.id, f'{{context text}} : "{word}"')).fetchone() is not None
-    ]
+    index = index_of(connection)
+    return [word for word in words if index.holding(f'"{word}"', [trace.id])]

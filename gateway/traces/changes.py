@@ -11,6 +11,7 @@ from gateway.errors import TraceError
 from gateway.store.engine import Connection
 from gateway.store.payloads import storable, to_ms
 from gateway.traces import strength
+from gateway.traces.ranking import index_of
 from gateway.traces.rows import StoredTrace, as_json, insert, known_number, owner_number
 from gateway.traces.similar import similar_to
 from gateway.traces.trace import Trace, hash_of, merge_tags, new_trace_id
@@ -36,7 +37,8 @@ _REPOINT = """
     SELECT replace(source, :old, :new), replace(target, :old, :new), kind, weight, metadata, created_at
     FROM edges WHERE (source = :old OR target = :old)
         AND replace(source, :old, :new) <> replace(target, :old, :new)
-    ON CONFLICT DO UPDATE SET weight = max(weight, excluded.weight)
+    ON CONFLICT (source, target, kind) DO UPDATE
+    SET weight = CASE WHEN excluded.weight > edges.weight THEN excluded.weight ELSE edges.weight END
 """
 _OTHER_SCOPES = "Only traces of the same scope can be merged; these belong to different ones."
 _APART = (
@@ -117,6 +119,7 @@ def update(
     if content is not None:
         text = storable(content)
         connection.execute(_SET_CONTENT, (text, hash_of(text), number))
+        index_of(connection).keep(number)
     if tags is not None:
         connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,20 +23,22 @@ from typing import TypeVar
 import structlog
 
 from gateway.errors import DataDirectoryLocked, EthosError, ModelError
-from gateway.files.locks import hold
+from gateway.files.locks import HeldLock, hold
 from gateway.runtime.observe import happened
 from gateway.store.engine import Connection
+from gateway.store.leases import SqlLeases
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import changes
 from gateway.traces.insights import Insight, clusters, keep_insight
 from gateway.traces.rows import SELECT, StoredTrace, changeable, merge_index, stored_trace
 from gateway.traces.similar import similar_to
-from gateway.traces.strength import PRUNED_BELOW
+from gateway.traces.strength import LEFT, PRUNED_BELOW
 from gateway.traces.trace import DAY_MS, KEEP, Viewer, hash_of
 from gateway.traces.trace_store import TraceStore
 
 T = TypeVar("T")
 LOCK_NAME = "traces.consolidating"
+_LEASE, _LEASE_S = "traces:consolidating", 600.0  # one owner's part, with answers of a model in it
 _INDEX_PAGES = 500  # of the full-text index that are merged at a time
 
 _OWNERS = "SELECT number FROM owners WHERE kind <> 'document' ORDER BY number"  # whose lines stay as people wrote them
@@ -43,7 +46,7 @@ _LOG = """
     INSERT INTO consolidation_log (started_at, duration_ms, reason, pruned, merged, derived, compacted)
     VALUES (:started_at, :duration_ms, :reason, :pruned, :merged, :derived, :compacted)
 """
-_READ_LOG = "SELECT * FROM consolidation_log WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
+_READ_LOG = "SELECT * FROM consolidation_log WHERE CAST(? AS bigint) IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
 PROTECTED_FROM = 0.3
 """A feeling of this intensity keeps a trace from being pruned."""
 NEAR_IDENTICAL = 0.95
@@ -57,12 +60,11 @@ _MERGED_AT_ONCE = 25
 _LOOKED_AT = 5_000
 CHANGED_AT_ONCE = 100
 
-# exp() is a function of ours: not every SQLite has it.
-_IS_FADED = """
-    deleted_at IS NULL AND strength * exp(-max(0, :now - last_accessed_at) / stability_ms) < :least
-        AND ifnull(json_extract(emotions, '$.intensity'), 0) < :protected
-        AND NOT EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :keep)
-"""
+_IS_FADED = f"""
+    deleted_at IS NULL AND {LEFT} < :least
+        AND CAST(coalesce(json_extract(emotions, '$.intensity'), '0') AS double precision) < :protected
+        AND NOT EXISTS (SELECT 1 FROM json_each(tags) AS own WHERE value = :keep)
+"""  # noqa: S608 (constants)
 _IS_OFTEN_USED = "type = 'episodic' AND created_at < :before AND retrieval_count >= :uses AND deleted_at IS NULL"
 # The index by owner and time is walked: the next so many, and which of them are wanted.
 _LOOK = """
@@ -86,20 +88,21 @@ _SAME = f"""
     {SELECT} WHERE owner = ? AND content_hash = ? AND type = ? AND deleted_at IS NULL AND traces.number <> ?
 """
 _NEW_USES = """
-    SELECT query_id, trace FROM uses INDEXED BY uses_to_count JOIN traces ON traces.id = uses.trace
-    WHERE is_counted = 0 AND traces.owner = ? ORDER BY query_id, trace
+    SELECT query_id, trace FROM uses {by_uncounted} JOIN traces ON traces.id = uses.trace
+    WHERE NOT is_counted AND traces.owner = ? ORDER BY query_id, trace
 """
-_COUNT = "UPDATE uses SET is_counted = 1 WHERE query_id = ? AND trace = ?"
+_COUNT = "UPDATE uses SET is_counted = TRUE WHERE query_id = ? AND trace = ?"
 _COUNTED_USES = """
     SELECT trace FROM uses JOIN traces ON traces.id = uses.trace
-    WHERE query_id = ? AND traces.owner = ? AND is_counted = 1
+    WHERE query_id = ? AND traces.owner = ? AND is_counted
 """
 _FORGET_USES = """
-    DELETE FROM uses WHERE is_counted = 1 AND used_at < ? AND (SELECT owner FROM traces WHERE id = uses.trace) = ?
+    DELETE FROM uses WHERE is_counted AND used_at < ? AND (SELECT owner FROM traces WHERE id = uses.trace) = ?
 """
 _LINK = """
     INSERT INTO edges (source, target, kind, weight, created_at) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET weight = min(1.0, weight + excluded.weight)
+    ON CONFLICT (source, target, kind) DO UPDATE
+    SET weight = CASE WHEN edges.weight + excluded.weight < 1.0 THEN edges.weight + excluded.weight ELSE 1.0 END
 """
 _COMPACT = f"UPDATE traces SET type = 'semantic' WHERE number = :number AND {_IS_OFTEN_USED}"  # noqa: S608 (constants)
 
@@ -134,7 +137,6 @@ class Consolidation:
         """`insight` asks a model for what a cluster shows; without it nothing is derived."""
         self._trace_store = trace_store
         self._insight = insight
-        self._lock: Path = trace_store.database.path.with_name(LOCK_NAME)
 
     async def run(
         self, viewer: Viewer | None = None, *, reason: str = "schedule", derives: bool = True
@@ -148,29 +150,27 @@ class Consolidation:
         Raises:
             StoreUnavailable: the disk is full or broken; the steps before are kept.
         """
-        taking = asyncio.ensure_future(asyncio.to_thread(hold, self._lock))
-        try:
-            lock = await asyncio.shield(taking)
-        except DataDirectoryLocked:
+        turn = _OneAtATime(self._trace_store)
+        if not await turn.take():
             return ConsolidationReport(is_running=True)
-        except asyncio.CancelledError:  # the thread still takes the lock, so release it here
-            with contextlib.suppress(EthosError):
-                (await taking).release()
-            raise
         try:
-            return await self._run(viewer, reason, derives=derives)
+            return await self._run(viewer, reason, turn, derives=derives)
         finally:
-            await asyncio.to_thread(lock.release)
+            await turn.give_back()
 
     async def log(self, *, limit: int = 50, before: int | None = None) -> list[ConsolidationEntry]:
         """What was done, newest first; with `before` the entries that are older than the one with that id."""
         rows = await self._trace_store.database.rows(_READ_LOG, (before, before, limit))
         return [ConsolidationEntry(**{**dict(row), "started_at": from_ms(row["started_at"])}) for row in rows]
 
-    async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> ConsolidationReport:
+    async def _run(
+        self, viewer: Viewer | None, reason: str, turn: _OneAtATime, *, derives: bool
+    ) -> ConsolidationReport:
         started_at, clock = self._trace_store.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
+            if not await turn.go_on():
+                break
             pruned += await self._swept(PRUNE, owner)
             merged += await self._merged(owner)
             await self._step(link_used_together, owner)
@@ -233,6 +233,47 @@ class Consolidation:
                 keep = partial(keep_insight, cluster=cluster, sentence=sentence, now=self._trace_store.now())
                 derived += await self._trace_store.database.write(keep)
         return derived
+
+
+class _OneAtATime:
+    """Keeps others from consolidating: by a lock beside the file, or by a lease where workers share the database."""
+
+    def __init__(self, trace_store: TraceStore) -> None:
+        self._place = trace_store.place
+        self._leases = SqlLeases(trace_store.database)
+        self._worker = uuid.uuid4().hex
+        self._epoch: int | None = None
+        self._lock: HeldLock | None = None
+
+    async def take(self) -> bool:
+        """Whether it is this one's turn now."""
+        if not isinstance(self._place, Path):
+            self._epoch = await self._leases.take(_LEASE, worker=self._worker, lease_s=_LEASE_S)
+            return self._epoch is not None
+        taking = asyncio.ensure_future(asyncio.to_thread(hold, self._place.with_name(LOCK_NAME)))
+        try:
+            self._lock = await asyncio.shield(taking)
+        except DataDirectoryLocked:
+            return False
+        except asyncio.CancelledError:  # the thread still takes the lock, so release it here
+            with contextlib.suppress(EthosError):
+                (await taking).release()
+            raise
+        return True
+
+    async def go_on(self) -> bool:
+        """Before each part: whether it still is."""
+        if self._epoch is None:
+            return True
+        held = {_LEASE: self._epoch}
+        return _LEASE in await self._leases.renew(held, worker=self._worker, lease_s=_LEASE_S)
+
+    async def give_back(self) -> None:
+        """It is another's turn."""
+        if self._epoch is not None:
+            await self._leases.give_back(_LEASE, self._epoch)
+        if self._lock is not None:
+            await asyncio.to_thread(self._lock.release)
 
 
 def _close(connection: Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
@@ -346,7 +387,7 @@ class _Groups:
 def link_used_together(connection: Connection, owner: int, now: datetime) -> int:
     """Turn uses that were not counted yet into edges between the traces that one query brought together; how many."""
     queries: dict[str, list[str]] = defaultdict(list)
-    for row in connection.execute(_NEW_USES, (owner,)).fetchall():
+    for row in connection.execute(_NEW_USES.format(by_uncounted=connection.dialect.by_uncounted), (owner,)).fetchall():
         queries[row["query_id"]].append(row["trace"])
     links = 0
     for query_id, traces in queries.items():

@@ -19,39 +19,47 @@ from gateway.protocols import MemoryOutcome
 from gateway.store.documents import explained
 from gateway.store.engine import Connection, snapshot
 from gateway.store.engine import Work as DatabaseWork
-from gateway.store.sqlite.compacting import compact
 from gateway.traces.document_lines import forget_lines, index_lines, indexed_lines, lines_of
 from gateway.traces.trace_store import TraceStore
 
 T = TypeVar("T")
-_LOAD = "SELECT data, sha256, position, modified_at FROM documents WHERE key = ?"
-_SETTLED = "SELECT outcome FROM document_history WHERE document = ? AND turn_id = ? AND update_index = ?"
+_LOAD = "SELECT data, sha256, position, modified_at FROM trace_documents WHERE key = ?"
+_SETTLED = "SELECT outcome FROM trace_document_history WHERE document = ? AND turn_id = ? AND update_index = ?"
 _PUT = """
-    INSERT INTO documents (key, data, sha256, position, archive, modified_at) VALUES (?, ?, ?, ?, ?, ?)
+    INSERT INTO trace_documents (key, data, sha256, position, archive, modified_at) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (key) DO UPDATE SET data = excluded.data, sha256 = excluded.sha256, position = excluded.position,
-        archive = CAST(documents.archive || excluded.archive AS BLOB), modified_at = excluded.modified_at
+        archive = excluded.archive, modified_at = excluded.modified_at
 """
 _NOTE = """
-    INSERT INTO document_history (id, document, position, turn_id, update_index, outcome, has_checkpoint, entry)
+    INSERT INTO trace_document_history (document, position, turn_id, update_index, outcome, has_checkpoint, entry)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_NOTE_NUMBERED = """
+    INSERT INTO trace_document_history (id, document, position, turn_id, update_index, outcome, has_checkpoint, entry)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
-_ARCHIVE = "SELECT archive FROM documents WHERE key = ?"
-_ALL = "SELECT id, entry FROM document_history WHERE document = ? ORDER BY id"
+_ARCHIVE = "SELECT archive FROM trace_documents WHERE key = ?"
+_ALL = "SELECT id, entry FROM trace_document_history WHERE document = ? ORDER BY id"
 _OF_DOCUMENT = """
-    SELECT id, entry FROM document_history WHERE document = ? AND position < ? ORDER BY position DESC LIMIT ?
+    SELECT id, entry FROM trace_document_history WHERE document = ? AND position < ? ORDER BY position DESC LIMIT ?
 """
-_NEWEST = "SELECT id, entry FROM document_history WHERE id < ? ORDER BY id DESC LIMIT ?"
-_ENTRY = "SELECT id, entry FROM document_history WHERE id = ?"
+_NEWEST = "SELECT id, entry FROM trace_document_history WHERE id < ? ORDER BY id DESC LIMIT ?"
+_ENTRY = "SELECT id, entry FROM trace_document_history WHERE id = ?"
 _CHAIN = """
-    SELECT id, entry FROM document_history
+    SELECT id, entry FROM trace_document_history
     WHERE document = ?1 AND position <= ?2 AND position >= (
-        SELECT ifnull(max(position), 0) FROM document_history
+        SELECT coalesce(max(position), 0) FROM trace_document_history
         WHERE document = ?1 AND position <= ?2 AND has_checkpoint
     ) ORDER BY position
 """
-_LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = 'document_history'"
-_FIRST_NUMBERS = "INSERT INTO sqlite_sequence (name, seq) VALUES ('document_history', ?)"
-_MORE_NUMBERS = "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'document_history'"
+_LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = 'trace_document_history'"
+_FIRST_NUMBERS = "INSERT INTO sqlite_sequence (name, seq) VALUES ('trace_document_history', ?)"
+_MORE_NUMBERS = "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'trace_document_history'"
+# Who adds an entry does so alone.
+_SHARED_NUMBERS = """
+    SELECT setval(sequence, nextval(sequence) + ? - 1)
+    FROM (SELECT pg_get_serial_sequence('trace_document_history', 'id')::regclass AS sequence) AS of_ids
+"""
 _END = (1 << 63) - 1
 
 
@@ -73,7 +81,7 @@ class TraceDocuments:
         return [] if problem is None else [problem]
 
     def location(self, key: str) -> str:
-        return f"{self._database.path} {key}"
+        return f"{self._trace_store.place} {key}"
 
     async def load(self, keys: Sequence[str]) -> Sequence[StoredDocument]:
         return await self._read(lambda connection: [_load(connection, key) for key in keys])
@@ -84,7 +92,7 @@ class TraceDocuments:
             commit = work(before, _settled(connection, key, keys))
             if commit.entries:
                 self._put(connection, key, before, commit.document, commit.cut)
-                connection.executemany(_NOTE, [_values(None, key, entry) for entry in commit.entries])
+                connection.executemany(_NOTE, [_values(key, entry) for entry in commit.entries])
             return commit
 
         return await self._write(change)
@@ -93,7 +101,7 @@ class TraceDocuments:
 
     async def keys(self) -> Sequence[str]:
         return await self._read(
-            lambda connection: [row[0] for row in connection.execute("SELECT key FROM documents ORDER BY key")]
+            lambda connection: [row[0] for row in connection.execute("SELECT key FROM trace_documents ORDER BY key")]
         )
 
     async def whole(self, key: str) -> WholeDocument:
@@ -111,20 +119,20 @@ class TraceDocuments:
             before = _load(connection, key)
             if before != instead_of:
                 return False
-            connection.execute("DELETE FROM documents WHERE key = ?", (key,))
-            connection.execute("DELETE FROM document_history WHERE document = ?", (key,))
+            connection.execute("DELETE FROM trace_documents WHERE key = ?", (key,))
+            connection.execute("DELETE FROM trace_document_history WHERE document = ?", (key,))
             if whole is None:
                 forget_lines(connection, key)
             else:
                 self._put(connection, key, before, whole.document, whole.archive)
-                connection.executemany(_NOTE, [_values(entry.id, key, entry) for entry in whole.entries])
+                connection.executemany(_NOTE_NUMBERED, [(entry.id, *_values(key, entry)) for entry in whole.entries])
             return True
 
         return await self._write(put)
 
     async def compact(self) -> None:
         """Rewrite the file, so that no byte of it tells of what was taken out."""
-        await explained(self._database.outside(compact))
+        await explained(self._database.compact())
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -151,7 +159,8 @@ class TraceDocuments:
         self, connection: Connection, key: str, before: StoredDocument, after: StoredDocument, archive: bytes
     ) -> None:
         modified_at = None if after.modified_at is None else after.modified_at.isoformat()
-        connection.execute(_PUT, (key, after.data, after.sha256, after.position, archive, modified_at))
+        kept = _archive(connection, key) + archive
+        connection.execute(_PUT, (key, after.data, after.sha256, after.position, kept, modified_at))
         is_by_hand = rules.version(before.data) != before.sha256  # and so past its traces
         known = indexed_lines(connection, key) if is_by_hand else lines_of(before.data)
         now, stability_ms = self._trace_store.now(), self._trace_store.stability_ms
@@ -183,20 +192,26 @@ def _settled(connection: Connection, key: str, keys: Collection[Key]) -> dict[Ke
 
 
 def _whole(connection: Connection, key: str) -> WholeDocument:
-    archive = connection.execute(_ARCHIVE, (key,)).fetchone()
     return WholeDocument(
         document=_load(connection, key),
         entries=[unpacked(row["id"], row["entry"]) for row in connection.execute(_ALL, (key,))],
-        archive=archive[0] if archive else b"",
+        archive=_archive(connection, key),
     )
 
 
+def _archive(connection: Connection, key: str) -> bytes:
+    row = connection.execute(_ARCHIVE, (key,)).fetchone()
+    return row[0] if row else b""
+
+
 def _numbers(connection: Connection, count: int) -> int:
+    if connection.dialect.is_shared:
+        return int(connection.execute(_SHARED_NUMBERS, (count,)).fetchone()[0]) - count + 1
     row = connection.execute(_LAST_NUMBER).fetchone()
     connection.execute(_FIRST_NUMBERS if row is None else _MORE_NUMBERS, (count,))
     return 1 if row is None else int(row[0]) + 1
 
 
-def _values(entry_id: int | None, key: str, entry: JournalEntry) -> tuple[object, ...]:
+def _values(key: str, entry: JournalEntry) -> tuple[object, ...]:
     turn_id, index = entry.request.key
-    return entry_id, key, entry.position, turn_id, index, entry.outcome, entry.checkpoint is not None, packed(entry)
+    return key, entry.position, turn_id, index, entry.outcome, entry.checkpoint is not None, packed(entry)

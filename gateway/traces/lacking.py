@@ -14,7 +14,7 @@ _LACKS = """
 # One after the other: the new ones first, then those of other models, each found by the index.
 _WHOSE = ("embedding_model IS NULL", "embedding_model < :model", "embedding_model > :model")
 _NEXT = f"""
-    SELECT number, substr(content, 1, :chars) AS text, content_hash FROM traces WHERE {_LACKS}
+    SELECT number, substr(content, 1, CAST(:chars AS integer)) AS text, content_hash FROM traces WHERE {_LACKS}
     ORDER BY embedding_model DESC, number DESC LIMIT :limit
 """  # noqa: S608 (constants)
 _COUNT = f"SELECT count(*) FROM traces WHERE {_LACKS}"  # noqa: S608 (constants)

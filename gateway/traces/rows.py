@@ -12,6 +12,7 @@ from gateway.domain.roles import needs
 from gateway.errors import TraceError
 from gateway.store.engine import Connection, Row
 from gateway.store.payloads import from_ms, storable, to_ms
+from gateway.traces.ranking import index_of
 from gateway.traces.trace import Owner, Trace, Viewer, hash_of, merge_tags
 
 COLUMNS = (
@@ -20,7 +21,6 @@ COLUMNS = (
     "merged_into"
 )
 _INSERT = f"INSERT INTO traces (owner, {COLUMNS}) VALUES ({', '.join('?' * 22)}) RETURNING number"  # noqa: S608 (constants)
-_CHANGES = "SELECT total_changes()"
 SELECT = (
     "SELECT traces.*, owners.kind AS owner_kind, owners.id AS owner_id FROM traces JOIN owners ON owners.number = owner"
 )
@@ -35,7 +35,7 @@ NODE = "node:"
 _decode = json.JSONDecoder().decode
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # as JSON escapes it
 _ALL_OWNERS = "SELECT number FROM owners WHERE kind <> 'document' ORDER BY number"
-_PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
+_PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, CAST(? AS integer)) = ?"
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
 _MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
@@ -131,27 +131,19 @@ def node_of(end: str) -> tuple[int, str] | None:
 
 
 def places(values: Sequence[object]) -> str:
-    """Question marks for that many values."""
-    return ", ".join("?" * len(values))
+    """Question marks for that many values; what stands in no list where there are none."""
+    return ", ".join("?" * len(values)) or "NULL"
 
 
 def merge_index(connection: Connection, *, pages: int) -> bool:
-    """Merge segments of the full-text index, because a search reads each of them; False: there was nothing to merge.
-
-    https://www.sqlite.org/fts5.html#the_merge_command
-
-    Args:
-        pages: of 4 KB, as many as are written at most; some 16 take half a millisecond.
-    """
-    (before,) = connection.execute(_CHANGES).fetchone()
-    connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (pages,))
-    (after,) = connection.execute(_CHANGES).fetchone()
-    return bool(after - before > 1)
+    """See `WordIndex.merge`."""
+    return index_of(connection).merge(pages)
 
 
 def insert(connection: Connection, trace: Trace) -> int:
     """Add the row; its number."""
     row = connection.execute(_INSERT, (owner_number(connection, trace.owner), *_values(trace))).fetchone()
+    index_of(connection).keep(int(row[0]))
     return int(row[0])
 
 

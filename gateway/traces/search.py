@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 
 from gateway.memory.days import Days, days_asked_for
 from gateway.memory.matching import QUESTION_MARKS, REACH, Match, lift, prefer_days, prefer_speakers
-from gateway.memory.query import Query, documents_with, is_plain, quoted, read_query, telling_terms
+from gateway.memory.query import Query, is_plain, quoted, read_query, telling_terms
 from gateway.store.engine import Connection, Row
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import strength
-from gateway.traces.filters import IndexFilters, TraceFilter, filtered_owners, with_tags
-from gateway.traces.ranking import PLACED, best_of
-from gateway.traces.rows import SELECT, from_row
+from gateway.traces.filters import TraceFilter, filtered_owners, with_tags
+from gateway.traces.ranking import index_of
+from gateway.traces.rows import SELECT, from_row, visible
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
+from gateway.traces.word_index import PLACED, IndexFilters, WordIndex
 
 if TYPE_CHECKING:
     from gateway.traces.vectors import QueryVector  # which loads numpy
@@ -40,32 +41,34 @@ _FADED = 0.95  # what a match without strength is worth
 _RANKED_AT_LEAST = 1_000  # more words are looked for until so many traces were ranked
 _STRENGTHS = """
     SELECT number, strength, stability_ms, last_accessed_at FROM traces
-    WHERE number IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL
+    WHERE number IN (SELECT CAST(value AS bigint) FROM json_each(?)) AND deleted_at IS NULL
 """
-_WHOLE = f"{SELECT} WHERE traces.number IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL"  # noqa: S608 (constants)
+_WHOLE = f"{SELECT} WHERE traces.number IN (SELECT CAST(value AS bigint) FROM json_each(?)) AND deleted_at IS NULL"  # noqa: S608 (constants)
 _WITH_NEIGHBOURS = 20
 _OF_DAYS_AT_MOST = 100
 
-_ASKS = " OR ".join(f"instr(content, '{mark}')" for mark in QUESTION_MARKS)
+_ASKS = " OR ".join(f"instr(content, '{mark}') > 0" for mark in QUESTION_MARKS)
 # Of constant text, so that they are prepared once. The plus keeps SQLite from the indexes by owner, of whose traces it
 # would look at every one.
 _PLACES = f"""
     SELECT {PLACED} FROM traces
-    WHERE number IN (SELECT value FROM json_each(?)) AND +owner IN (SELECT value FROM json_each(?))
-        AND deleted_at IS NULL
+    WHERE number IN (SELECT CAST(value AS bigint) FROM json_each(?))
+        AND +owner IN (SELECT CAST(value AS bigint) FROM json_each(?)) AND deleted_at IS NULL
 """  # noqa: S608 (constants)
 _ON_DAYS = f"""
-    SELECT {PLACED} FROM json_each(?1) AS given JOIN traces ON traces.owner = given.value
-    WHERE traces.created_at BETWEEN ?2 AND ?3 AND traces.deleted_at IS NULL AND (?4 IS NULL OR traces.type = ?4)
-    ORDER BY traces.number IN (SELECT value FROM json_each(?5)) DESC, traces.created_at DESC LIMIT {_OF_DAYS_AT_MOST}
+    SELECT {PLACED} FROM json_each(?1) AS given JOIN traces ON traces.owner = CAST(given.value AS bigint)
+    WHERE traces.created_at BETWEEN ?2 AND ?3 AND traces.deleted_at IS NULL
+        AND (CAST(?4 AS text) IS NULL OR traces.type = ?4)
+    ORDER BY traces.number IN (SELECT CAST(value AS bigint) FROM json_each(?5)) DESC, traces.created_at DESC
+    LIMIT {_OF_DAYS_AT_MOST}
 """  # noqa: S608 (constants)
 _BESIDE_THEM = f"""
-    SELECT {PLACED} FROM json_each(?) AS given JOIN traces AS best ON best.number = given.value
+    SELECT {PLACED} FROM json_each(?) AS given JOIN traces AS best ON best.number = CAST(given.value AS bigint)
     JOIN traces ON traces.owner = best.owner AND traces.conversation = best.conversation
         AND traces.position BETWEEN best.position - {REACH} AND best.position + {REACH}
-    WHERE traces.deleted_at IS NULL AND (?2 IS NULL OR traces.type = ?2)
+    WHERE traces.deleted_at IS NULL AND (CAST(?2 AS text) IS NULL OR traces.type = ?2)
 """  # noqa: S608 (constants)
-_ASKING = f"SELECT number FROM traces WHERE number IN (SELECT value FROM json_each(?)) AND ({_ASKS})"  # noqa: S608 (constants)
+_ASKING = f"SELECT number FROM traces WHERE number IN (SELECT CAST(value AS bigint) FROM json_each(?)) AND ({_ASKS})"  # noqa: S608 (constants)
 SHARE_OF_BEST = 0.15
 """A fact with less of the best one's score is left out; benchmarks.retrieval prints what that costs."""
 # What a question is made of must be in one fact, by weight, to that share, or a fact must be of a day that it asks for;
@@ -76,12 +79,6 @@ _CLOSER = 0.1  # than what a fact is found from by its meaning
 _LOOKED_AT = 3
 _TERMS = 8  # of a long message only a part is the question
 _ELSEWHERE = 1_000  # facts without the word, so that words of a small memory weigh alike
-
-_HOLDING = """
-    SELECT rowid FROM search
-    WHERE search MATCH ? AND rowid IN (SELECT number FROM traces WHERE id IN (SELECT value FROM json_each(?)))
-"""
-_LAST = "SELECT ifnull(max(number), 0) FROM traces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +139,12 @@ def search(
         vector: of the query; None where the words alone are searched for.
     """
     limit = max(0, min(MOST, wanted.limit))
-    query = read_query(wanted.query, connection)
     owners = filtered_owners(connection, viewer, wanted.among, wanted.scope)
+    index = index_of(connection)
+    query = read_query(wanted.query, index.counts(owners))
     if not owners or not limit or (not query.expression and vector is None):
         return []
-    matches = _matches(connection, query, owners, wanted) if query.expression else {}
+    matches = _matches(index, query, owners, wanted) if query.expression else {}
     close = {} if vector is None else vector.compare(connection, owners, wanted.type, matches.keys())
     _fuse(connection, matches, owners, close)
     days = days_asked_for(wanted.query, now.date()) if is_plain(wanted.query) else None
@@ -174,14 +172,13 @@ def _each_once(found: Sequence[ScoredTrace]) -> list[ScoredTrace]:
     return list(first.values())
 
 
-def _matches(connection: Connection, query: Query, owners: Sequence[int], wanted: TraceQuery) -> dict[int, Match]:
+def _matches(words: WordIndex, query: Query, owners: Sequence[int], wanted: TraceQuery) -> dict[int, Match]:
     matches: dict[int, Match] = {}
     ranked = 0
     filters = IndexFilters(type=wanted.type, tags=wanted.among.tags)
     candidates = max(_CANDIDATES, _CANDIDATES_FOR_EACH * min(MOST, wanted.limit))
     for index, group in enumerate(query.groups):
-        found = best_of(
-            connection,
+        found = words.best(
             owners,
             group,
             more=query.beside(index),
@@ -189,7 +186,7 @@ def _matches(connection: Connection, query: Query, owners: Sequence[int], wanted
             limit=candidates,
             documents=query.documents,
         )
-        matches |= {row[0]: match_of(row, row["score"]) for row in found.best}
+        matches |= {row[0]: match_of(row, score) for row, score in found.best}
         ranked += found.among
         if ranked >= _RANKED_AT_LEAST:
             break
@@ -299,20 +296,26 @@ def recall(
     cosines = [each.cosine for each in best if each.cosine is not None]
     is_close = vector is not None and max(cosines, default=0.0) >= vector.least + _CLOSER
     is_for_day = any(mark in question for mark in QUESTION_MARKS) and any("day" in each.parts for each in best)
-    if is_close or is_for_day or (best and _held(connection, question, [each.trace.id for each in best]) >= _HELD):
+    if (
+        is_close
+        or is_for_day
+        or (best and _held(connection, viewer, question, [each.trace.id for each in best]) >= _HELD)
+    ):
         return found
     return ()
 
 
-def _held(connection: Connection, question: str, ids: Sequence[str]) -> float:
+def _held(connection: Connection, viewer: Viewer, question: str, ids: Sequence[str]) -> float:
     """How much of the question's words, by weight, stands in that of the traces that has most of it."""
-    (traces,) = connection.execute(_LAST).fetchone()
+    index = index_of(connection)
+    counts = index.counts(visible(connection, viewer))
+    traces = counts.texts()
     weight = 0.0
     held: dict[int, float] = defaultdict(float)
-    terms = [f"{{context text}} : ({quoted(term)})" for term in telling_terms(question)]
+    terms = [*map(quoted, telling_terms(question))]
     for term in terms:
-        rarity = math.log(1 + (traces + _ELSEWHERE) / (documents_with(connection, term) + 0.5))
+        rarity = math.log(1 + (traces + _ELSEWHERE) / (counts.documents_with(term) + 0.5))
         weight += rarity
-        for (number,) in connection.execute(_HOLDING, (term, json.dumps(ids))):
+        for number in index.holding(term, ids):
             held[number] += rarity
     return max(held.values(), default=0.0) / (weight * min(1.0, _TERMS / max(1, len(terms))) or 1.0)

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from gateway.memory.tokenizer import words_of
 from gateway.store.engine import Connection, Row
-from gateway.traces.ranking import best_of
+from gateway.traces.ranking import index_of
 from gateway.traces.rows import SELECT, StoredTrace, places, stored_trace
 from gateway.traces.search_words import said_in
 from gateway.traces.trace import Trace
+from gateway.traces.word_index import WordIndex
 
 CANDIDATES = 20
 _TELLING_WORDS = 8
 _COMPARED_AT_MOST = 60
 _FEW = 8
-_HOLDERS = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,12 @@ def _floats(embedding: bytes) -> Sequence[float]:
 def _near(connection: Connection, owner: int, words: Sequence[str], above: float) -> Sequence[Row]:
     """The rows of those that share the words which are in the fewest traces."""
     words = list(dict.fromkeys(words))
-    holders = _rarest(connection, words, _enough(len(words), above))
+    index = index_of(connection)
+    holders = _rarest(index, owner, words, _enough(len(words), above))
     numbers = {number for each in holders.values() for number in each}
     if len(numbers) > _COMPARED_AT_MOST:  # only then they must be ranked, which costs many times as much
-        found = best_of(connection, (owner,), " OR ".join(holders), context_weight=0.0, limit=CANDIDATES)
-        numbers = {row["number"] for row in found.best}
+        found = index.best((owner,), " OR ".join(holders), context_weight=0.0, limit=CANDIDATES)
+        numbers = {int(row["number"]) for row, _ in found.best}
     sql = f"""
         {SELECT} WHERE traces.number IN ({places([*numbers])}) AND +owner = ? AND deleted_at IS NULL
         ORDER BY traces.number
@@ -92,7 +93,7 @@ def _enough(words: int, above: float) -> int:
     return min(_TELLING_WORDS, words - math.floor(above * words))
 
 
-def _rarest(connection: Connection, words: Sequence[str], count: int) -> Mapping[str, Sequence[int]]:
+def _rarest(index: WordIndex, owner: int, words: Sequence[str], count: int) -> Mapping[str, Sequence[int]]:
     """So many of the words, quoted, with the traces that hold them: those in the fewest traces, more or less.
 
     Long words are rare as a rule, so they are looked up first, and the others only until enough are found. Of a word
@@ -103,8 +104,7 @@ def _rarest(connection: Connection, words: Sequence[str], count: int) -> Mapping
     for word in sorted(words, key=len, reverse=True):
         if len(few) == count:
             break
-        wanted = (f'text : "{word}"', _COMPARED_AT_MOST + 1)
-        holders = [int(row[0]) for row in connection.execute(_HOLDERS, wanted)]
+        holders = index.holders(owner, word, _COMPARED_AT_MOST + 1)
         (few if len(holders) <= _FEW else many)[f'"{word}"'] = holders
     rest = sorted(many.items(), key=lambda each: len(each[1]))[: count - len(few)]
     return {**few, **dict(rest)}

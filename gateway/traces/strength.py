@@ -26,6 +26,12 @@ QUOTED_SHARE = 0.3
 PRUNED_BELOW = 0.05
 """A consolidation hides what has faded so far."""
 _LONG_WORD_CHARS = 4
+# exp() is a function of ours: not every SQLite has it. PostgreSQL's raises an error where the result is nearly 0.
+LEFT = """
+    (strength * CASE WHEN last_accessed_at >= :now THEN 1.0 WHEN :now - last_accessed_at > 700 * stability_ms THEN 0.0
+        ELSE exp((last_accessed_at - :now) / stability_ms) END)
+"""
+"""What `current` says, in SQL about a row of `traces`; `:now` is in milliseconds since 1970."""
 
 
 def current(strength: float, stability_ms: float, last_accessed_at: datetime, now: datetime) -> float:

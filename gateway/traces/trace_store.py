@@ -6,7 +6,9 @@ trace of others is treated as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gateway.errors import TraceError
-from gateway.store.engine import Connection, snapshot
+from gateway.store.engine import Connection, Engine, snapshot
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.schema import migrate, migrations
 from gateway.traces import changes
@@ -54,27 +56,80 @@ def open_trace_store(
     """
     migrate(path, prepare=register_functions, steps=migrations("gateway.traces"))
     return TraceStore(
-        SqliteEngine(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids
+        SqliteEngine(path, prepare=register_functions),
+        place=path,
+        now=now,
+        stability_ms=stability_ms,
+        person_ids=person_ids,
     )
 
 
+def shared_trace_store(
+    engine: Engine,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    stability_ms: float = STABILITY_MS,
+    person_ids: PersonIds | None = None,
+) -> TraceStore:
+    """The traces in the database that many workers share; its owner closes the engine.
+
+    Args:
+        engine: of the gateway's own database, which has the tables.
+        now, stability_ms, person_ids: as for `open_trace_store`.
+    """
+    return TraceStore(
+        engine.of("traces"),
+        place="the gateway's database,",
+        now=now,
+        stability_ms=stability_ms,
+        person_ids=person_ids,
+        is_lent=True,
+    )
+
+
+@asynccontextmanager
+async def existing_traces(home: Path, engine: Engine) -> AsyncGenerator[TraceStore | None]:
+    """The traces that are there, whether they are on or off; None where there never were any.
+
+    Args:
+        home: the data directory.
+        engine: of the gateway's own database.
+
+    Raises:
+        StoreError, UnsafePath: they cannot be used.
+    """
+    path = home / TRACES_NAME
+    if engine.dialect.is_shared:
+        yield shared_trace_store(engine)
+    elif not await asyncio.to_thread(path.exists):
+        yield None
+    else:
+        async with await asyncio.to_thread(open_trace_store, path) as trace_store:
+            yield trace_store
+
+
 class TraceStore:
-    """One file of traces.
+    """All traces of a gateway.
 
     Attributes:
+        place: the file; or, in a database that many workers share, what people call that.
         meaning: finds traces by what they mean, besides their words; None where no embeddings are configured.
     """
 
     def __init__(
         self,
-        database: SqliteEngine,
+        database: Engine,
         *,
+        place: Path | str,
         now: Callable[[], datetime],
         stability_ms: float = STABILITY_MS,
         person_ids: PersonIds | None = None,
+        is_lent: bool = False,
     ) -> None:
-        """Made by `open_trace_store`."""
+        """Made by `open_trace_store` and `shared_trace_store`; the engine of a lent one is not closed."""
         self.database = database
+        self.place = place
+        self._is_lent = is_lent
         self.now = now
         self.stability_ms = stability_ms
         self.meaning: QueryVectors | None = None
@@ -88,7 +143,8 @@ class TraceStore:
 
     async def close(self) -> None:
         """Finish what was asked, then close. Idempotent."""
-        await self.database.close()
+        if not self._is_lent:
+            await self.database.close()
 
     async def whole(self, viewer: Viewer) -> Viewer:
         """The viewer with all ids that the person has now. Links are stored elsewhere: a link rewrites nothing.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from gateway.agent.providers.embeddings import MeteredEmbedder
 from gateway.errors import BudgetExhausted, ConfigError, ModelRefused, ModelUnavailable, StoreError
 from gateway.runtime.backoff import delay_s
 from gateway.store.engine import Connection
+from gateway.store.leases import SqlLeases
 from gateway.traces.lacking import count_lacking, next_lacking
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.vectors import as_blob
@@ -31,6 +33,7 @@ LONGEST_TEXT_CHARS = 16_000
 BATCH_CHARS = 400_000
 """Of all texts of a call; OpenAI takes 300 000 tokens."""
 _SHORTEST_TRY_CHARS = 200
+_LEASE = "traces:vectors"
 _CAREFUL_FROM = 3  # failures in a row: then each text is tried alone, lest one of them keep all others waiting
 
 # What was edited or deleted meanwhile is left as it is: it has another hash, and its turn comes.
@@ -78,6 +81,7 @@ class Vectorizing:
         self._idle = asyncio.Event()
         self._failures = 0
         self._length_bytes = 0
+        self._worker = uuid.uuid4().hex
 
     def wake(self) -> None:
         """Say that there are new traces."""
@@ -143,7 +147,7 @@ class Vectorizing:
         """Embed the newest traces without a vector; whether there were any."""
         model = self._embedder.identity
         texts = await self._next(model)
-        if not texts:
+        if not texts or not await self._is_ours():
             return False
         try:
             if self._failures >= _CAREFUL_FROM and len(texts) > 1:
@@ -156,6 +160,13 @@ class Vectorizing:
             else:
                 await self._shorter(texts[0], model, error)
         return True
+
+    async def _is_ours(self) -> bool:
+        """One of many workers makes vectors at a time, so that no text is paid for twice."""
+        if not self._trace_store.database.dialect.is_shared:
+            return True
+        leases = SqlLeases(self._trace_store.database)
+        return await leases.take(_LEASE, worker=self._worker, lease_s=LOOK_AGAIN_S) is not None
 
     async def _next(self, model: str) -> Sequence[_Text]:
         rows = await self._trace_store.database.read(

@@ -29,19 +29,32 @@ from gateway.traces.trace import TraceType, Viewer
 CLOSEST = 100
 SHORTLIST = 300
 """Up to so many vectors all are compared; of more, those whose signatures are the most like the question's."""
+SHORTLIST_OF_SERVER = 1_000
+"""The same where the server chooses them."""
 _AT_ONCE = 4_096  # rows
 # So many vectors of cosine 0 are added to the mean, which says little where there are few.
 _ASSUMED = 20
 
+_NEAREST = """
+    WITH compared AS MATERIALIZED (
+        SELECT number, bit_count(signature # CAST(:question AS bit varying)) AS differing FROM signatures
+        WHERE owner IN (SELECT CAST(value AS bigint) FROM json_each(:owners)) AND model = :model
+            AND length(signature) = :bits {filters}
+    )
+    SELECT number, (SELECT count(*) FROM compared) AS among,
+        (SELECT sum(cos(pi() * differing / :bits)) FROM compared) AS estimated
+    FROM compared ORDER BY differing, number LIMIT :most
+"""
 _SIGNATURES = """
     SELECT number, signature FROM signatures
     WHERE owner IN ({owners}) AND model = ? AND length(signature) = ? {filters}
 """
-_OF_TYPE = "AND (SELECT type FROM traces WHERE traces.number = signatures.number) = ?"
-# The plus keeps SQLite from other indexes than that of the numbers.
+_OF_TYPE = "AND (SELECT type FROM traces WHERE traces.number = signatures.number) = {}"
+# The plus, and what is added to the model, keep SQLite from other indexes than that of the numbers.
 _VECTORS = """
     SELECT number, embedding FROM traces
-    WHERE number IN (SELECT value FROM json_each(?)) AND +owner IN ({owners}) AND +embedding_model = ?
+    WHERE number IN (SELECT CAST(value AS bigint) FROM json_each(?)) AND +owner IN ({owners})
+        AND embedding_model || '' = ?
         AND length(embedding) = ? AND deleted_at IS NULL
 """
 
@@ -80,19 +93,13 @@ class QueryVector:
         All signatures of the owners are looked at, in pieces, and the vectors of the most like; so time and memory
         stay small. Measured with MiniLM's vectors, see `benchmarks.retrieval`.
         """
-        numbers, estimates = self._estimated(connection, owners, type_)
-        if not numbers.size:
-            return {}
-        if numbers.size > SHORTLIST:
-            in_words = np.flatnonzero(np.isin(numbers, list(words)))
-            chosen = np.union1d(np.argpartition(estimates, -SHORTLIST)[-SHORTLIST:], in_words)
-        else:
-            chosen = np.arange(numbers.size)
-        compared, cosines = self._compared(connection, owners, numbers[chosen].tolist())
+        near = self._nearest_at_server if connection.dialect.is_shared else self._nearest
+        numbers, among, estimated = near(connection, owners, type_, words)
+        compared, cosines = self._compared(connection, owners, numbers)
         if not compared.size:
             return {}
-        all_cosines = cosines if chosen.size == numbers.size else estimates
-        usual = float(all_cosines.sum()) / (all_cosines.size + _ASSUMED)
+        total = float(cosines.sum()) if estimated is None else estimated
+        usual = total / ((compared.size if estimated is None else among) + _ASSUMED)
         span = max(float(cosines.max()) - usual, 1e-6)
         order = np.argsort(-cosines)[:CLOSEST]
         close = np.union1d(order[cosines[order] >= self.least], np.flatnonzero(np.isin(compared, list(words))))
@@ -103,13 +110,45 @@ class QueryVector:
             for index in close
         }
 
+    def _nearest(
+        self, connection: Connection, owners: Sequence[int], type_: TraceType | None, words: Collection[int]
+    ) -> tuple[Sequence[int], int, float | None]:
+        """Which are compared, by number, among how many, and the sum of all cosines, about; None: all are compared."""
+        numbers, estimates = self._estimated(connection, owners, type_)
+        if numbers.size <= SHORTLIST:
+            return numbers.tolist(), numbers.size, None
+        in_words = np.flatnonzero(np.isin(numbers, list(words)))
+        chosen = np.union1d(np.argpartition(estimates, -SHORTLIST)[-SHORTLIST:], in_words)
+        return numbers[chosen].tolist(), numbers.size, float(estimates.sum())
+
+    def _nearest_at_server(
+        self, connection: Connection, owners: Sequence[int], type_: TraceType | None, words: Collection[int]
+    ) -> tuple[Sequence[int], int, float | None]:
+        """The same, where the server counts the signs that differ."""
+        bits = len(self.blob) // 2
+        values = {
+            "question": f"{int.from_bytes(signature_of(self.blob), 'big'):0{bits}b}",
+            "owners": json.dumps([*owners]),
+            "model": self.model,
+            "bits": bits,
+            "type": type_,
+            "most": SHORTLIST_OF_SERVER,
+        }
+        sql = _NEAREST.format(filters=_OF_TYPE.format(":type") if type_ else "")
+        rows = connection.execute(sql, values).fetchall()
+        if not rows:
+            return (), 0, None
+        among = int(rows[0]["among"])
+        numbers = [*{*(int(row["number"]) for row in rows), *words}]
+        return numbers, among, None if among == len(rows) else float(rows[0]["estimated"])
+
     def _estimated(
         self, connection: Connection, owners: Sequence[int], type_: TraceType | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """All numbers, and about what their cosines are: the share of equal signs is the angle (Charikar, 2002)."""
         question = np.frombuffer(signature_of(self.blob), np.uint8)
         types = () if type_ is None else (type_,)
-        sql = _SIGNATURES.format(owners=places(owners), filters=_OF_TYPE if types else "")
+        sql = _SIGNATURES.format(owners=places(owners), filters=_OF_TYPE.format("?") if types else "")
         cursor = connection.execute(sql, (*owners, self.model, question.size, *types))
         numbers, differing = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         while rows := cursor.fetchmany(_AT_ONCE):

@@ -18,14 +18,14 @@ from itertools import zip_longest
 
 from gateway.runtime import failpoints
 from gateway.testing.hammer import HammerReport
-from tests.faults import memory, workers
+from tests.faults import memory, workers, workers_platform
 from tests.faults.channels import CHANNELS, unavailable
 from tests.faults.evidence import Tally
 from tests.faults.full_disk import DISK_MB, FullDiskStream
 from tests.faults.platform import Platform, WirePlatform
 from tests.faults.process import ROOT, Nursery, small_disk_missing
 from tests.faults.stream import Fault, NeverReached, Stream
-from tests.faults.table import publish, short_table, table
+from tests.faults.table import WORKERS, publish, short_table, table
 
 KILLS_PER_STREAM = 20
 SENDS = ("plain", "lookup", "idempotent")
@@ -98,10 +98,10 @@ def _of_workers(options: argparse.Namespace, servers: workers.Servers) -> list[R
         fault = Fault(name)
         found.append(
             Row(
-                f"workers: {name}",
+                f"{WORKERS}{name}",
                 fault,
                 options.worker_kills,
-                workers.platform,
+                workers_platform.platform,
                 per_stream=workers.KILLS_PER_STREAM,
                 stream=servers.stream,
             )
@@ -118,7 +118,7 @@ async def run(options: argparse.Namespace, wanted: Sequence[Row]) -> dict[str, T
     skipped = 0
 
     parts = [channel.part for name, channel in CHANNELS.items() if unavailable(name) is None]
-    parts += workers.PARTS if any(row.name.startswith("workers: ") for row in wanted) else ()
+    parts += workers.PARTS if any(row.name.startswith(WORKERS) for row in wanted) else ()
     disk_is_free = asyncio.Lock()  # two streams on it would be in each other's way
 
     async def play(row: Row, index: int, kills: int, nursery: Nursery) -> None:
@@ -189,13 +189,17 @@ def main() -> int:
         tallies = asyncio.run(run(options, wanted)) if wanted else {}
     memories = asyncio.run(_memories(options, began_at))
     minutes = (time.monotonic() - began_at) / 60
-    tables = "\n\n".join([*([table(tallies)] if tallies else []), *([memory.table(memories)] if memories else [])])
-    sys.stdout.write(f"Seed {options.seed}, {minutes:.0f} minutes.\n\n{tables}\n")
+    parted = [{name: tallies[name] for name in tallies if name.startswith(WORKERS) == each} for each in (False, True)]
+    alone, together = ([table(some)] if some else [] for some in parted)
+    alone += [memory.table(memories)] if memories else []
+    sys.stdout.write("\n\n".join([f"Seed {options.seed}, {minutes:.0f} minutes.", *alone, *together]) + "\n")
     if options.publish:
         command = f"`python -m tests.faults {' '.join(each for each in sys.argv[1:] if each != '--publish')}`"
         measured = f"Measured with {command}: seed {options.seed}, {minutes:.0f} minutes on {os.cpu_count()} cores."
-        publish(ROOT / "docs" / "reliability.md", f"{tables}\n\n{measured}")
-        publish(ROOT / "README.md", f"{short_table(tallies)}\n\n{measured}")
+        for place, tables, some in zip(("faults", "worker-faults"), (alone, together), parted, strict=True):
+            if some:
+                publish(ROOT / "docs" / "reliability.md", "\n\n".join([*tables, measured]), place)
+                publish(ROOT / "README.md", f"{short_table(some)}\n\n{measured}", place)
     failed = [name for name, tally in tallies.items() if not tally.is_clean or not tally.kills]
     failed += [f"memory: {name}" for name, report in memories.items() if not report.is_clean]
     if failed:

@@ -24,7 +24,8 @@ _SHORT_HEAD = (
     "missing",
     "doubled",
 )
-_PLACE = re.compile(r"(<!-- faults:start -->\n).*(<!-- faults:end -->)", re.DOTALL)
+WORKERS = "workers: "
+"""How the rows of several workers begin, which have a table of their own."""
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
@@ -37,27 +38,26 @@ def short_table(tallies: Mapping[str, Tally]) -> str:
     groups: dict[str, list[Tally]] = {}
     for name, tally in tallies.items():
         groups.setdefault(_group(name), []).append(tally)
-    counted = {
-        "failpoints": "kill -9 at each of {} failpoints",
-        "worker failpoints": "two and four workers: kill -9 at each of {} failpoints",
+    points = len(groups.get("failpoints", ()))
+    rows = {
+        f"kill -9 at each of {points} failpoints" if name == "failpoints" else name: _sum(found)
+        for name, found in groups.items()
     }
-    rows = {counted.get(name, name).format(len(found)): _sum(found) for name, found in groups.items()}
     return _markdown(_SHORT_HEAD, {**rows, "all": _sum(list(tallies.values()))})
 
 
-def publish(page: Path, text: str) -> None:
+def publish(page: Path, text: str, place: str = "faults") -> None:
     """Put a text into its place in a page."""
-    page.write_text(_PLACE.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page.read_text()))
+    marks = re.compile(rf"(<!-- {place}:start -->\n).*(<!-- {place}:end -->)", re.DOTALL)
+    page.write_text(marks.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page.read_text()))
 
 
 def _group(name: str) -> str:
     if name.startswith("`"):
         return "failpoints"
-    if name.startswith("workers: `"):
-        return "worker failpoints"
+    if name.startswith(WORKERS):
+        return "failpoints" if "`" in name else name.removeprefix(WORKERS)
     kind, _, fault = name.partition(": ")
-    if kind == "workers":
-        return f"two and four workers: {fault}"
     if kind == "platform":
         return "kill -9 by the platform, in the middle of a request"
     return f"kill -9, {kind}" if fault else name

@@ -12,11 +12,9 @@ import random
 import secrets
 import shutil
 import signal
-import socket
-import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,12 +23,11 @@ import yaml
 
 from gateway.runtime import failpoints
 from tests.faults.evidence import Tally
-from tests.faults.platform import WirePlatform
 from tests.faults.process import Nursery, Serving
 from tests.faults.stream import Fault, NeverReached, log_faults
 from tests.faults.traffic import Traffic, tokens
-from tests.faults.wire import Sends
 from tests.faults.workers_evidence import examine_database, waits
+from tests.faults.workers_platform import WorkersPlatform
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import PostgresServer, fresh_database, postgres_server
 from tests.servers.silent_proxy import SilentProxy, silent_proxy
@@ -42,6 +39,10 @@ PATIENCE_S = 90.0
 LEASE_S = 5
 BEYOND_S = (6.6, 8.0)
 KILLS_PER_STREAM = 4
+# So many messages wait for an answer before people wait, too.
+OPEN = 30
+# A worker that finds no server when it starts ends with EX_UNAVAILABLE, and its service manager starts it again.
+UNAVAILABLE = 69
 POINTS = (
     *(name for name in failpoints.POINTS if name.partition(".")[0] not in ("identity", "lock", "file", "directory")),
     *failpoints.WORKER_POINTS,
@@ -67,39 +68,6 @@ def faults() -> dict[str, str | None]:
     """All faults of workers, each with what it lacks here."""
     named = {f"`{name}`": None for name in POINTS if name not in _FILES_ALONE}
     return {name: postgres.MISSING or missing for name, missing in {**_OTHERS, **named}.items()}
-
-
-class WorkersPlatform(WirePlatform):
-    """Of several workers the one that connected last has the channel.
-
-    Attributes:
-        workers: how many there are.
-        ends: how much was shown at each fault, and whenever another worker had the channel.
-        holder: its process, 0 before the first.
-    """
-
-    def __init__(self, sends: Sends, workers: int) -> None:
-        super().__init__(sends)
-        self.workers = workers
-        self.ends: list[int] = []
-        self.holder = 0
-
-    def note_fault(self) -> None:
-        """From here on a reply may be one that a worker was sending."""
-        self.ends.append(len(self._shown))
-
-    def _take(self, frame: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        if frame["type"] == "ready":
-            self.note_fault()
-            asked = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self.holder = struct.unpack("3i", asked)[0]
-        super()._take(frame, writer)
-
-
-def platform(index: int) -> WorkersPlatform:
-    """By turns two and four workers, and each kind of sending."""
-    kinds: Sequence[Sends] = ("plain", "lookup", "idempotent")
-    return WorkersPlatform(kinds[index // 2 % 3], (2, 4)[index % 2])
 
 
 def nothing(_url: str) -> None:
@@ -192,14 +160,19 @@ class WorkersStream:
             stack.push_async_callback(self._platform.close)
             database = self._servers.database(is_own=is_restarted, is_empty=self._point == "schema.committing")
             self._server, self._url = stack.enter_context(database)
-            pooler = stack.enter_context(pgbouncer.pgbouncer(self._server)) if has_pooler else None
+            pooler = (
+                stack.enter_context(pgbouncer.pgbouncer(self._server, "server_login_retry = 1")) if has_pooler else None
+            )
             for number in range(self._platform.workers):
                 self._workers.append(await self._worker(number, pooler, stack))
             stack.push_async_callback(self._kill_all)
             await self._begin()
-            for _ in range(self._kills):
-                async with asyncio.timeout(PATIENCE_S):
-                    await self._one_fault()
+            async with self._talking():
+                if not self._point:
+                    await self._until(lambda: self._platform.holder > 0)
+                for _ in range(self._kills):
+                    async with asyncio.timeout(PATIENCE_S):
+                        await self._one_fault()
             await self._last_life()
             await self._kill_all()
             self._tally.problems += [fault for worker in self._workers for fault in log_faults(worker.log)]
@@ -210,7 +183,8 @@ class WorkersStream:
         if self._tally.is_clean:
             shutil.rmtree(self._directory)
         else:
-            self._tally.notes.append(f"{self._platform.workers} workers; their directories: {self._directory}")
+            where = f"{self._platform.workers} workers; their directories: {self._directory}"
+            self._tally.notes.insert(0, where)
         return self._tally
 
     # ---- workers ----------------------------------------------------------------------------------------------------
@@ -278,8 +252,24 @@ class WorkersStream:
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
+    @contextlib.asynccontextmanager
+    async def _talking(self) -> AsyncIterator[None]:
+        """People write all the while, and wait for answers when many are open."""
+
+        async def talk() -> None:
+            while True:
+                if len(self._unanswered()) < OPEN:
+                    await self._write()
+                await asyncio.sleep(self._numbers.uniform(0.05, 0.3))
+
+        talking = asyncio.create_task(talk())
+        try:
+            yield
+        finally:
+            talking.cancel()
+            await asyncio.wait([talking])
+
     async def _one_fault(self) -> None:
-        await self._write()
         if self._point:
             await self._until_killed()
         elif "restart" in self._fault:
@@ -315,9 +305,7 @@ class WorkersStream:
 
     async def _beyond_leases(self) -> None:
         self._platform.note_fault()
-        await self._write()
         await asyncio.sleep(self._numbers.uniform(*BEYOND_S))
-        await self._write()
 
     async def _stop(self, worker: Worker) -> int | None:
         """End it in order; its status, which is 0 unless it comes to its failpoint."""
@@ -335,7 +323,6 @@ class WorkersStream:
         try:
             async with asyncio.timeout(PATIENCE_S / 2):
                 while not await self._one_ended():
-                    await self._write()
                     if self._point in ("turn.released", "stop.draining", "stop.drained"):
                         if await self._stop(self._victim()) == -signal.SIGKILL:
                             break
@@ -357,7 +344,9 @@ class WorkersStream:
         for worker in self._workers:
             if worker.is_dead:
                 status = worker.serving.status.result() if worker.serving else 0
-                if status not in (0, -signal.SIGKILL, -signal.SIGTERM):
+                is_away = "restart" in self._fault or worker.proxy is not None
+                ends = (0, -signal.SIGKILL, -signal.SIGTERM, *((UNAVAILABLE,) if is_away else ()))
+                if status not in ends:
                     self._tally.problems.append(f"{worker.name} ended by itself, with {status}")
                 self._platform.note_fault()
                 await self._start(worker)
@@ -387,7 +376,9 @@ class WorkersStream:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
                 while not is_done():
-                    await self._platform.changed()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._platform.changed(), 1.0)
+                    await self._start_dead()
 
     async def _write(self) -> None:
         for _ in range(self._numbers.randint(2, 6)):

@@ -40,6 +40,8 @@ class SilentProxy:
         self.latency_s = 0.0
         self.round_trips = 0
         self.watched: dict[bytes, int] = {}
+        self._stops_at: int | None = None
+        self._told_of_stop: Callable[[], None] = lambda: None
         self._is_deaf = False
         self._passes = asyncio.Event()
         self._passes.set()
@@ -66,6 +68,14 @@ class SilentProxy:
 
         self._do(silence)
 
+    def go_silent_at(self, round_trip: int, told: Callable[[], None]) -> None:
+        """Go silent in front of that round trip from now, the first is 1; `told` is called then, in another thread."""
+
+        async def plan() -> None:
+            self._stops_at, self._told_of_stop = self.round_trips + round_trip, told
+
+        self._do(plan)
+
     def refuse(self) -> None:
         """Refuse new connections; those that are open stay."""
 
@@ -84,6 +94,7 @@ class SilentProxy:
                 self._listener = self._listening(self.port)
             self._loop.add_reader(self._listener, self._accept)
             self._hear(is_deaf=False)
+            self._stops_at = None
             self._passes.set()
 
         self._do(go_on)
@@ -173,6 +184,10 @@ class SilentProxy:
             is_asked = source.getsockname()[1] == self.port
             self.round_trips += bool(data) and is_asked and last != [source]
             last[:] = [source]
+            if self.round_trips == self._stops_at:
+                self._stops_at = None
+                self._passes.clear()
+                self._told_of_stop()
             if not is_asked:
                 self.watched = {word: count + data.count(word) for word, count in self.watched.items()}
             await asyncio.sleep(self.latency_s)

@@ -37,7 +37,7 @@ from gateway.store.erasure import Person
 from gateway.store.stores import Stores
 from gateway.traces.documents import TraceDocuments
 from gateway.traces.erasure import erase_person, owner_ids
-from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
+from gateway.traces.trace_store import TraceStore, existing_traces
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -160,9 +160,8 @@ class Eraser:
 
     @asynccontextmanager
     async def _opened_traces(self) -> AsyncGenerator[TraceStore | None]:
-        path = self.home / TRACES_NAME
-        if self.trace_store is not None or not await asyncio.to_thread(path.exists):
+        if self.trace_store is not None:
             yield self.trace_store
             return
-        async with await asyncio.to_thread(open_trace_store, path) as trace_store:
+        async with existing_traces(self.home, self.store.engine) as trace_store:
             yield trace_store

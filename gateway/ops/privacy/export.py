@@ -31,7 +31,7 @@ from gateway.store.erasure import own_sessions, sessions_of
 from gateway.store.stores import Stores
 from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import TRACES_NAME, open_trace_store
+from gateway.traces.trace_store import existing_traces
 
 _README = """\
 # Everything that is kept about you
@@ -137,10 +137,9 @@ class Exporter:
         await _add(archive, f"{name}.json", {**about, "messages": [asdict(each) for each in messages]})
 
     async def _add_traces(self, archive: zipfile.ZipFile, ids: Sequence[str], sessions: Sequence[str]) -> None:
-        path = self.home / TRACES_NAME
-        if not path.exists():
-            return
-        async with await asyncio.to_thread(open_trace_store, path) as trace_store:
+        async with existing_traces(self.home, self.store.engine) as trace_store:
+            if trace_store is None:
+                return
             traces = await trace_store.database.read(partial(traces_of, ids={*ids, *sessions}))
         waiting = await self.store.engine.read(partial(personal.waiting_facts, user_ids=ids))
         await _add(archive, "traces-waiting.json", waiting)

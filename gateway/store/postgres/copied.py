@@ -14,7 +14,7 @@ from gateway.store.engine import Connection
 from gateway.store.postgres.connection import PostgresConnection
 from gateway.store.postgres.engine import PostgresEngine, Server
 from gateway.store.postgres.search import vector
-from gateway.store.tables import DERIVED, OWN, Line, Parent, Table, in_order, quoted
+from gateway.store.tables import DERIVED, FACTS, OWN, Line, Parent, Table, in_order, quoted
 
 # So many rows are in memory at once, besides a batch.
 _FETCHED = 100
@@ -62,13 +62,13 @@ class PostgresEnd:
         return [name for (name,) in connection.execute(_ALIVE, (_SILENT_MS,)).fetchall()] if has_workers else []
 
     def tables(self, connection: Connection) -> Sequence[Table]:
-        """All tables of ours."""
+        """All tables of ours but those of the facts."""
         parents: dict[str, list[Parent]] = {}
         for row in connection.execute(_PARENTS).fetchall():
             parent = Parent(column=row["own"], table=row["parent"], of=row["other"])
             parents.setdefault(row["name"], []).append(parent)
         rows = connection.execute(_COLUMNS).fetchall()
-        by_name = {name: [*found] for name, found in groupby(rows, lambda row: row["name"]) if name not in OWN}
+        by_name = {name: [*found] for name, found in groupby(rows, lambda row: row["name"]) if name not in OWN | FACTS}
         return in_order([_table(name, found, parents.get(name, [])) for name, found in by_name.items()])
 
     def lines(self, connection: Connection, table: Table) -> Iterator[Line]:

@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -72,6 +73,20 @@ def upgrade(
         except psycopg.Error as error:
             raise server.translated(error) from error
         time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 (no secret)
+
+
+def version_of(url: str) -> int:
+    """The schema version of a database, which is not changed; 0 without tables. Blocks.
+
+    Raises:
+        SchemaTooNew, StoreUnavailable: as `upgrade`.
+    """
+    server = Server(url)
+    try:
+        with closing(server.connect(timeout_s=5.0)) as connection:
+            return _version(connection, server, steps()[-1].version)
+    except psycopg.Error as error:
+        raise server.translated(error) from error
 
 
 def check_version(server: str, version: int, oldest_program: int, newest: int) -> None:

@@ -129,7 +129,7 @@ CREATE TABLE uses (
     is_counted INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (query_id, trace)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX uses_to_count ON uses (trace) WHERE is_counted = 0;
+CREATE INDEX uses_to_count ON uses (trace) WHERE NOT is_counted;
 
 -- ---- consolidation --------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ CREATE TABLE approved_changes (
 
 -- USER.md and MEMORY.md of everybody, where the memory is of the kind `traces`. Each line is also a trace of the owner
 -- `document`, whose `conversation` is the key and whose `position` is the place among the lines that are not blank.
-CREATE TABLE documents (
+CREATE TABLE trace_documents (
     key         TEXT PRIMARY KEY,       -- users/<user id>/USER.md, personalities/<id>/MEMORY.md, ...
     data        BLOB NOT NULL,
     sha256      TEXT NOT NULL,          -- of the text as the gateway left it
@@ -204,7 +204,7 @@ CREATE TABLE documents (
     archive     BLOB NOT NULL,          -- the oldest lines of a text that became too long
     modified_at TEXT                    -- ISO 8601; NULL where only the history has something to say
 ) STRICT;
-CREATE TABLE document_history (
+CREATE TABLE trace_document_history (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     document       TEXT NOT NULL,
     position       INTEGER,             -- in its document's history; NULL for what changed nothing

@@ -87,4 +87,4 @@ class OfPerson:
 
 def owner_clause(numbers: Sequence[int], column: str = "owner") -> str:
     """SQL that limits a query to these owners; numbers of ours, so they may stand in it as they are."""
-    return f"{column} IN ({', '.join(map(str, numbers))})" if numbers else "0"
+    return f"{column} IN ({', '.join(map(str, numbers))})" if numbers else "FALSE"

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from gateway.errors import StoreUnavailable, TraceError
+from gateway.store.engine import Connection, snapshot
 from gateway.store.payloads import to_ms
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds, Everything
@@ -18,7 +19,7 @@ from gateway.traces.transfer.detection import ExportFormat
 from gateway.traces.transfer.import_records import Progress
 from gateway.traces.transfer.json_format import write_json
 from gateway.traces.transfer.markdown_format import write_notes
-from gateway.traces.transfer.snapshot import snapshot_of
+from gateway.traces.transfer.snapshot import Snapshot, snapshot_of
 from gateway.traces.transfer.sqlite_format import copy_all, write_sqlite
 
 _UNFINISHED = ".unfinished"
@@ -62,16 +63,18 @@ async def export_traces(
 
     write = partial(
         _write,
-        trace_store.database.path,
         form=form,
-        bounds=bounds,
         exported_at_ms=to_ms(trace_store.now()),
         with_embeddings=with_embeddings,
         with_conversations=with_conversations,
         progress=watched,
     )
     try:
-        return await asyncio.to_thread(_completely, write, target)
+        if isinstance(trace_store.place, Path):
+            from_file = partial(_write_file, trace_store.place, write=write, bounds=bounds, form=form, progress=watched)
+            return await asyncio.to_thread(_completely, from_file, target)
+        shared = partial(_write_shared, write=write, bounds=bounds, target=target)
+        return await trace_store.database.read(shared)
     except asyncio.CancelledError:
         is_given_up.set()
         raise
@@ -96,40 +99,50 @@ def _completely(write: partial[int], target: Path) -> int:
     return written
 
 
+def _write_file(
+    trace_store: Path, target: Path, *, write: partial[int], bounds: Bounds, form: ExportFormat, progress: Progress
+) -> int:
+    if form == "sqlite" and isinstance(bounds, Everything):
+        target.touch(mode=0o600)
+        return copy_all(trace_store, target, progress=progress)
+    with snapshot_of(trace_store, bounds) as shown:
+        return write(shown, target)
+
+
+def _write_shared(connection: Connection, *, write: partial[int], bounds: Bounds, target: Path) -> int:
+    with snapshot(connection):
+        return _completely(partial(write, Snapshot(connection, bounds)), target)
+
+
 def _write(
-    trace_store: Path,
+    shown: Snapshot,
     target: Path,
     *,
     form: ExportFormat,
-    bounds: Bounds,
     exported_at_ms: int,
     with_embeddings: bool,
     with_conversations: bool,
     progress: Progress,
 ) -> int:
-    if form == "sqlite" and isinstance(bounds, Everything):
-        target.touch(mode=0o600)
-        return copy_all(trace_store, target, progress=progress)
-    with snapshot_of(trace_store, bounds) as snapshot:
-        if form == "sqlite":
-            return write_sqlite(snapshot, target, progress=progress)
-        details = {"with_embeddings": with_embeddings, "with_conversations": with_conversations}
-        if form == "json":
-            opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(opened, "w", encoding="utf-8", newline="\n") as file:
-                written = write_json(snapshot, file, exported_at_ms=exported_at_ms, progress=progress, **details)
-                file.flush()
-                os.fsync(file.fileno())
-            return written
-        target.mkdir(mode=0o700)
-        return write_notes(
-            snapshot,
-            target,
-            is_obsidian=form == "obsidian",
-            exported_at_ms=exported_at_ms,
-            progress=progress,
-            **details,
-        )
+    if form == "sqlite":
+        return write_sqlite(shown, target, progress=progress)
+    details = {"with_embeddings": with_embeddings, "with_conversations": with_conversations}
+    if form == "json":
+        opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8", newline="\n") as file:
+            written = write_json(shown, file, exported_at_ms=exported_at_ms, progress=progress, **details)
+            file.flush()
+            os.fsync(file.fileno())
+        return written
+    target.mkdir(mode=0o700)
+    return write_notes(
+        shown,
+        target,
+        is_obsidian=form == "obsidian",
+        exported_at_ms=exported_at_ms,
+        progress=progress,
+        **details,
+    )
 
 
 def _remove(path: Path) -> None:

@@ -23,8 +23,11 @@ SECTIONS: Mapping[RecordKind, str] = {
 }
 """What the kinds of records are called in a file."""
 
+_PAGE = 500
 _TRACES = f"""
-    SELECT of.*, archive.verbatim, archive.archived_at FROM ({SELECT} WHERE {{owners}} AND deleted_at IS NULL) AS of
+    SELECT of.*, archive.verbatim, archive.archived_at FROM (
+        {SELECT} WHERE {{owners}} AND deleted_at IS NULL AND traces.number > ? ORDER BY traces.number LIMIT {_PAGE}
+    ) AS of
     LEFT JOIN archive ON archive.trace = of.id ORDER BY of.number
 """  # noqa: S608 (constants)
 _COUNT = "SELECT count(*) FROM traces WHERE {owners} AND deleted_at IS NULL"
@@ -56,8 +59,11 @@ class Snapshot:
         """All traces, in the order in which they were made."""
         # The plus keeps SQLite from the index of the owner: it would have to sort all rows again, in memory.
         sql = _TRACES.format(owners=owner_clause(self._numbers, "+owner"))
-        for row in self._connection.execute(sql):
-            yield CarriedTrace(trace=from_row(row), verbatim=row["verbatim"], archived_at_ms=row["archived_at"])
+        last = 0
+        while rows := self._connection.execute(sql, (last,)).fetchall():
+            for row in rows:
+                yield CarriedTrace(trace=from_row(row), verbatim=row["verbatim"], archived_at_ms=row["archived_at"])
+            last = rows[-1]["number"]
 
     def edges(self) -> Iterator[CarriedEdge]:
         """All edges between things that may be seen, at whatever they begin."""

@@ -41,8 +41,8 @@ _FORGET_HIDDEN = (
     # The memory's documents are no part of it: `ethos memory copy` takes them along.
     "DELETE FROM traces WHERE owner IN (SELECT number FROM owners WHERE kind = 'document')",
     "DELETE FROM owners WHERE kind = 'document'",
-    "DELETE FROM documents",
-    "DELETE FROM document_history",
+    "DELETE FROM trace_documents",
+    "DELETE FROM trace_document_history",
     "DELETE FROM archive WHERE trace NOT IN (SELECT id FROM traces)",
     "DELETE FROM archive_reads WHERE trace NOT IN (SELECT id FROM traces)",
     "DELETE FROM uses WHERE trace NOT IN (SELECT id FROM traces)",

@@ -412,7 +412,7 @@ async def test_every_table_of_the_traces_is_known_to_the_erasure(tmp_path: Path)
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     erased = {
         "owners", "traces", "edges", "uses", "archive", "archive_reads", "records", "uncompared",
-        "signatures", "unembeddable", "documents", "document_history",
+        "signatures", "unembeddable", "trace_documents", "trace_document_history",
     }  # fmt: skip
     of_nobody = {"consolidation_log", "approved_changes", "sqlite_sequence"}  # counts; numbers of proposals, of changes
     index = {name for name in tables if name == "search" or name.startswith("search_")}

@@ -22,8 +22,11 @@ FIRST = Migration(1, "0001_first.sql", steps()[0].script)
 SECOND = Migration(2, "0002_second.sql", "CREATE TABLE b (x bigint);\nINSERT INTO b VALUES (1);")
 THIRD = Migration(3, "0003_third.sql", "-- oldest_program: 2\nALTER TABLE b ADD y bigint;")
 # What only one of them has: it searches in a way of its own.
-SQLITE_ONLY = r"VIEW searchable|VIRTUAL TABLE search|INTO search |TABLE search_progress|INTO search_progress|TRIGGER"
-POSTGRES_ONLY = r"TABLE schema|FUNCTION now_ms|INDEX \w+ ON messages USING gin"
+SQLITE_ONLY = (
+    r"VIEW searchable|VIRTUAL TABLE search|INTO search |TABLE search_progress|INTO search_progress|TRIGGER"
+    r"|INTO signatures|INTO uncompared|TABLE signatures"
+)
+POSTGRES_ONLY = r"TABLE schema|FUNCTION|INDEX \w+ ON messages USING gin|TABLE search|ON search|TABLE signatures|TRIGGER"
 SAME = (
     (r'text COLLATE "C"', "TEXT"),
     (r"\bbigint\b", "INTEGER"),
@@ -76,7 +79,10 @@ def test_the_two_schemas_have_the_same_tables_columns_types_keys_checks_and_inde
     """Statement by statement: what is written in one of them is written in the other."""
     ours, theirs = (
         [each for step in made for each in common(step.script, without=without)]
-        for made, without in ((migrations(), SQLITE_ONLY), (steps(), POSTGRES_ONLY))
+        for made, without in (
+            ([*migrations(), *migrations("gateway.traces")], SQLITE_ONLY),  # two files are one database there
+            (steps(), POSTGRES_ONLY),
+        )
     )
     assert len(ours) > 60
     assert sorted(theirs) == sorted(ours)

@@ -35,7 +35,7 @@ DOCUMENT = "personalities/shared/MEMORY.md"
 _FILE_STEPS = ("begun", "looked", "staged", "linked", "recorded", "compared", "exchanged", "renamed", "synced")
 FILE_STEPS = tuple(f"memory.{step}" for step in _FILE_STEPS)
 _APPEND = "redis.call('HSET', KEYS[1], 'content', (redis.call('HGET', KEYS[1], 'content') or '') .. ARGV[1])"
-_UPDATE = "UPDATE documents SET data = CAST(data || CAST(? AS BLOB) AS BLOB) WHERE key = ?"
+_UPDATE = "UPDATE trace_documents SET data = CAST(data || CAST(? AS BLOB) AS BLOB) WHERE key = ?"
 _UPDATE_OWN = "UPDATE documents SET content = CAST(content || CAST(? AS BLOB) AS BLOB) WHERE path = ?"
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
-from gateway.pipeline.storable import storable_id
+from gateway.pipeline.storable import MAX_ID_BYTES, storable_id
 from tests.adapters.webhook.other_side import SECRET, signed
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -33,6 +33,17 @@ def test_an_id_has_one_form_that_can_be_stored_and_no_other_id_has_it(one: str, 
 @pytest.mark.parametrize("value", ["123456789", "T012AB3CD/U045EF6GH", "ada@example.org", "1355517523.000005", "ü 🙂"])
 def test_an_id_as_platforms_have_them_stays_as_it_is(value: str) -> None:
     assert storable_id(value) == value
+
+
+def test_an_id_that_no_index_takes_is_its_beginning_and_a_hash() -> None:
+    longest = "x" * MAX_ID_BYTES
+    assert storable_id(longest) == longest
+    one, other = (storable_id(f"{longest}{end}") for end in "ab")
+    assert one.startswith("x" * 64 + "\ufffd#")
+    assert len(one.encode()) < 200
+    assert one != other
+    assert storable_id(f"{longest}a") == one
+    assert len(storable_id("\N{GRINNING FACE}" * 251).encode()) < 400, "it is counted in bytes"
 
 
 def broken(channel: FakeChannel, bad: str) -> InboundMessage:

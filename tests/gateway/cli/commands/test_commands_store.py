@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,10 @@ from gateway.files.locks import hold
 from gateway.store.postgres.schema import upgrade
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos
 from tests.servers import postgres
+
+
+def sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def prepare(url: str) -> None:
@@ -186,11 +191,17 @@ def test_a_newer_schema_is_refused(ethos: Ethos, home: Path, tmp_path: Path) -> 
         assert (refused.code, "schema version 99" in refused.err) == (78, True)
 
 
-def test_check_finds_rows_without_a_parent(ethos: Ethos, home: Path) -> None:
+def test_check_finds_rows_without_a_parent_and_documents_that_changed(ethos: Ethos, home: Path) -> None:
     with closing(sqlite3.connect(home / "ethos.sqlite")) as connection, connection:
         connection.execute("INSERT INTO session_keys VALUES ('lost', 's_gone')")
-    found = ethos("store", "check")
-    assert (found.code, "Problem: 1 of session_keys have no row in sessions" in found.out) == (1, True)
+        for path, sha256 in (("a/SOUL.md", sha256_of(b"text")), ("b/SOUL.md", sha256_of(b"before"))):
+            connection.execute("INSERT INTO documents VALUES (?, x'74657874', 1, ?, 0, x'', 1)", (path, sha256))
+    found = ethos("store", "check", "--json")
+    assert found.code == 1
+    assert found.value["problems"] == [
+        "1 of session_keys have no row in sessions",
+        "the document b/SOUL.md is not what its hash says: it was damaged, or changed past the gateway",
+    ]
 
 
 def test_where_there_is_no_database_nothing_is_made(ethos: Ethos, fresh_home: Path, tmp_path: Path) -> None:
@@ -202,4 +213,5 @@ def test_where_there_is_no_database_nothing_is_made(ethos: Ethos, fresh_home: Pa
 def test_upgrade_says_the_version(ethos: Ethos, home: Path, url: str) -> None:
     assert ethos("store", "upgrade").out == "The schema is up to date: version 1.\n"
     use(home, url)
-    assert "version 1" in ethos("store", "upgrade").out
+    assert ethos("store", "upgrade").out == "The schema is up to date: version 1.\n"
+    assert "schema version 1\n" in ethos("store", "status").out

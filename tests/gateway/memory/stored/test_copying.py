@@ -70,7 +70,7 @@ async def memory(home: Path, chosen: str = "markdown") -> AsyncIterator[Any]:
         stack.push_async_callback(store.close)
         traces = None
         if chosen == "traces":
-            trace_store = await open_configured_traces(stack, home, config, store.links.person_ids)
+            trace_store = await open_configured_traces(stack, home, config, store)
             traces = memory_in(trace_store, LiveConfig(config))
         made: Any = make_memory(home, config, store, traces)
         assert isinstance(made, CopiesMemory)

@@ -13,6 +13,8 @@ from gateway.traces.trace_store import TraceStore
 from gateway.traces.turn_facts import viewer_of
 from tests.conformance.searchable_memory import SearchableMemoryConformance
 
+ON_BOTH = True
+
 
 class TestSearchOfTraces(SearchableMemoryConformance):
     @pytest.fixture

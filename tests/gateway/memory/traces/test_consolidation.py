@@ -25,6 +25,9 @@ from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
+from tests.gateway.memory.traces.shared import about_files
+
+ON_BOTH = True
 
 
 async def put(trace_store: TraceStore, *traces: Trace) -> None:
@@ -159,6 +162,7 @@ async def test_without_a_model_or_while_it_is_down_nothing_is_derived_and_the_re
     assert (await Consolidation(trace_store).run()).derived == 0
 
 
+@about_files
 async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
     trace_store: TraceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +183,7 @@ async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
     assert running.cancelled()
 
 
+@about_files
 async def test_while_one_is_running_another_gives_all_zeros(trace_store: TraceStore) -> None:
     await put(trace_store, of(ADA, "tea"), of(ADA, "tea"))
     lock = await asyncio.to_thread(hold, trace_store.database.path.with_name(LOCK_NAME))
@@ -240,6 +245,7 @@ async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_pat
     assert (tmp_path / LOCK_NAME).exists()
 
 
+@about_files
 async def test_no_step_of_a_consolidation_keeps_other_writers_waiting_for_all_traces(
     trace_store: TraceStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

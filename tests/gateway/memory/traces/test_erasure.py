@@ -11,8 +11,11 @@ from gateway.traces.search import TraceQuery
 from gateway.traces.trace import ScopeKind
 from gateway.traces.trace_store import TRACES_NAME, TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, of
+from tests.gateway.memory.traces.shared import about_files
 
 SCOPES: tuple[ScopeKind, ...] = ("user", "persona", "thread")
+
+ON_BOTH = True
 
 
 def bytes_of(directory: Path) -> bytes:
@@ -38,7 +41,7 @@ async def fill(trace_store: TraceStore) -> None:
 
         def archive(connection: sqlite3.Connection, trace: str = ids[0], text: str = f"{word} in full") -> None:
             connection.execute("INSERT INTO archive VALUES (?, ?, 'hash', 1)", (trace, text))
-            connection.execute("INSERT INTO archive_reads VALUES (?, ?, 1, 1)", (trace, text))
+            connection.execute("INSERT INTO archive_reads VALUES (?, ?, 1, TRUE)", (trace, text))
             connection.execute("INSERT INTO edges VALUES (?, ?, 'near', 1.0, ?, 1)", (trace, f"{trace}x", f'"{text}"'))
             owner = connection.execute("SELECT owner FROM traces WHERE id = ?", (trace,)).fetchone()[0]
             connection.execute("INSERT INTO records VALUES ('node', ?, ?, ?)", (f"n {text}", owner, text))
@@ -46,6 +49,7 @@ async def fill(trace_store: TraceStore) -> None:
         await trace_store.database.write(archive)
 
 
+@about_files
 async def test_nothing_of_the_person_is_left_in_the_file(trace_store: TraceStore, tmp_path: Path) -> None:
     """Traces of all scopes, hidden ones, what was archived, linked, used and imported, and the index."""
     await fill(trace_store)
@@ -56,6 +60,16 @@ async def test_nothing_of_the_person_is_left_in_the_file(trace_store: TraceStore
     for word in (b"kanarieada", b"u_ada", b"s_ada"):
         assert word not in left
     assert await trace_store.count(ADA) == 1  # what Ben told everybody
+    assert await erase_person(trace_store, user_ids=["u_ada"], session_ids=["s_ada"]) == 0
+
+
+async def test_nothing_of_the_person_is_left_in_any_table(trace_store: TraceStore) -> None:
+    """The same, asked of the database."""
+    await fill(trace_store)
+    assert await erase_person(trace_store, user_ids=["u_ada"], session_ids=["s_ada"]) == 6
+    for table in ("owners", "traces", "edges", "uses", "archive", "archive_reads", "records", "uncompared"):
+        left = str([tuple(row) for row in await trace_store.database.rows(f"SELECT * FROM {table}")])  # noqa: S608
+        assert not [word for word in ("kanarieada", "u_ada", "s_ada") if word in left], table
     assert await erase_person(trace_store, user_ids=["u_ada"], session_ids=["s_ada"]) == 0
 
 
@@ -70,6 +84,7 @@ async def test_others_find_what_they_found(trace_store: TraceStore) -> None:
     assert len(found) == 3
 
 
+@about_files
 async def test_one_trace_is_forgotten_for_good(trace_store: TraceStore, tmp_path: Path) -> None:
     """Hidden or not; only by whom it belongs to."""
     trace = of(ADA, "kanarieada forgets this", author="u_ada")

@@ -45,6 +45,8 @@ _LINES = """
 """
 MEMORY = "personalities/assistant/MEMORY.md"
 
+ON_BOTH = True
+
 
 @pytest.fixture
 def provider(trace_store: TraceStore) -> TraceMemoryProvider:
@@ -117,7 +119,7 @@ async def test_what_somebody_put_into_the_table_by_hand_is_kept_and_found(
     trace_store: TraceStore, provider: TraceMemoryProvider
 ) -> None:
     await provider.sync(scope("t1"), [MemoryUpdate.add("memory", "One.")])
-    edit = "UPDATE documents SET data = CAST('One.' || char(10) || 'By hand.' AS BLOB)"
+    edit = "UPDATE trace_documents SET data = CAST('One.' || char(10) || 'By hand.' AS BLOB)"
     await trace_store.database.write(lambda connection: connection.execute(edit))
     await provider.sync(scope("t2"), [MemoryUpdate.add("memory", "Two.")])
     assert (await provider.read(scope("x"), "memory")).content == "One.\nBy hand.\n\nTwo.\n"
@@ -196,7 +198,7 @@ async def test_a_memory_that_fits_is_given_whole_whatever_is_asked(provider: Tra
 async def test_what_a_turn_asks_is_kept_nowhere(trace_store: TraceStore, provider: TraceMemoryProvider) -> None:
     asked = replace(scope("t"), question="a secret question")
     await provider.sync(asked, [MemoryUpdate.add("memory", "x")])
-    rows = await trace_store.database.rows("SELECT entry FROM document_history")
+    rows = await trace_store.database.rows("SELECT entry FROM trace_document_history")
     assert "secret" not in rows[0]["entry"]
     assert asked == scope("t")
 

@@ -11,11 +11,12 @@ import pytest
 from gateway.memory import query
 from gateway.memory.query import documents_with
 from gateway.traces import ranking
-from gateway.traces.ranking import Ranked, best_of
+from gateway.traces.ranking import index_of
 from gateway.traces.rows import insert
 from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Viewer
 from gateway.traces.trace_store import TraceStore
+from gateway.traces.word_index import Ranked
 from tests.gateway.memory.traces.people import ADA, BEN, of
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ async def found(trace_store: TraceStore, query: str, viewer: Viewer = ADA, limit
 
 
 def scores(ranked: Ranked) -> dict[int, float]:
-    return {row["number"]: row["score"] for row in ranked.best}
+    return {row["number"]: score for row, score in ranked.best}
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ async def test_words_that_only_raise_weigh_what_they_would_as_words_that_find(tr
     await put(trace_store, ADA, ["green tea", "green tea with milk", "tea with milk and tea", "milk", "green", "water"])
 
     def work(connection: sqlite3.Connection) -> None:
-        together = scores(best_of(connection, (1,), "green OR tea OR milk", limit=10))
-        split = best_of(connection, (1,), "green", more="tea OR milk", limit=10)
+        together = scores(index_of(connection).best((1,), "green OR tea OR milk", limit=10))
+        split = index_of(connection).best((1,), "green", more="tea OR milk", limit=10)
         assert split.among == len(split.best) == 3
         assert scores(split) == pytest.approx({number: together[number] for number in scores(split)})
 
@@ -62,9 +63,9 @@ async def test_of_few_matches_the_owners_ones_are_the_same_as_of_many(trace_stor
 
     def work(connection: sqlite3.Connection) -> None:
         for owner in (1, 2):
-            of_many = scores(best_of(connection, (owner,), "tea OR milk", limit=10))
+            of_many = scores(index_of(connection).best((owner,), "tea OR milk", limit=10))
             assert len(of_many) == (3 if owner == 1 else 2)
-            assert scores(best_of(connection, (owner,), "tea OR milk", limit=10, documents=5)) == of_many
+            assert scores(index_of(connection).best((owner,), "tea OR milk", limit=10, documents=5)) == of_many
 
     await read(trace_store, work)
 
@@ -73,7 +74,7 @@ async def test_of_few_matches_the_owners_ones_are_the_same_as_of_many(trace_stor
 async def test_of_a_word_that_is_everywhere_the_newest_are_ranked(trace_store: TraceStore) -> None:
     await put(trace_store, ADA, [f"tea number{number}" for number in range(300)])
     assert set(await found(trace_store, "tea")) == {f"tea number{number}" for number in range(280, 300)}
-    assert await read(trace_store, lambda connection: best_of(connection, (1,), "tea", limit=5).among) == 20
+    assert await read(trace_store, lambda connection: index_of(connection).best((1,), "tea", limit=5).among) == 20
 
 
 @pytest.mark.usefixtures("few_ranked")

@@ -15,6 +15,9 @@ from gateway.traces.search_words import register_functions
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.vectors import QueryVector
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
+from tests.gateway.memory.traces.shared import about_files
+
+ON_BOTH = True
 
 
 async def keep(trace_store: TraceStore, *contents: str) -> None:
@@ -273,6 +276,7 @@ async def test_a_pair_that_changes_is_found_by_what_it_says_now(trace_store: Tra
     assert not await found(trace_store, "ladder")
 
 
+@about_files
 async def test_a_search_asks_few_things_however_much_it_finds(trace_store: TraceStore) -> None:
     async def statements() -> int:
         asked: list[str] = []
@@ -291,6 +295,7 @@ async def test_a_search_asks_few_things_however_much_it_finds(trace_store: Trace
     assert await statements() <= 16  # the index's own among them
 
 
+@about_files
 @pytest.mark.parametrize("change", ["DELETE FROM traces", "UPDATE traces SET deleted_at = 1"])
 async def test_what_is_deleted_while_a_search_runs_is_left_out(trace_store: TraceStore, change: str) -> None:
     await keep(trace_store, "green tea", "green tea in the old kettle")

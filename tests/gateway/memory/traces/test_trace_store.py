@@ -15,6 +15,8 @@ from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 
 TEA = "Ada drinks green tea without sugar"
 
+ON_BOTH = True
+
 
 async def the(trace_store: TraceStore, trace_id: str) -> Trace:
     found = await trace_store.get(ADA, trace_id)

@@ -27,6 +27,8 @@ from tests.gateway.memory.traces.vectors_process import Unpaid
 
 ROOT = Path(__file__).parents[4]
 
+ON_BOTH = True
+
 
 @pytest.fixture
 def server() -> Iterator[EmbeddingServer]:
