@@ -145,7 +145,7 @@ async def copy(
         await _settle_memory(source)
     with _progress("copied") as told:
         tables = await move(home, source, target, told, has_memory=has_memory)
-    _tell(tables, source, target, time.monotonic() - began_s, as_json=as_json)
+    await _tell(tables, source, target, time.monotonic() - began_s, as_json=as_json)
 
 
 async def _settle_memory(home: Path) -> None:
@@ -169,10 +169,10 @@ async def _settle_memory(home: Path) -> None:
         await brought_up_to_date(made, store)
 
 
-def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: float, *, as_json: bool) -> None:
+async def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: float, *, as_json: bool) -> None:
     from gateway.ops.moving import left_behind
 
-    rows, stays = sum(table.amount for table in tables), left_behind(source, target)
+    rows, stays = sum(table.amount for table in tables), await left_behind(source, target)
     if as_json:
         found = {"rows": rows, "seconds": round(took_s, 1), "left_behind": stays}
         print_json({**found, "tables": [asdict(table) for table in tables]})

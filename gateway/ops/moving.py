@@ -37,6 +37,9 @@ from gateway.traces.trace_store import TRACES_NAME
 Place = Path | str
 """A data directory, or the address of a database on a server."""
 
+_FACTS = "the facts of the trace memory"
+_DOCUMENTS = "the memory's documents, which the kind traces keeps; first `ethos memory copy --to database`"
+_OF_TRACES = ("SELECT 1 FROM traces LIMIT 1", "SELECT 1 FROM trace_documents LIMIT 1")
 _STAGING = f"{STAGING_PREFIX}moving"
 
 
@@ -175,13 +178,18 @@ async def take_back(source: Place, target: Place, *, has_memory: bool = True) ->
         return one.place, other.place
 
 
-def left_behind(source: Place, target: Place) -> Sequence[str]:
+async def left_behind(source: Place, target: Place) -> Sequence[str]:
     """What of the source has no place at the target, in a line for people each."""
     if isinstance(source, Path) and not isinstance(target, Path) and (source / TRACES_NAME).exists():
-        return [
-            f"the facts of the trace memory, in {source / TRACES_NAME}; `ethos traces export` writes them to a file"
-        ]
-    return []
+        return [f"{_FACTS} (in {source / TRACES_NAME}); `ethos traces export` writes them to a file"]
+    if isinstance(source, Path) or not isinstance(target, Path):
+        return []
+    async with opened(source, changes=False) as end:
+        facts, documents = [await end.engine.row(sql) for sql in _OF_TRACES]
+    return [
+        *([] if facts is None else [f"{_FACTS}; `ethos traces export` writes them to a file"]),
+        *([] if documents is None else [_DOCUMENTS]),
+    ]
 
 
 async def back_up_into(
@@ -211,6 +219,7 @@ def copy_of_server(url: str, told: Told, *, has_memory: bool = True) -> Copy:
     async def copy(home: Path, target: Path, /, *, with_secrets: bool) -> CopyResult:
         copied = await _copy_settings(home, target, with_secrets=with_secrets)
         await back_up_into(target, url, told, has_memory=has_memory)
+        copied.left_out += await left_behind(url, target)
         copied.schema_version = migrations()[-1].version
         config = target / CONFIG_NAME
         if config.exists() and not await asyncio.to_thread(_leave_server, config):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos
@@ -66,3 +67,9 @@ def test_a_backup_of_workers_is_restored_as_a_gateway_of_one_machine(
     assert ethos("store", "status", "--json").value["engine"] == "SQLite"
     assert [entry["content"] for entry in ethos("memory", "log", "--json").value] == ["Dog: called Rex"]
     assert ethos("chat", "hi").code == 0
+
+    monkeypatch.setenv("ETHOS_HOME", str(worker))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO trace_documents VALUES ('MEMORY.md', 'x', '', 0, '', NULL)")
+    [line] = ethos("backup", tmp_path / "other.tar.gz", "--json").value["left_out"]
+    assert line.startswith("the memory's documents, which the kind traces keeps")
