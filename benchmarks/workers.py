@@ -81,14 +81,17 @@ async def turns(make: Make, slow: Callable[[float], None]) -> None:
                 slow(model_s)
                 found[size, model_s] = await workers.rate(size * AT_ONCE * PEOPLE_PER_PLACE, MEASURED_S)
     slow(0.0)
-    print(f"{'':>10} {'workers':>8} {'turns/s':>8} {'ratio':>6} {'worker ms/turn':>15} {'server ms/turn':>15}")
+    print(
+        f"{'':>10} {'workers':>8} {'turns/s':>8} {'ratio':>6} {'worker ms/turn':>15} {'server ms/turn':>15} "
+        f"{'cores used':>11}"
+    )
     for model_s in (MODEL_S, 0.0):
         for size in SIZES:
             rate = found[size, model_s]
             print(
                 f"{f'{model_s * 1e3:.0f} ms' if model_s else 'instant':>10} {size:>8} {rate.per_s:>8.1f} "
                 f"{rate.per_s / found[1, model_s].per_s:>6.2f} {rate.worker_cpu_s * 1e3:>15.2f} "
-                f"{rate.server_cpu_s * 1e3:>15.2f}"
+                f"{rate.server_cpu_s * 1e3:>15.2f} {rate.per_s * (rate.worker_cpu_s + rate.server_cpu_s):>11.2f}"
             )
     show_cores(found[2, 0.0])
 

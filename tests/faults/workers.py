@@ -168,6 +168,8 @@ class WorkersStream:
             stack.push_async_callback(self._kill_all)
             await self._begin()
             async with self._talking():
+                if not self._point:
+                    await self._until(lambda: self._platform.holder > 0)
                 for _ in range(self._kills):
                     async with asyncio.timeout(PATIENCE_S):
                         await self._one_fault()
@@ -181,7 +183,8 @@ class WorkersStream:
         if self._tally.is_clean:
             shutil.rmtree(self._directory)
         else:
-            self._tally.notes.append(f"{self._platform.workers} workers; their directories: {self._directory}")
+            where = f"{self._platform.workers} workers; their directories: {self._directory}"
+            self._tally.notes.insert(0, where)
         return self._tally
 
     # ---- workers ----------------------------------------------------------------------------------------------------
@@ -341,7 +344,8 @@ class WorkersStream:
         for worker in self._workers:
             if worker.is_dead:
                 status = worker.serving.status.result() if worker.serving else 0
-                ends = (0, -signal.SIGKILL, -signal.SIGTERM, *((UNAVAILABLE,) if "restart" in self._fault else ()))
+                is_away = "restart" in self._fault or worker.proxy is not None
+                ends = (0, -signal.SIGKILL, -signal.SIGTERM, *((UNAVAILABLE,) if is_away else ()))
                 if status not in ends:
                     self._tally.problems.append(f"{worker.name} ended by itself, with {status}")
                 self._platform.note_fault()
@@ -372,7 +376,9 @@ class WorkersStream:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
                 while not is_done():
-                    await self._platform.changed()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._platform.changed(), 1.0)
+                    await self._start_dead()
 
     async def _write(self) -> None:
         for _ in range(self._numbers.randint(2, 6)):
