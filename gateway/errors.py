@@ -183,6 +183,14 @@ class ClaimLost(StoreError):
     """The row is no longer claimed by the caller."""
 
 
+class PersonChanged(StoreError):
+    """Who was answered is another person by now, or is being erased; nothing was committed."""
+
+
+class SessionBusy(EthosError):
+    """Another worker's turn is in the session."""
+
+
 class FileError(EthosError):
     """A file that people edit, or the place it lies in, cannot be used."""
 

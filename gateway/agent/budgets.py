@@ -251,7 +251,7 @@ class UsageStore(Protocol):
         """
 
     async def forgive(self, alive: Collection[str]) -> int:
-        """End the reservations of all owners but these; how many.
+        """End the reservations of all owners but these, and those that give signs of life; how many.
 
         What a call was given to read is counted, because the provider has most likely read it. An owner that was
         taken for dead, and settles after all, is counted with both.

@@ -40,8 +40,11 @@ CANCELLED = "Cancelled: the answer was ended early."
 class StepStore(Protocol):
     """Where an unfinished turn leaves its steps."""
 
-    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
-        """Keep the steps of an unfinished turn, in place of what was kept before."""
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> bool:
+        """Keep the steps of an unfinished turn, in place of what was kept before.
+
+        Returns whether the person has said stop, where another process may have heard it.
+        """
 
     async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
         """Note, durably, that a tool is about to act."""
@@ -127,6 +130,7 @@ class AgentWork:
         history: the session's messages that fit, ending with the person's new one.
         steps_limit: model calls in this turn, at most.
         on_text: called whenever `AgentState.text` has changed.
+        on_stop: called when the person was found to have said stop.
     """
 
     turn_id: str
@@ -139,6 +143,7 @@ class AgentWork:
     max_output_tokens: int | None
     on_text: Callable[[], None]
     spender: Spender = field(default_factory=Spender)
+    on_stop: Callable[[], object] = lambda: None
 
 
 class AgentLoop:
@@ -216,7 +221,8 @@ class AgentLoop:
         state.messages.append(ChatMessage(role="tool", text=result, tool_call_id=call.id))
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
-        await self._steps.save_steps(work.turn_id, state.dump(), is_durable=is_durable)
+        if await self._steps.save_steps(work.turn_id, state.dump(), is_durable=is_durable):
+            work.on_stop()
         reach("turn.steps_saved")
 
     @staticmethod

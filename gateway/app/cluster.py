@@ -17,11 +17,14 @@ from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, On
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
 from gateway.cluster.leases import Leases
 from gateway.cluster.news import News, NewsBus, NoBus, NoOthers, SharedNews
+from gateway.cluster.sessions import HeldSessions, LeasedSessions, OwnSessions
 from gateway.cluster.worker import Beats, SeenWorker, Worker, config_hash, differences, this_worker
 from gateway.config import Config
 from gateway.config.addresses import shown
 from gateway.errors import StoreError, StoreUnavailable
+from gateway.messages import ConversationRef
 from gateway.store.leases import SqlLeases
+from gateway.store.rows import key_of
 from gateway.store.settings import check_still
 from gateway.store.stores import Stores, open_postgres, open_store
 from gateway.store.workers import SqlWorkers
@@ -60,6 +63,7 @@ class Alone:
         self.holding: ChannelHolding = OneWorker()
         self.jobs: Jobs = OwnJobs()
         self.news: News = NoOthers()
+        self.sessions: HeldSessions = OwnSessions()
 
     def tell_topics(self, *topics: str) -> None:
         """There are no pages elsewhere."""
@@ -112,6 +116,7 @@ class Shared(Alone):
         channels = () if "channels" not in self.worker.roles else None if named == "all" else named
         self.holding = LeasedChannels(self.leases, leases, self.news, channels=channels)
         self.jobs = LeasedJobs(self.leases, self.news)
+        self.sessions = LeasedSessions(self.leases)
         self._beats = Beats(self._workers, self.worker, self._now, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
         self._stack = ExitStack()
@@ -129,6 +134,7 @@ class Shared(Alone):
         """
         gateway = self._gateway
         gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
+        self._share_turns()
         self.news.on("replies", self._hear_replies)
         await self._bus.open()
         try:
@@ -161,6 +167,31 @@ class Shared(Alone):
                     _log.info("others_not_told", error=str(error))
                 finally:
                     await self._bus.close()
+
+    def _share_turns(self) -> None:
+        """Tell others of what cannot be done here, and hear of what they cannot do."""
+        dispatcher, parking = self._gateway.dispatcher, self._gateway.parking
+        dispatcher.on_work = lambda: self.news.tell("work")
+        dispatcher.on_stop = lambda where, seq: self.news.tell("stop", lane=key_of(where), seq=seq)
+        parking.everybody = self._gateway.store.inbox.parked
+        parking.on_wait = lambda waits_for: self.news.tell("work", waits_for=waits_for)
+        parking.on_answer = lambda waits_for: self.news.tell("work", answered=waits_for)
+        self.news.on("work", self._work)
+        self.news.on("stop", self._stop)
+
+    def _work(self, told: dict[str, Any]) -> None:
+        if "waits_for" in told:
+            self._gateway.parking.others_wait(told["waits_for"])
+        elif "answered" in told:
+            self._gateway.parking.others_are_answered(told["answered"])
+        else:
+            self._gateway.dispatcher.look_here()
+
+    def _stop(self, told: dict[str, Any]) -> None:
+        if "lane" in told:
+            channel, conversation, thread = told["lane"]
+            where = ConversationRef(channel=channel, conversation=conversation, thread=thread)
+            self._gateway.dispatcher.stop(where, told["seq"])
 
     async def run(self) -> None:
         """Hold, hear, tell and be seen until cancelled.
@@ -221,7 +252,7 @@ class Shared(Alone):
                     work = await self._workers.work(self.worker.id, held)
                     told = {*work.channels}
                     if work.has_lane:
-                        gateway.dispatcher.look()
+                        gateway.dispatcher.look_here()
                 for channel in told & held:
                     await gateway.outbox.look(channel)
 

@@ -205,7 +205,14 @@ class Composition:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
         self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
-        self.dispatcher = Dispatcher(store.lanes, config.limits, owner=owner)
+        self.dispatcher = Dispatcher(
+            store.lanes,
+            config.limits,
+            owner=owner,
+            takes_turns="turns" in self.cluster.worker.roles,
+            is_shared=self.cluster.is_shared,
+            elsewhere=lambda: self.channels.names_elsewhere,
+        )
         self.inbox = Inbox(
             store.inbox,
             dispatcher=self.dispatcher,
@@ -319,6 +326,7 @@ class Composition:
             models=self.meter,
             parking=self.parking,
             presence=self.presence,
+            held_sessions=self.cluster.sessions,
             channels=self.channels,
             dispatcher=self.dispatcher,
             outbox=self.outbox,

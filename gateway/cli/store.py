@@ -38,7 +38,7 @@ async def status(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     _check_there(place)
-    async with opened(place) as end:
+    async with opened(place, changes=False) as end:
         state = await end.engine.read(state_of)
         problem = await end.engine.problem()
         found = {
@@ -78,7 +78,7 @@ async def check(as_json: AsJson = False) -> None:
 
     place = _configured(data_directory())
     _check_there(place)
-    async with opened(place) as end:
+    async with opened(place, changes=False) as end:
         with _progress("checked") as told:
             tables, problems = await checked(end, told)
         where = end.place

@@ -130,6 +130,11 @@ class Channels:
         status = self._status.get(channel)
         return status is not None and status.state == "elsewhere"
 
+    @property
+    def names_elsewhere(self) -> Sequence[str]:
+        """Those that other workers have."""
+        return [status.name for status in self._status.values() if status.state == "elsewhere"]
+
     def kind(self, channel: str) -> str:
         """Its platform, the first half of an account's name; the channel's own name where it is not configured."""
         adapter = self.find(channel)

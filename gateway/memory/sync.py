@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Literal, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -243,27 +243,41 @@ class MemorySync:
     async def _read_journal(self) -> int:
         still_late: set[str] = set()
         applied = waiting = 0
-        last: str | None = None
-        while page := await self._store.unsettled_memory(after=last, limit=PAGE_TURNS):
-            for batch in page:
-                owners = _owners(batch)
-                result = await self._apply_again(batch) if owners.isdisjoint(still_late) else "late"
-                if result == "away":
-                    self._all_wait = True
-                    self._late_turns, self._put_off = max(self.late - applied, 1), {}
-                    return applied
-                self._put_off.pop(batch[0].turn_id, None)
-                if result == "applied":
-                    applied += 1
-                    continue
-                still_late |= owners
-                self._late_owners |= owners  # at once: a turn that ends now must not overtake it
-                waiting += 1
-            last = page[-1][0].turn_id
+        async with aclosing(self._pages()) as pages:
+            async for page in pages:
+                for batch in page:
+                    owners = _owners(batch)
+                    result = await self._apply_again(batch) if owners.isdisjoint(still_late) else "late"
+                    if result == "away":
+                        self._all_wait = True
+                        self._late_turns, self._put_off = max(self.late - applied, 1), {}
+                        return applied
+                    self._put_off.pop(batch[0].turn_id, None)
+                    if result == "applied":
+                        applied += 1
+                        continue
+                    still_late |= owners
+                    self._late_owners |= owners  # at once: a turn that ends now must not overtake it
+                    waiting += 1
         self._all_wait = False
         self._late_turns = waiting
         self._late_owners = still_late.union(*self._put_off.values())
         return applied + waiting
+
+    async def _pages(self) -> AsyncGenerator[Sequence[Batch]]:
+        """What the journal has, each turn once; from its beginning again until there is nothing new.
+
+        Many workers write it, and what one of them commits later may stand before what another has committed.
+        """
+        seen: set[str] = set()
+        while True:
+            last, found = None, len(seen)
+            while page := await self._store.unsettled_memory(after=last, limit=PAGE_TURNS):
+                yield [batch for batch in page if batch[0].turn_id not in seen]
+                seen.update(scope.turn_id for scope, _ in page)
+                last = page[-1][0].turn_id
+            if len(seen) == found:
+                return
 
     async def _apply_again(self, batch: Batch) -> Result:
         async with self._gated(batch):

@@ -54,8 +54,11 @@ def place_of(text: str) -> Place:
     return text
 
 
-def upgrade_database(place: Place) -> int:
+def upgrade_database(place: Place, *, changes: bool = True) -> int:
     """Make the tables of a place, or bring them up to date; the schema version they have then. Blocks.
+
+    Args:
+        changes: False: a server whose tables would have to be changed is refused.
 
     Raises:
         SchemaTooNew: a newer program made them; nothing was changed.
@@ -71,7 +74,7 @@ def upgrade_database(place: Place) -> int:
     except ImportError as error:
         raise ConfigError(["PostgreSQL needs psycopg: `pip install 'ethos-gateway[postgres]'`"]) from error
     try:
-        return upgrade(place)
+        return upgrade(place, changes=changes)
     except ProgrammingError:  # before a server was asked; its text quotes the address
         why = (
             "this is no address of PostgreSQL; expected such as postgresql://user@host/database (%40 is an @ in a name)"
@@ -106,13 +109,16 @@ async def held(place: Place, *, makes: bool) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[End]:
+async def opened(place: Place, *, changes: bool = True) -> AsyncIterator[End]:
     """The database of a place, with its tables up to date, whatever a copy has made of it.
+
+    Args:
+        changes: as `upgrade_database`.
 
     Raises:
         StoreError, ConfigError: it cannot be used.
     """
-    await asyncio.to_thread(upgrade_database, place)
+    await asyncio.to_thread(upgrade_database, place, changes=changes)
     end: End
     if isinstance(place, Path):
         end = SqliteEnd(SqliteEngine(place / DATABASE_NAME, prepare=register_functions))
@@ -192,7 +198,7 @@ async def back_up_into(
     Raises:
         StoreError: the source cannot be read, or the directory has no room.
     """
-    async with opened(source) as one, opened(directory) as other:
+    async with opened(source, changes=False) as one, opened(directory) as other:
         checked = await Copying(one, other, told=told).back_up()
         await spread(directory, other.engine, has_memory=has_memory)
         await other.engine.write(partial(clear, has_memory=has_memory))

@@ -15,6 +15,7 @@ from gateway.agent.meter import Meter
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
@@ -33,13 +34,14 @@ from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
 from gateway.pipeline.commands import STOPPED, ChatCommands
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
-from gateway.pipeline.dispatcher import Dispatcher, TurnControl
+from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.history import History, as_stored
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking, expired
 from gateway.pipeline.presence import Presence
 from gateway.pipeline.preview import Preview
 from gateway.pipeline.queues import InboxRow
+from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.runtime.observe import span
 
@@ -102,6 +104,7 @@ class TurnDependencies:
     models: Meter
     parking: Parking
     presence: Presence
+    held_sessions: HeldSessions
     channels: Channels
     dispatcher: Dispatcher
     outbox: Outbox
@@ -110,9 +113,14 @@ class TurnDependencies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A message, whose it is, and who answers it in which session; `owner_chat` as in `TurnCommit`."""
+    """A message, whose it is, and who answers it in which session; `owner_chat` as in `TurnCommit`.
+
+    Attributes:
+        account: of who wrote it, `kind:id`.
+    """
 
     row: InboxRow
+    account: str
     user_id: str
     session: Session
     personality: Personality
@@ -214,7 +222,7 @@ class Answering:
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
         shows = parts.channels.showing(turn.message.conversation.channel)
         preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
-        work = await self._work(turn, state, preview, asked, supersedes)
+        work = replace(await self._work(turn, state, preview, asked, supersedes), on_stop=control.stop)
         try:
             async with preview:
                 ending = STOPPED if control.is_stop_requested else await self._interruptible(work, state, control)
@@ -372,6 +380,7 @@ class Answering:
             ingest=turn.ingest_job(self._parts.recall, memory),
             owner_chat=turn.owner_chat,
             is_stopped=ending == STOPPED,
+            answered=(turn.account, turn.user_id),
         )
         await self._committer.commit(commit)
         if self._parts.recall is not None:

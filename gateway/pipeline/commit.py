@@ -50,6 +50,7 @@ class TurnCommit:
         delivered: the ids of replies that are delivered by being committed, because their channel shows the log.
         owner_chat: an owner's account, and the direct chat that it used with this turn.
         is_stopped: the person had said stop, and so the turn ended with what it had.
+        answered: the account, and the user that was answered, which it must still be where the database is shared.
     """
 
     lane: int
@@ -71,6 +72,7 @@ class TurnCommit:
     delivered: frozenset[str] = frozenset()
     owner_chat: tuple[str, ConversationRef] | None = None
     is_stopped: bool = False
+    answered: tuple[str, str] | None = None
 
 
 class TurnStore(CommittedMemory, StepStore, Protocol):
@@ -84,6 +86,7 @@ class TurnStore(CommittedMemory, StepStore, Protocol):
 
         Raises:
             ClaimLost: the lane is not held by that claim any more; nothing was committed.
+            PersonChanged: the account is another user's by now, or its person is being erased; nothing was committed.
             StoreUnavailable: nothing was committed.
         """
 
@@ -139,7 +142,7 @@ class Committer:
         """Make it durable, and let its replies be sent.
 
         Raises:
-            ClaimLost, StoreUnavailable: as `TurnStore.commit_turn` has them.
+            ClaimLost, PersonChanged, StoreUnavailable: as `TurnStore.commit_turn` has them.
         """
         commit = replace(commit, delivered=self._outbox.delivered_by_commit(commit.replies))
         reach("turn.committing")

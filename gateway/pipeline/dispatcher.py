@@ -1,78 +1,33 @@
 """The dispatcher: gives every accepted message its turn, one at a time per conversation, many conversations at once.
 
 It claims lanes when there may be something to claim: a message was accepted, a turn has left a message behind, a time
-has come, or somebody says so (`look`). With other workers on the database it also looks by itself, once a second. Which
-lane is next, and that people take turns, is the store's part.
+has come, or somebody says so (`look`), such as other workers on the database. Which lane is next, and that people take
+turns, is the store's part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
 
 from gateway.config import LimitsConfig
 from gateway.domain.sessions import LOCAL
-from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
+from gateway.errors import StoreError
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.pipeline.queues import Asks, DeliveryPolicy, InboxRow, LaneStore
-from gateway.runtime.backoff import delay_s
-from gateway.runtime.cancellation import is_cancelled_from_outside
+from gateway.pipeline.attempts import Attempts
+from gateway.pipeline.queues import Asks, Claimed, DeliveryPolicy, InboxRow, LaneStore
+from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.failpoints import reach
 
 if TYPE_CHECKING:
     from gateway.pipeline.turn import TurnRunner
 
-AFTER_FAULT_S = 2.0
-# Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
-LONGEST_AFTER_FAULT_S = 30.0
-# A file system that is full, broken or read-only, and descriptors that are used up.
-_MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
-
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class TurnControl:
-    """How a running turn is stopped from outside.
-
-    Attributes:
-        row: what it answers.
-        is_stop_requested: the person said stop; the turn ends with what it has.
-        had_effect: this turn's message is a `/stop` or a `/retry`, and it had its effect when it arrived.
-        is_interruptible: set by the turn while it may be cancelled for that; a commit is not interrupted.
-        is_decided: set by the turn once a stop changes nothing any more: it is being committed.
-        is_lost: the conversation is another worker's by now, so the turn is cancelled and gives nothing back.
-    """
-
-    row: InboxRow | None = None
-    is_stop_requested: bool = False
-    had_effect: bool = False
-    is_interruptible: bool = False
-    is_decided: bool = False
-    is_lost: bool = False
-    task: asyncio.Task[float | None] | None = field(default=None, repr=False)
-
-    def stop(self) -> bool:
-        """Ask the turn to end with what it has; whether it will."""
-        if self.is_decided:
-            return False
-        if self.is_interruptible and not self.is_stop_requested and self.task is not None:
-            self.task.cancel("stopped by the person")
-        self.is_stop_requested = True
-        return True
-
-    def lose(self) -> None:
-        """The claim is gone, so nothing of the turn can be committed."""
-        if not self.is_decided and self.task is not None:
-            self.is_lost = True
-            self.task.cancel("the claim was lost")
 
 
 class Dispatcher:
@@ -84,45 +39,46 @@ class Dispatcher:
         limits: LimitsConfig,
         *,
         owner: str,
-        look_every_s: float | None = None,
-        channels: Callable[[], Collection[str] | None] = lambda: None,
+        takes_turns: bool = True,
+        is_shared: bool = False,
+        elsewhere: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Nothing is claimed yet.
 
         Args:
             owner: names this process in claims.
-            look_every_s: how often to look for what others left; None where there are no others.
-            channels: those that this worker holds; None for all.
+            takes_turns: False: all are left to other workers, and `run` is not called.
+            is_shared: there may be other workers, and somebody calls `look_here` for what they leave.
+            elsewhere: the channels that other workers hold, and alone fetch files from.
         """
         self._store = store
         self._owner = owner
         self._lease_s = limits.lease_s
-        self._places = limits.running_turns
+        self._places = limits.running_turns if takes_turns else 0
         self._turns_of_one = {
             LOCAL: limits.running_turns_of_one_account(LOCAL),
             "": limits.running_turns_of_one_account(""),
         }
-        self._look_every_s = look_every_s
-        self._channels = channels
-        self._turns: TurnRunner
-        self._policy: DeliveryPolicy
+        self._is_shared = is_shared
+        self._elsewhere = elsewhere
         self._running: dict[str, TurnControl] = {}  # by turn
         self._attending: set[asyncio.Task[None]] = set()
-        self._unreleased: dict[int, InboxRow] = {}  # by lane
-        self._machine_failures: Counter[int | None] = Counter()  # in a row, not the message's fault; None: of claims
         self._stops: dict[ConversationRef, int] = {}  # where each `/stop` stands, until a turn has ended for it
         self._woken = asyncio.Event()
         self._has_ended = asyncio.Event()
         self._may_be_more = False
         self._is_claiming = False
-        self._next_at_s: float | None = None if look_every_s is None else 0.0  # by the loop's clock: when to look
+        self._next_at_s: float | None = None  # by the loop's clock: when to look
         self._is_draining = False
+        self._attempts = Attempts(store, look=self.look, is_draining=lambda: self._is_draining)
         self.on_stop: Callable[[ConversationRef, int], None] = lambda _conversation, _seq: None
         """Is told of each `/stop` that met no turn here: another worker may run it."""
+        self.on_work: Callable[[], None] = lambda: None
+        """Is told when there may be something to claim, and no place for it here."""
 
     def take_over(self, turns: TurnRunner, policy: DeliveryPolicy) -> None:
         """Run turns so from the next one on; those that run go on as they are."""
-        self._turns, self._policy = turns, policy
+        self._attempts.take_over(turns, policy)
 
     async def turns_ended(self) -> None:
         """Wait for the turns that run at the call, and no other."""
@@ -145,8 +101,15 @@ class Dispatcher:
 
     def look(self) -> None:
         """Say that there may be something to claim. Cheap, and harmless when there is not."""
-        self._may_be_more = True
-        self._woken.set()
+        if self.free_places <= 0:
+            self.on_work()
+        self.look_here()
+
+    def look_here(self) -> None:
+        """The same, where all other workers know it."""
+        if self._places:
+            self._may_be_more = True
+            self._woken.set()
 
     def accepted(self, message: InboundMessage, seq: int, asks: Asks | None) -> None:
         """Take note of a message that was just committed; `seq` and `asks` as `InboxStore.add` has them."""
@@ -157,11 +120,19 @@ class Dispatcher:
     def stop(self, conversation: ConversationRef, seq: int) -> bool:
         """Somebody said stop at this place: end the turn of an earlier message; whether one runs here, and will."""
         self._stops[conversation] = seq
-        return any(
+        is_stopped = any(
             control.row.message.conversation == conversation and control.row.seq < seq and control.stop()
             for control in self._running.values()
             if control.row is not None
         )
+        self._forget_stops()
+        return is_stopped
+
+    def _forget_stops(self) -> None:
+        """With other workers: forget those of conversations that are not answered here. The database has them."""
+        if self._is_shared and not self._is_claiming:
+            here = {control.row.message.conversation for control in self._running.values() if control.row is not None}
+            self._stops = {where: seq for where, seq in self._stops.items() if where in here}
 
     async def retry_now(self, conversation: ConversationRef) -> None:
         """Try at once what waits in the conversation for its time."""
@@ -172,8 +143,8 @@ class Dispatcher:
         self.look()
 
     async def recover(self) -> int:
-        """Take up what an earlier process left, where there are no other workers; how many turns it was running."""
-        freed = await self._store.recover(self._owner, self._after_death_s)
+        """Take up what dead workers left; how many turns they were running."""
+        freed = await self._store.recover(self._owner, self._attempts.after_death_s)
         self.look()
         self._next_at_s = asyncio.get_running_loop().time()
         return freed
@@ -222,18 +193,20 @@ class Dispatcher:
             if self._is_draining:
                 continue
             try:
-                await self._release_held()
+                if await self._attempts.release_held():
+                    self._may_be_more = True
                 if await self._is_worth_it():
                     await self._claim(tasks)
             except StoreError as error:
-                wait_s = self._after_machine_failure_s(None)
+                wait_s = self._attempts.after_failure_s(None)
                 self._next_at_s = asyncio.get_running_loop().time() + wait_s
                 _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
             except Exception:  # noqa: BLE001 (a fault of ours must not end the claims)
-                self._next_at_s = asyncio.get_running_loop().time() + AFTER_FAULT_S
+                self._next_at_s = asyncio.get_running_loop().time() + self._attempts.after_failure_s(None)
                 _log.exception("claim_fault")
             finally:
                 self._is_claiming = False
+                self._forget_stops()
                 self._has_ended.set()
 
     async def _something_happens(self) -> None:
@@ -249,28 +222,31 @@ class Dispatcher:
         clock = asyncio.get_running_loop().time
         if self._next_at_s is not None and clock() >= self._next_at_s:
             look = await self._store.look(self._owner)
-            waits_s = [each for each in (look.next_s, self._look_every_s) if each is not None]
-            self._next_at_s = clock() + min(waits_s) if waits_s else None
+            self._next_at_s = None if look.next_s is None else clock() + look.next_s
             self._may_be_more = self._may_be_more or look.is_due
         return self._may_be_more and self.free_places > 0
 
     async def _claim(self, tasks: asyncio.TaskGroup) -> None:
         self._may_be_more, free = False, self.free_places
-        claimed = await self._store.claim(
-            self._owner,
-            lease_s=self._lease_s,
-            limit=free,
-            turns_of_one=self._turns_of_one,
-            channels=self._channels(),
-            after_death_s=self._after_death_s,
-        )
-        self._machine_failures.pop(None, None)
+        claimed = await self._claimed(free)
+        self._attempts.succeeded()
         for row in claimed.rows:
             await self._begin(row, tasks)
         if len(claimed.rows) == free or self._is_somebody_full():
             self._may_be_more = True  # it is claimed when a turn has ended
         for lane in claimed.suspects:
             await self._answer_alone(lane, tasks)
+
+    async def _claimed(self, limit: int, *, alone: int | None = None) -> Claimed:
+        return await self._store.claim(
+            self._owner,
+            lease_s=self._lease_s,
+            limit=limit,
+            turns_of_one=self._turns_of_one,
+            elsewhere=self._elsewhere(),
+            after_death_s=self._attempts.after_death_s,
+            alone=alone,
+        )
 
     def _is_somebody_full(self) -> bool:
         """Whether a sender has as many turns as they may: more of theirs may wait."""
@@ -284,15 +260,7 @@ class Dispatcher:
         await self._ended()
         if self._is_draining:
             return
-        claimed = await self._store.claim(
-            self._owner,
-            lease_s=self._lease_s,
-            limit=1,
-            turns_of_one=self._turns_of_one,
-            channels=self._channels(),
-            after_death_s=self._after_death_s,
-            alone=lane,
-        )
+        claimed = await self._claimed(1, alone=lane)
         for row in claimed.rows:
             await self._begin(row, tasks)
         await self._ended()
@@ -300,7 +268,7 @@ class Dispatcher:
 
     async def _begin(self, row: InboxRow, tasks: asyncio.TaskGroup) -> None:
         if self._is_draining:  # that began while the claim was on its way
-            await self._release(row)
+            await self._attempts.release(row)
             return
         control = self._running[row.turn_id] = self._control(row)
         task = tasks.create_task(self._attend(row, control))
@@ -326,7 +294,7 @@ class Dispatcher:
         reach("turn.claimed")
         conversation = row.message.conversation
         try:
-            again_s = await self._run(row, control)
+            again_s = await self._attempts.run(row, control)
         finally:
             self._running.pop(row.turn_id, None)
         stop_seq = self._stops.get(conversation)
@@ -337,102 +305,12 @@ class Dispatcher:
             self.look()
         else:
             self._look_in(again_s)
-
-    async def _run(self, row: InboxRow, control: TurnControl) -> float | None:
-        """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
-        if row.lone_deaths >= self._policy.max_attempts:
-            reason = f"the process ended {row.lone_deaths} times while this alone was being answered"
-            return await self._dead_letter(row, reason)
-        control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
-        try:
-            again_s = await control.task
-        except asyncio.CancelledError as cancelled:
-            control.task.cancel()
-            await asyncio.wait([control.task])
-            return await self._cancelled(row, control, cancelled)
-        except ClaimLost as error:
-            _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
-            await self._release(row)  # where its message was erased, the lane is still held
-            self.look()
-            return None
-        except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
-            ended = self._retry_uncounted if _is_machine_failure(error) else self._failed
-            return await ended(row, error)
-        else:
-            self._machine_failures.pop(row.lane, None)
-            return again_s
-
-    def _after_death_s(self, deaths: int) -> float:
-        """How long a message waits that was alone when the process died: the first time it may have been anything."""
-        return 0.0 if deaths == 1 else self._policy.delay_s(deaths - 1)
-
-    def _after_machine_failure_s(self, lane: int | None) -> float:
-        """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
-        self._machine_failures[lane] += 1
-        return delay_s(self._machine_failures[lane], first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
+        self._forget_stops()
 
     def _control(self, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
         is_stopped = row.is_stopped or (row.asks != "stop" and self._stops.get(row.message.conversation, 0) > row.seq)
         return TurnControl(row=row, is_stop_requested=is_stopped, had_effect=row.had_effect)
-
-    async def _cancelled(self, row: InboxRow, control: TurnControl, cancelled: asyncio.CancelledError) -> float | None:
-        is_ending = is_cancelled_from_outside()
-        if control.is_lost and not is_ending:
-            _log.warning("claim_lost", turn_id=row.turn_id, error="another worker has the conversation by now")
-            return None
-        if not is_ending and not self._is_draining:  # it leaked out of a library that cancels its own work
-            return await self._failed(row, RuntimeError("the turn was cancelled from inside"))
-        await self._release(row)
-        if is_ending:
-            raise cancelled
-        return None  # the turn alone was cancelled, by `drain`
-
-    async def _retry_uncounted(self, row: InboxRow, error: Exception) -> float | None:
-        """Try it again however often that is: it is not the message's fault, and does not count."""
-        wait_s = self._after_machine_failure_s(row.lane)
-        _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
-        return await self._release(row, after_s=wait_s, error=self._policy.hide(str(error)))
-
-    async def _failed(self, row: InboxRow, error: Exception) -> float | None:
-        reason = self._policy.hide(f"{type(error).__name__}: {error}")
-        if row.attempts >= self._policy.max_attempts:
-            _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
-            return await self._dead_letter(row, reason)
-        after_s = self._policy.delay_s(row.attempts)
-        _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, again_s=after_s, exc_info=error)
-        return await self._release(row, after_s=after_s, error=reason, is_counted=True)
-
-    async def _dead_letter(self, row: InboxRow, reason: str) -> float | None:
-        """Make it a dead letter; seconds until that is tried again where it failed."""
-        _log.error("message_dead", turn_id=row.turn_id, attempts=row.attempts, reason=reason)
-        try:
-            await self._turns.dead_letter(row, reason)
-        except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
-            again_s = self._after_machine_failure_s(row.lane)
-            _log.error("dead_letter_failed", turn_id=row.turn_id, again_s=again_s, exc_info=error)
-            return await self._release(row, after_s=again_s, error=reason)
-        return None
-
-    async def _release(
-        self, row: InboxRow, *, after_s: float = 0.0, error: str | None = None, is_counted: bool = False
-    ) -> float:
-        """Release the claim, for `after_s`; where even that cannot be written, remember it until the next claim."""
-        try:
-            await self._store.release(row, after_s=after_s, error=error, is_counted=is_counted)
-            reach("turn.released")
-        except ClaimLost:  # it was committed after all, in the last moment
-            _log.info("already_committed", turn_id=row.turn_id)
-        except Exception as fault:  # noqa: BLE001 (whatever it is, nothing else would give the claim back)
-            _log.error("release_failed", turn_id=row.turn_id, error=repr(fault))
-            self._unreleased[row.lane] = row
-        return after_s
-
-    async def _release_held(self) -> None:
-        for lane, row in list(self._unreleased.items()):
-            await self._store.release(row, after_s=0.0, error=None, is_counted=False)
-            del self._unreleased[lane]
-            self._may_be_more = True
 
     async def _renew(self) -> None:
         while True:
@@ -451,10 +329,3 @@ class Dispatcher:
                             control.lose()
                     elif lane.stop_seq is not None and control.row is not None and lane.stop_seq > control.row.seq:
                         self.stop(control.row.message.conversation, lane.stop_seq)
-
-
-def _is_machine_failure(error: Exception) -> bool:
-    """Whether it is a failure of the disk, or of a machine that has no more to give, and not of a message."""
-    if isinstance(error, OSError):
-        return error.errno in _MACHINE_ERRNOS
-    return isinstance(error, StoreError | FileError | IdentityMapBroken)

@@ -227,7 +227,7 @@ class Outbox:
         return await self._retry(row, self.policy.delay_s(row.attempts), reason, is_uncertain=True)
 
     def _shows_log(self, channel: str) -> bool:
-        adapter = self._channels.if_up(channel)
+        adapter = self._channels.if_up(channel)  # such a channel is every worker's own
         return adapter is not None and adapter.capabilities.shows_log
 
     async def _deliver(self, adapter: ChannelAdapter, row: OutboxRow) -> Receipt:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from gateway.errors import BudgetExhausted, ModelUnavailable
+import structlog
+
+from gateway.errors import BudgetExhausted, ModelUnavailable, StoreError
 from gateway.messages import ConversationRef
 from gateway.people.operators import Operators
 from gateway.pipeline.dispatcher import Dispatcher
@@ -20,6 +22,7 @@ LONGEST_RETRY_S = 60.0
 AT_ONCE = 256
 _BUDGET = "budget"
 
+_log = structlog.get_logger(__name__)
 _SECONDS_PER_HOUR = 3600
 _SECONDS_PER_DAY = 86_400
 
@@ -38,6 +41,11 @@ class Parking:
         self._parked: dict[str, dict[ConversationRef, None]] = {}
         self._told: dict[str, dict[ConversationRef, float]] = {}  # until when; see `announced`
         self._budgets_changed_s = 0.0
+        self.everybody: Callable[[], Awaitable[Sequence[Parked]]] | None = None
+        """Where there are other workers: all that is parked, by whichever of them."""
+        self.on_wait: Callable[[str], None] = lambda _waits_for: None
+        self.on_answer: Callable[[str], None] = lambda _waits_for: None
+        """Told of the first that waits for something, and when it is there, so that other workers know."""
 
     @property
     def parked(self) -> int:
@@ -64,8 +72,19 @@ class Parking:
             self._failures[waits_for] = failures = self._failures.get(waits_for, 0) + 1
             after_s = delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
             again_s = max(after_s, error.retry_after_s or 0.0)
+        if waits_for not in self._parked:
+            self.on_wait(waits_for)
         self._parked.setdefault(waits_for, {})[conversation] = None
         return waits_for, again_s
+
+    def others_wait(self, waits_for: str) -> None:
+        """Another worker has parked something: it is to be woken when this one finds what it waits for."""
+        self._parked.setdefault(waits_for, {})
+
+    def others_are_answered(self, waits_for: str) -> None:
+        """Another worker has what this waits for, and has woken all that does."""
+        for known in (self._failures, self._told, self._parked):
+            known.pop(waits_for, None)
 
     def ended(self, conversation: ConversationRef) -> None:
         """Nothing waits there any more: it was answered, stopped or given up."""
@@ -81,15 +100,30 @@ class Parking:
         self._told.pop(waits_for, None)
         for told in self._told.values():
             told.pop(conversation, None)
-        await self._retry_all(self._parked.pop(waits_for, {}), but=conversation)
+        if (own := self._parked.pop(waits_for, None)) is not None:
+            self.on_answer(waits_for)
+            await self._retry_all(await self._waiting(waits_for, own), but=conversation)
 
     async def budgets_changed(self) -> None:
         """Budgets have changed: conversations that wait for one are tried at once, the longest wait first."""
         self._budgets_changed_s = time.monotonic()
+        own: dict[ConversationRef, None] = {}
         for waits_for in [name for name in self._parked if name.startswith(_BUDGET)]:
-            await self._retry_all(self._parked.pop(waits_for))
+            own |= self._parked.pop(waits_for)
+        await self._retry_all(await self._waiting(_BUDGET, own))
 
-    async def _retry_all(self, waiting: dict[ConversationRef, None], *, but: ConversationRef | None = None) -> None:
+    async def _waiting(self, what: str, own: Collection[ConversationRef]) -> Collection[ConversationRef]:
+        """Those that wait for what begins so, `own` among them; the longest wait first."""
+        if self.everybody is None:
+            return own
+        try:
+            parked = await self.everybody()
+        except StoreError as error:
+            _log.error("parked_unread", error=str(error))
+            return own
+        return [row.conversation for row in parked if (row.waits_for or "").startswith(what)]
+
+    async def _retry_all(self, waiting: Collection[ConversationRef], *, but: ConversationRef | None = None) -> None:
         """At once, so that they share commits: the turn that was answered does not wait for all of them."""
         others = [conversation for conversation in waiting if conversation != but]
         for start in range(0, len(others), AT_ONCE):

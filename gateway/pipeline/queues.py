@@ -146,7 +146,7 @@ class LaneStore(Protocol):
         lease_s: float,
         limit: int,
         turns_of_one: Mapping[str, int],
-        channels: Collection[str] | None = None,
+        elsewhere: Collection[str] = (),
         after_death_s: Callable[[int], float] = lambda _deaths: 0.0,
         alone: int | None = None,
     ) -> Claimed:
@@ -158,7 +158,7 @@ class LaneStore(Protocol):
         Args:
             limit: so many at most.
             turns_of_one: how many lanes of one sender may be claimed at once, by channel; `""` for all others.
-            channels: those that the worker holds: a message with files to fetch needs its channel. None: all.
+            elsewhere: the channels that other workers hold: a message with files to fetch is theirs.
             after_death_s: how long a message waits after so many lone deaths.
             alone: only this lane, also where its message is a suspect; for a worker that runs nothing else.
         """
@@ -176,7 +176,7 @@ class LaneStore(Protocol):
         """Let what waits in the conversation be claimed now."""
 
     async def recover(self, worker: str, after_death_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
-        """Give back what all other workers hold, for a start when they are known to be dead; how many lanes.
+        """Give back what dead workers hold, for a start; how many lanes. Who gives no sign of life is dead.
 
         Nothing waits longer after it than it was meant to, nor than an hour, whatever the clock does.
         """

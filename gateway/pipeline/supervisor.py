@@ -131,7 +131,12 @@ class Supervisor:
             await self._give_back(adapter.name)
 
     async def _held(self, adapter: ChannelAdapter) -> Hold:
-        """Wait until this worker holds the channel; what comes by HTTP is accepted meanwhile, where it can be."""
+        """Wait until this worker holds the channel; what comes by HTTP is accepted meanwhile, where it can be.
+
+        One whose people read the log belongs to every worker: what is said there is delivered by its commit.
+        """
+        if adapter.capabilities.shows_log:
+            return await OneWorker().take(adapter.name)
         receiving = asyncio.create_task(self._receive(adapter), name=f"HTTP of {adapter.name}")
         try:
             hold = await self._holding.take(adapter.name)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from gateway.domain.codes import without_codes
 from gateway.domain.command_text import parse_command
 from gateway.domain.provenance import EARLIER
-from gateway.domain.sessions import SessionMessage, new_session, session_key
+from gateway.domain.sessions import SessionMessage, conversation_key, new_session, session_key
 from gateway.domain.visible import as_name
 from gateway.errors import PersonalityError
 from gateway.messages import ConversationRef
@@ -23,8 +23,8 @@ from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSetti
 from gateway.pipeline.attachments import Question, has_pictures, read_message
 from gateway.pipeline.commands import PAIR, CommandCall, CommandResult
 from gateway.pipeline.commit import Committer, reply_to
-from gateway.pipeline.dispatcher import TurnControl
 from gateway.pipeline.queues import InboxRow
+from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.observe import note, stage, waited
 
 # Pictures stay in memory until their turn is over, up to 40 MB of them.
@@ -75,7 +75,10 @@ class TurnRunner:
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
             pictures = self._with_pictures if has_pictures(row.message) else contextlib.nullcontext()
-            async with lock, pictures:  # one session can be met in two conversations, with the scope `user`
+            # One session can be met in two conversations, with the scope `user`.
+            is_met = key != conversation_key(row.message.conversation)
+            held = self._parts.held_sessions.held(key) if is_met else contextlib.nullcontext()
+            async with lock, held, pictures:
                 return await self._run(row, control, entry, user_id, key)
 
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
@@ -161,6 +164,7 @@ class TurnRunner:
             personality = self._parts.personalities.get(self._settings.default_personality)
         return Turn(
             row=row,
+            account=entry.account,
             user_id=user_id,
             session=session,
             personality=personality,

@@ -17,14 +17,15 @@ from gateway.people.identity.file import (
 )
 from gateway.people.identity.identities import MapImport, User
 from gateway.store.engine import Connection, Engine
-from gateway.store.persons import living_id
+from gateway.store.persons import LIVING
 from gateway.store.rows import columns_of, insert, marks_for, value_of
-from gateway.store.tombstones import due_tombstones
+from gateway.store.tombstones import DUE, tombstone_of
 
 REMEMBERED = 20_000
 """Accounts that were asked for last, which answer what cannot wait; then all are forgotten."""
 _AT_ONCE = 500
 _ALL = "SELECT * FROM accounts ORDER BY coalesce(first_seen_at, 0), key"
+_PERSON_OF = LIVING.format("(SELECT user_id FROM accounts WHERE key = ?)")
 _OF_USER = "SELECT * FROM accounts WHERE user_id = ? ORDER BY coalesce(first_seen_at, 0), key"
 
 
@@ -148,10 +149,13 @@ def still_is(connection: Connection, account: str, user_id: str) -> bool:
     Only where the table is the truth: on one machine it is empty, and the turn holds those off by its presence.
     """
     sql = f"SELECT user_id FROM accounts WHERE key = ? {connection.dialect.shared}"  # noqa: S608 (a name of ours)
-    row = connection.execute(sql, (account,)).fetchone()
-    if row is None or living_id(connection, row["user_id"]) != user_id:
+    locking = connection.execute(sql, (account,))
+    heirs = connection.execute(_PERSON_OF, (account,))  # behind the lock; a server is waited for once, for all three
+    due = connection.execute(DUE)
+    row = locking.fetchone()
+    if row is None or heirs.fetchone()[0] != user_id:
         return False
-    return not any(tombstone.names((user_id, row["user_id"])) for tombstone in due_tombstones(connection))
+    return not any(tombstone_of(each).names((user_id, row["user_id"])) for each in due)
 
 
 def settle(connection: Connection, user_ids: Iterable[str]) -> None:

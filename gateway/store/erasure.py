@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection
 from gateway.store.erased_events import remember_events
+from gateway.store.lanes import waken
 from gateway.store.payloads import emptied
 from gateway.store.rows import marks_for
 from gateway.store.usage import ADD_TO_DAY
@@ -111,9 +112,12 @@ _EMPTIED = """
     INSERT INTO emptied_sessions SELECT id FROM touched_sessions AS touched
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE session_id = touched.id)
 """
-_NAMELESS_LANES = """
-    UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)
+# Their turns end without effect, as their claims are gone.
+_FREE_LANES = """
+    UPDATE lanes SET claim = NULL, worker = NULL, sender = ''
+    WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts) RETURNING id
 """
+_LANES_OF = "SELECT DISTINCT lane FROM inbox WHERE channel = ? AND sender = ?"
 _EMPTY_LANE = """
     NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.lane = lanes.id)
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.lane = lanes.id)
@@ -220,20 +224,27 @@ def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = (
         connection: with the functions of the index.
         sessions: others that the person touched, as `sessions_of` has found them before.
     """
+    _hold_lanes(connection, person)
     with _gathered(connection, person, sessions):
         remember_events(connection, "SELECT id FROM gone_turns")
         erase_notes(connection)
         connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
         for table, gone in _DELETED:
             connection.execute(f"DELETE FROM {table} WHERE {gone}")  # noqa: S608 (constants)
-        connection.execute(
-            "UPDATE lanes SET sender = '' WHERE (channel, sender) IN (SELECT channel, account FROM gone_accounts)"
-        )
+        waken(connection, [row["id"] for row in connection.execute(_FREE_LANES).fetchall()])
         _erase_sessions(connection)
         _erase_usage(connection)
         erase_history(connection, person.user_ids)
         connection.execute(_DECIDED_BY, (ERASED,))
         _erase_mentions(connection, person)
+
+
+def _hold_lanes(connection: Connection, person: Person) -> None:
+    """Wait for the turns of the person that are being committed; what comes later finds its message gone."""
+    lanes = {row["lane"] for account in person.accounts for row in connection.execute(_LANES_OF, account)}
+    if lanes and connection.dialect.is_shared:
+        sql = f"SELECT id FROM lanes WHERE id IN ({marks_for(lanes)}) ORDER BY id {connection.dialect.locked}"  # noqa: S608 (question marks)
+        connection.execute(sql, sorted(lanes)).fetchall()
 
 
 def end_requests(connection: Connection, keys: Collection[str]) -> None:
@@ -306,7 +317,7 @@ def _erase_sessions(connection: Connection) -> None:
 
 def _erase_usage(connection: Connection) -> None:
     """Usage stays in the sums, without the person's id."""
-    for table in ("usage", "reservations"):
+    for table in ("reservations", "usage"):  # a call that is settled meanwhile is waited for, and then seen
         connection.execute(f"UPDATE {table} SET user_id = ? WHERE {_OF_USER}", (ERASED,))  # noqa: S608 (names of ours)
     connection.execute(_ADD_TO_ERASED, (ERASED,))
     connection.execute(f"DELETE FROM usage_days WHERE {_OF_USER}")  # noqa: S608 (a constant)

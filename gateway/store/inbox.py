@@ -73,7 +73,12 @@ class SqlInbox:
 def _accept(connection: Connection, message: InboundMessage, row: Mapping[str, Any], asks: Asks | None) -> int | None:
     place = arrive(connection, message.conversation, row["sender"], needs_channel=row["needs_channel"])
     had_effect = asks == "retry" and hasten(connection, place)
-    if not insert_new(connection, "inbox", {**row, **place._asdict(), "asks": asks, "had_effect": had_effect}):
+    is_new = insert_new(connection, "inbox", {**row, **place._asdict(), "asks": asks, "had_effect": had_effect})
+    if is_new and connection.dialect.is_shared and is_erased_event(connection, message):
+        # It was erased while this waited for its row.
+        connection.execute("DELETE FROM inbox WHERE lane = ? AND seq = ?", tuple(place))
+        is_new = False
+    if not is_new:
         rest(connection, place.lane)
         return None
     if asks == "stop" and stop(connection, place):

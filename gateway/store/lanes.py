@@ -13,7 +13,8 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.domain.sessions import LOCAL
 from gateway.errors import ClaimLost
@@ -23,6 +24,7 @@ from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.payloads import inbound, storable
 from gateway.store.queue_rows import LANE, Place, correct_waits, lane_key
 from gateway.store.rows import marks_for, value_of
+from gateway.store.workers import IS_ALIVE
 
 _NEXT_IN_ORDER = """
     (SELECT max(tag) FROM (
@@ -96,18 +98,21 @@ _STOP = """
     )
     RETURNING stop_seq
 """
-_HELD_BY = "SELECT id, due_at > now_ms() AS has_lease FROM lanes WHERE claim IS NOT NULL AND worker = ?"
+_HELD_BY = "SELECT id, due_at > now_ms() AS has_lease FROM lanes WHERE claim IS NOT NULL AND worker = ? ORDER BY id"
 _DIED = """
     UPDATE inbox SET deaths = deaths + 1, lone_deaths = lone_deaths + ? WHERE (lane, seq) IN (
         SELECT lane, min(seq) FROM inbox WHERE lane IN ({marks}) AND ended_at IS NULL GROUP BY lane
     ) RETURNING lone_deaths
 """
 _FREE = """
-    UPDATE lanes SET claim = NULL, worker = NULL, due_at = now_ms() + ?, waiting_since = now_ms() WHERE id = ?
+    UPDATE lanes SET claim = NULL, worker = NULL, due_at = now_ms() + ?, waiting_since = now_ms()
+    WHERE id = ? AND worker = ?
 """
-_UNCLAIMED = """
+# One machine's worker gives no signs of life: who holds a lane beside it is dead.
+_DEAD = f"""
     SELECT DISTINCT worker FROM lanes WHERE claim IS NOT NULL AND worker <> ?
-"""
+    AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = lanes.worker AND {IS_ALIVE})
+"""  # noqa: S608 (a constant)
 _LOOK = """
     SELECT min(due_at) - now_ms() AS first_ms,
            min(CASE WHEN due_at > now_ms() THEN due_at END) - now_ms() AS later_ms
@@ -130,7 +135,7 @@ class SqlLanes:
         lease_s: float,
         limit: int,
         turns_of_one: Mapping[str, int],
-        channels: Collection[str] | None = None,
+        elsewhere: Collection[str] = (),
         after_death_s: Callable[[int], float] = lambda _deaths: 0.0,
         alone: int | None = None,
     ) -> Claimed:
@@ -139,11 +144,15 @@ class SqlLanes:
             lease_ms=round(lease_s * 1000),
             limit=limit,
             most=turns_of_one,
-            channels=channels,
-            after_death_s=after_death_s,
+            elsewhere=elsewhere,
             alone=alone,
         )
-        return await self._engine.write(claiming.work, is_durable=False, alone=())
+        while True:
+            claimed = await self._engine.write(claiming.work, is_durable=False, alone=())
+            if not claiming.dead:
+                return claimed
+            burying = partial(_bury, workers=claiming.dead, after_s=after_death_s, is_known=False)
+            await self._engine.write(burying, is_durable=False, alone=())
 
     async def renew(self, worker: str, lease_s: float) -> Sequence[Held]:
         def work(connection: Connection) -> list[Held]:
@@ -167,7 +176,7 @@ class SqlLanes:
 
     async def recover(self, worker: str, after_death_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
         def work(connection: Connection) -> int:
-            dead = [row["worker"] for row in connection.execute(_UNCLAIMED, (worker,)).fetchall()]
+            dead = [row["worker"] for row in connection.execute(_DEAD, (worker,)).fetchall()]
             freed = _bury(connection, dead, after_death_s, is_known=True)
             correct_waits(connection, "lanes")
             sql = "UPDATE lanes SET order_at = now_ms() WHERE due_at IS NOT NULL AND order_at > now_ms()"
@@ -192,25 +201,26 @@ class _Claiming:
     lease_ms: int
     limit: int
     most: Mapping[str, int]
-    channels: Collection[str] | None
-    after_death_s: Callable[[int], float]
+    elsewhere: Collection[str]
     alone: int | None
+    dead: set[str] = field(default_factory=set)
+    """Workers whose leases were found to be over: then nothing was claimed, as all that they held is freed first."""
 
     def work(self, connection: Connection) -> Claimed:
         """A lane that turns out empty is released. A message that may end the process is left to who is alone."""
+        self.dead.clear()
         rows: list[InboxRow] = []
         suspects: list[int] = []
         while (wanted := self.limit - len(rows)) > 0:
             due = self._due(connection, wanted, suspects)
-            dead = {lane["worker"] for lane in due if lane["claim"] is not None}
-            if dead:
-                _bury(connection, dead, self.after_death_s, is_known=False)
-                continue
+            self.dead.update(lane["worker"] for lane in due if lane["claim"] is not None)
+            if self.dead:
+                break
             chosen = self._chosen(due)
             found = self._take(connection, chosen)
             for row in found:
                 if row.deaths >= SUSPECT_DEATHS and self.alone is None:
-                    connection.execute(_FREE, (0, row.lane))
+                    connection.execute(_FREE, (0, row.lane, self.worker))
                     suspects.append(row.lane)
                 else:
                     rows.append(row)
@@ -224,10 +234,9 @@ class _Claiming:
             further += f"AND id NOT IN ({marks_for(suspects)}) "
         if self.alone is not None:
             further += "AND id = ? "
-        if self.channels is not None:
-            held = f" OR channel IN ({marks_for(self.channels)})" if self.channels else ""
-            further += f"AND (NOT needs_channel{held}) "
-        more = (*suspects, *(() if self.alone is None else (self.alone,)), *(self.channels or ()))
+        if self.elsewhere:
+            further += f"AND NOT (needs_channel AND channel IN ({marks_for(self.elsewhere)})) "
+        more = (*suspects, *(() if self.alone is None else (self.alone,)), *self.elsewhere)
         sql = _DUE.format(further=_numbered(further, 5)) + connection.dialect.skip_locked
         return connection.execute(sql, (*values, *more)).fetchall()
 
@@ -320,9 +329,11 @@ def _bury(connection: Connection, workers: Collection[str], after_s: Callable[[i
         is_known: they are known to be dead. Else only leases that ran out are freed, and the others counted already.
     """
     freed = 0
-    for worker in workers:
-        held = connection.execute(_HELD_BY, (worker,)).fetchall()
+    for worker in sorted(workers):
+        held = connection.execute(f"{_HELD_BY} {connection.dialect.locked}", (worker,)).fetchall()
         lanes = [row["id"] for row in held]
+        if not is_known and all(row["has_lease"] for row in held):
+            continue  # another worker was here first, or it lives
         after_ms = 0
         if lanes and worker != _BURIED:
             is_lone = len(lanes) == 1
@@ -330,7 +341,7 @@ def _bury(connection: Connection, workers: Collection[str], after_s: Callable[[i
             after_ms = round(after_s(died[0]["lone_deaths"]) * 1000) if is_lone and died else 0
         for row in held:
             if is_known or not row["has_lease"]:
-                connection.execute(_FREE, (after_ms, row["id"]))
+                connection.execute(_FREE, (after_ms, row["id"], worker))
                 freed += 1
             else:
                 connection.execute("UPDATE lanes SET worker = ? WHERE id = ?", (_BURIED, row["id"]))

@@ -66,7 +66,7 @@ _COUNTING = "SELECT * FROM user_links WHERE state <> 'undone' ORDER BY linked_at
 _ALL = "SELECT * FROM user_links ORDER BY linked_at, number"
 _DIRECT = """
     SELECT channel, conversation, thread FROM inbox
-    WHERE channel = ? AND sender = ? AND is_direct ORDER BY accepted_at DESC, seq DESC LIMIT 1
+    WHERE channel = ? AND sender = ? AND is_direct ORDER BY accepted_at DESC, lane DESC, seq DESC LIMIT 1
 """
 
 

@@ -21,7 +21,7 @@ _OLDEST_TWO = f"""
 _CLAIM = """
     UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + ?1 - due_at,
                       due_at = ?1, waiting_since = ?1, epoch = ?2
-    WHERE lane = ?3 AND seq = ?4 RETURNING failing_since
+    WHERE lane = ?3 AND seq = ?4 AND state <> 'sending' RETURNING failing_since
 """
 _UNSENT = """
     SELECT channel, conversation, thread, due_at - now_ms() AS due_in_ms FROM outbox JOIN (
@@ -110,7 +110,10 @@ class SqlOutbox:
             head, now_ms = rows[0], rows[0]["now_ms"]
             if head["due_at"] > now_ms:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
-            (failing_since,) = connection.execute(_CLAIM, (now_ms, epoch, head["lane"], head["seq"])).fetchone()
+            row = connection.execute(_CLAIM, (now_ms, epoch, head["lane"], head["seq"])).fetchone()
+            if row is None:  # another worker was faster, on a channel that is everybody's
+                return None
+            failing_since = row["failing_since"]
             return value_of(
                 OutboxRow,
                 head,

@@ -17,18 +17,20 @@ PERSON = f"""(
 )"""  # noqa: S608 (a constant)
 _IDS = f"SELECT id FROM {PERSON.format('?')} AS person_ids"  # noqa: S608 (a constant)
 
-_LIVING = f"""
+LIVING = f"""
     WITH RECURSIVE heir (id, above) AS (
-        SELECT {_AS_ID.format("?")}, 0
+        SELECT {_AS_ID}, 0
         UNION SELECT survivor, above + 1 FROM user_links JOIN heir ON absorbed = heir.id WHERE undone_at IS NULL
     ) SELECT id FROM heir ORDER BY above DESC LIMIT 1
 """  # noqa: S608 (a constant)
+"""The user that has absorbed another, {0}, directly or through others; the id itself where none has."""
+_LIVING_OF = LIVING.format("?")
 _OF_PERSON = f"SELECT id FROM sessions WHERE user_id IN {PERSON.format('?1')}"  # noqa: S608 (a constant)
 
 
 def living_id(connection: Connection, user_id: str) -> str:
     """The user that has absorbed this one, directly or through others; the id itself where none has."""
-    return str(connection.execute(_LIVING, (user_id,)).fetchone()[0])
+    return str(connection.execute(_LIVING_OF, (user_id,)).fetchone()[0])
 
 
 def ids_of_person(connection: Connection, user_id: str) -> Sequence[str]:

@@ -8,7 +8,8 @@ from gateway.domain.tombstones import Tombstone
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.rows import columns_of, insert, value_of
 
-_DUE = "SELECT * FROM tombstones WHERE NOT EXISTS (SELECT 1 FROM erasures WHERE erasures.id = tombstones.id)"
+DUE = "SELECT * FROM tombstones WHERE NOT EXISTS (SELECT 1 FROM erasures WHERE erasures.id = tombstones.id)"
+"""The erasures that are decided and not done yet; mostly none."""
 
 
 class SqlTombstones:
@@ -18,7 +19,7 @@ class SqlTombstones:
         self._engine = engine
 
     async def all(self) -> Sequence[Tombstone]:
-        return [_tombstone(row) for row in await self._engine.rows("SELECT * FROM tombstones ORDER BY erased_at, id")]
+        return [tombstone_of(row) for row in await self._engine.rows("SELECT * FROM tombstones ORDER BY erased_at, id")]
 
     async def add(self, tombstones: Iterable[Tombstone]) -> None:
         rows = [{**columns_of(each), "digests": " ".join(each.digests)} for each in tombstones]
@@ -30,10 +31,6 @@ class SqlTombstones:
         await self._engine.write(work, alone=())
 
 
-def due_tombstones(connection: Connection) -> Sequence[Tombstone]:
-    """The erasures that are decided and not done yet; mostly none."""
-    return [_tombstone(row) for row in connection.execute(_DUE)]
-
-
-def _tombstone(row: Row) -> Tombstone:
+def tombstone_of(row: Row) -> Tombstone:
+    """As its row has it."""
     return value_of(Tombstone, row, digests=tuple(row["digests"].split()))

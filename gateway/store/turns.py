@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gateway.domain.sessions import Session
-from gateway.errors import ClaimLost
+from gateway.errors import ClaimLost, PersonChanged
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.store.accounts import still_is
 from gateway.store.clock import wall_ms
-from gateway.store.engine import Connection, Engine, statement
+from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.ingest import insert_job
 from gateway.store.lanes import hold, put_off, settle
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
@@ -34,6 +35,15 @@ _PARK = """
     WHERE lane = ? AND seq = ? AND ended_at IS NULL
 """
 _STOPPED = "UPDATE inbox SET had_effect = TRUE WHERE lane = ? AND seq = ? AND ended_at IS NULL"
+# An erasure waits for what is written about the turn meanwhile, and what comes later finds no turn.
+_OPEN_TURN = """
+    SELECT lanes.stop_seq, inbox.seq FROM inbox JOIN lanes ON lanes.id = inbox.lane
+    WHERE inbox.turn_id = ? AND inbox.ended_at IS NULL
+"""
+_DONE = """
+    SELECT 1 FROM inbox JOIN lanes ON lanes.id = inbox.lane
+    WHERE inbox.lane = ? AND inbox.seq = ? AND inbox.state = ? AND lanes.claim IS DISTINCT FROM ?
+"""
 _BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ?"
 
@@ -53,14 +63,11 @@ class SqlTurns:
 
     async def commit_turn(self, commit: TurnCommit) -> bool:
         def work(connection: Connection) -> bool:
+            if connection.may_be_done and _is_done(connection, commit):
+                return True
             _end_row(connection, commit)
             insert_replies(connection, commit.turn_id, commit.replies, delivered=commit.delivered)
-            if commit.session is not None:
-                save_session(connection, _as_it_is_now(connection, commit.session, commit))
-            if commit.supersedes is not None:
-                connection.execute("UPDATE messages SET is_superseded = TRUE WHERE turn_id = ?", (commit.supersedes,))
-            for message in commit.messages:
-                save_message(connection, message)
+            _keep_said(connection, commit)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
             insert_proposals(connection, commit.proposals)
@@ -78,19 +85,34 @@ class SqlTurns:
         self._on_messages(len(commit.messages))
         return has_more
 
-    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> bool:
         row = {"turn_id": turn_id, "steps": storable(steps), "saved_at": wall_ms()}
-        await self._engine.write(partial(put, table="turn_steps", columns=row, key="turn_id"), is_durable=is_durable)
+
+        def work(connection: Connection) -> bool:
+            is_stopped = False
+            if connection.dialect.is_shared:
+                turn = _open_turn(connection, turn_id)
+                is_stopped = turn["stop_seq"] is not None and turn["stop_seq"] > turn["seq"]
+            put(connection, "turn_steps", row, key="turn_id")
+            return is_stopped
+
+        return await self._engine.write(work, is_durable=is_durable, alone=())
 
     async def load_steps(self, turn_id: str) -> str | None:
         row = await self._engine.row("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,))
         return None if row is None else str(row["steps"])
 
     async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
-        await self._engine.write(statement(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms())))
+        def work(connection: Connection) -> None:
+            if connection.dialect.is_shared:
+                _open_turn(connection, turn_id)
+            connection.execute(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms()))
+
+        await self._engine.write(work, alone=())
 
     async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        await self._engine.write(statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id)))
+        end = statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id))
+        await self._engine.write(end, alone=())
 
     async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
         sql = "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?"
@@ -104,13 +126,22 @@ class SqlTurns:
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
         work = partial(settle_pending, turn_id=turn_id, outcomes=outcomes)
-        await self._engine.write(work, is_durable=False)
+        await self._engine.write(work, is_durable=False, alone=())
 
 
 def delete_steps(connection: Connection, turn_id: str) -> None:
     """Forget how far a turn came, inside the transaction that ends it."""
     connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (turn_id,))
     connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (turn_id,))
+
+
+def _open_turn(connection: Connection, turn_id: str) -> Row:
+    """The row of a turn of one of many workers, locked against its erasure; raises ClaimLost where it is over."""
+    sql = f"{_OPEN_TURN} {connection.dialect.shared} OF inbox"
+    row: Row | None = connection.execute(sql, (turn_id,)).fetchone()
+    if row is None:
+        raise ClaimLost(f"turn {turn_id} has ended elsewhere, or was erased")
+    return row
 
 
 def _end_row(connection: Connection, commit: TurnCommit) -> None:
@@ -128,6 +159,26 @@ def _end_row(connection: Connection, commit: TurnCommit) -> None:
     if stop_seq is not None and (commit.is_stopped or stop_seq <= commit.inbox_seq) and commit.end != "parked":
         connection.execute(_STOPPED, (commit.lane, stop_seq))
         connection.execute("UPDATE lanes SET stop_seq = NULL WHERE id = ?", (commit.lane,))
+
+
+def _keep_said(connection: Connection, commit: TurnCommit) -> None:
+    """What was said goes into the session of the person that was answered."""
+    if commit.session is not None:
+        save_session(connection, _as_it_is_now(connection, commit.session, commit))
+    if commit.supersedes is not None:
+        connection.execute("UPDATE messages SET is_superseded = TRUE WHERE turn_id = ?", (commit.supersedes,))
+    for message in commit.messages:
+        save_message(connection, message)
+    if commit.answered is not None and connection.dialect.is_shared:
+        account, user_id = commit.answered
+        if not still_is(connection, account, user_id):
+            raise PersonChanged(f"{account} is another person by now, or is being erased; the turn runs again")
+
+
+def _is_done(connection: Connection, commit: TurnCommit) -> bool:
+    """Whether an earlier run, whose connection broke, has committed: the turn has ended so, and gave its lane free."""
+    values = (commit.lane, commit.inbox_seq, commit.end, commit.claim)
+    return connection.execute(_DONE, values).fetchone() is not None
 
 
 def _release(connection: Connection, commit: TurnCommit) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from gateway.agent.budgets import (
     DaySpending,
@@ -25,6 +26,7 @@ from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.persons import PERSON
 from gateway.store.rows import columns_of, insert, insert_new, insert_numbered, marks_for, value_of
+from gateway.store.workers import IS_ALIVE
 
 ADD_TO_DAY = """
     ON CONFLICT (day, user_id, personality_id, model) DO UPDATE SET
@@ -57,6 +59,8 @@ _BOTH = f"{_SPENT} UNION ALL {_RESERVED}"
 _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
+# Whose it was may have been erased since, also while this waited for the row.
+_FREE = "DELETE FROM reservations WHERE id = ? RETURNING user_id"
 _OF_EACH = {"whom": "user_id, personality_id, ", "whose": " GROUP BY user_id, personality_id"}
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 # Each walks one index in its own order, so nothing is sorted.
@@ -113,16 +117,21 @@ class SqlUsage:
         bill = bill_id or secrets.token_hex(8)
 
         def work(connection: Connection) -> None:
+            whose = spender
             if reservation is not None:
-                connection.execute("DELETE FROM reservations WHERE id = ?", (reservation,))
-            _save(connection, bill, spender, day, calls)
+                freed = connection.execute(_FREE, (reservation,)).fetchone()
+                whose = spender if freed is None else replace(spender, user_id=freed["user_id"])
+            _save(connection, bill, whose, day, calls)
 
         # Of two calls of a turn one counts the turn; whatever else is added up is a row that is locked by its upsert.
         await self._engine.write(work, is_durable=False, is_urgent=False, alone=(f"usage of {spender.turn_id}",))
 
     async def forgive(self, alive: Collection[str]) -> int:
         def work(connection: Connection) -> int:
-            sql = f"DELETE FROM reservations WHERE owner NOT IN ({marks_for(alive)}) RETURNING *"  # noqa: S608 (question marks)
+            sql = f"""
+                DELETE FROM reservations WHERE owner NOT IN ({marks_for(alive)})
+                AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = reservations.owner AND {IS_ALIVE}) RETURNING *
+            """  # noqa: S608 (question marks)
             rows = connection.execute(sql, tuple(alive)).fetchall()
             for row in rows:
                 call = ModelUsage(

@@ -17,6 +17,8 @@ _BEAT = """
         name = excluded.name, version = excluded.version, config_hash = excluded.config_hash, roles = excluded.roles,
         turns = excluded.turns, beat_at = excluded.beat_at, is_draining = excluded.is_draining
 """
+IS_ALIVE = f"workers.beat_at >= now_ms() - {round(SILENT_S * 1000)}"
+"""Of a row of workers: it has given a sign of life lately."""
 _FORGOTTEN_AFTER_MS = 3_600_000
 _LEAVE = "DELETE FROM workers WHERE id = ? OR beat_at < now_ms() - ?"
 _ALL = "SELECT *, now_ms() - beat_at AS silent_ms FROM workers ORDER BY started_at, id"

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from gateway.cluster.worker import SILENT_S, Worker
 from gateway.errors import ClaimLost
 from gateway.messages import Attachment, ConversationRef, Sender
 from gateway.pipeline.queues import InboxRow, Look
+from gateway.store.workers import SqlWorkers
 from tests.conformance.stores import HERE, NOTHING, THERE, House, answer, claimed, ended, looks, said, turn
 
 PICTURE = Attachment(media_type="image/png", filename="a.png", size_bytes=3, ref="r")
@@ -35,11 +37,11 @@ async def take(
     *,
     limit: int = 1,
     most: int = 100,
-    channels: Collection[str] | None = None,
+    elsewhere: Collection[str] = (),
 ) -> Sequence[InboxRow]:
     """What a worker claims, for a minute."""
     of_one = {"": most, "local": most}
-    got = await house.store.lanes.claim(worker, lease_s=60, limit=limit, turns_of_one=of_one, channels=channels)
+    got = await house.store.lanes.claim(worker, lease_s=60, limit=limit, turns_of_one=of_one, elsewhere=elsewhere)
     return got.rows
 
 
@@ -150,11 +152,23 @@ class LaneSuite:
         await write(house, "a", attachments=(PICTURE,))
         await write(house, "b", THERE)
         await write(house, "c", THERE, attachments=(PICTURE,))
-        [row] = await take(house, limit=9, channels=["mail"])
+        [row] = await take(house, limit=9, elsewhere=["web"])
         assert row.message.id == "b"
         assert await answered(house, row)
-        assert await take(house, limit=9, channels=[]) == []
-        assert sorted(names(await take(house, limit=9, channels=["web", "mail"]))) == ["a", "c"]
+        assert await take(house, limit=9, elsewhere=["mail", "web"]) == []
+        assert sorted(names(await take(house, limit=9, elsewhere=["mail"]))) == ["a", "c"]
+
+    async def test_at_a_start_nothing_is_taken_from_a_worker_that_lives(self, house: House) -> None:
+        workers = SqlWorkers(house.store.engine)
+        await workers.beat(Worker(id="lives", name="one"))
+        await write(house, "a")
+        await write(house, "b", THERE)
+        await take(house, "lives")
+        await take(house, "died")
+        assert await house.store.lanes.recover("new") == 1
+        assert names(await take(house, "new", limit=9)) == ["b"]
+        house.wait(SILENT_S + 1)
+        assert await house.store.lanes.recover("newer") == 2
 
     async def test_a_death_is_counted_once_for_all_that_a_worker_was_answering(self, house: House) -> None:
         await write(house, "a")

@@ -37,6 +37,7 @@ class Config(BaseModel):
     is_idempotent: bool = False
     has_previews: bool = False
     max_attachment_bytes: int = 0
+    shows_log: bool = False
 
 
 class FakeChannel:
@@ -51,6 +52,7 @@ class FakeChannel:
             is_idempotent_send=config.is_idempotent,
             max_attachment_bytes=config.max_attachment_bytes,
             preview_interval_s=0.001 if config.has_previews else None,
+            shows_log=config.shows_log,
         )
         self.sent: list[OutboundMessage] = []
         self.failures: list[Exception] = []

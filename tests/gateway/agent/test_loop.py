@@ -50,13 +50,14 @@ class Disk:
             self.steps = self.durable_steps if self.forgets else self.steps
             raise Crash
 
-    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> bool:
         assert turn_id == TURN
         self.point()
         self.steps = steps
         if is_durable:
             self.durable_steps = steps
         self.point()
+        return False
 
     async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
         assert turn_id == TURN

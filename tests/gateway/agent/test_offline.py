@@ -32,8 +32,9 @@ MEMORY = "# Projects\n\nProject Apollo ships on Friday.\nThe printer eats paper.
 class Unkept:
     """A step keeper for turns that are not interrupted and do not act."""
 
-    async def save_steps(self, *_: str, is_durable: bool) -> None:
+    async def save_steps(self, *_: str, is_durable: bool) -> bool:
         assert not is_durable
+        return False
 
     async def begin_tool(self, *call: str) -> NoReturn:
         raise AssertionError(call)

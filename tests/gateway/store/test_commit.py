@@ -85,6 +85,7 @@ class FailingDatabase:
 
 class _Failing:
     dialect = SQLITE
+    may_be_done = False
 
     def __init__(self, connection: sqlite3.Connection, by: FailingDatabase) -> None:
         self._connection = connection

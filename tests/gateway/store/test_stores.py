@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.agent.budgets import Limit
-from gateway.messages import Receipt
+from gateway.domain.sessions import new_session, session_key
+from gateway.messages import ConversationRef, Receipt
+from gateway.pipeline.storable import MAX_ID_BYTES, storable
 from gateway.store.queue_rows import Place
 from gateway.store.retention import empty_rows, full_rows
 from gateway.store.stores import open_store
@@ -27,7 +31,9 @@ from tests.conformance.stores import (
     OutboxSuite,
     TurnSuite,
     answer,
+    claimed,
     claimed_reply,
+    ended,
     said,
     turn,
 )
@@ -136,3 +142,21 @@ async def test_a_reply_whose_person_was_erased_while_it_was_sent_needs_no_notice
         assert await store.outbox.unsent() == []
     finally:
         await store.close()
+
+
+async def test_the_longest_ids_that_are_accepted_fit_into_every_index(house: House) -> None:
+    """An index of PostgreSQL takes no row of more than 2704 bytes, which it may compress; these cannot be."""
+    channel, conversation, thread, user, event, message_id = (
+        random.Random(number).randbytes(MAX_ID_BYTES).hex()[:length]
+        for number, length in enumerate((64, *(5 * [MAX_ID_BYTES])))
+    )
+    where = ConversationRef(channel=channel, conversation=conversation, thread=thread)
+    sender = replace(said("a").sender, channel=channel, user=user)
+    longest = storable(said("a", where, id=message_id, event_id=event, sender=sender))
+    assert (longest.id, longest.event_id) == (message_id, event)
+    assert await house.store.inbox.add(longest, "t_1") is not None
+    assert await house.store.inbox.add(longest, "t_2") is None
+    row = await claimed(house.store, where)
+    key = session_key(longest, "u_ada", "conversation")
+    session = new_session(longest, key=key, user_id="u_ada", personality_id="pirate")
+    await house.store.turns.commit_turn(ended(row, session=session))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.pipeline import dispatcher as dispatcher_module
+from gateway.pipeline import attempts as attempts_module
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_found_store import Broken
 from tests.gateway.way.test_parking import Switch
@@ -19,7 +19,12 @@ FIXED = {"outbox._sending", "dispatcher._turns_of_one"}  # of a size of their ow
 def remembered(gateway: Gateway) -> dict[str, int]:
     """How much each part knows of conversations, where it knows anything."""
     sizes = {}
-    parts = {"dispatcher": gateway.dispatcher, "outbox": gateway.outbox, "parking": gateway.parking}
+    parts = {
+        "dispatcher": gateway.dispatcher,
+        "attempts": gateway.dispatcher._attempts,
+        "outbox": gateway.outbox,
+        "parking": gateway.parking,
+    }
     parts |= {"sends": gateway.outbox._queue, "runner": gateway.turns}
     for name, part in parts.items():
         for attribute, value in vars(part).items():
@@ -54,7 +59,7 @@ async def test_nothing_is_kept_of_conversations_that_are_over_however_they_ended
 async def test_a_conversation_that_was_woken_in_vain_on_a_broken_disk_is_forgotten(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher_module, "AFTER_FAULT_S", 0.001)
+    monkeypatch.setattr(attempts_module, "AFTER_FAULT_S", 0.001)
     model = Switch()
     model.is_on = True
     async with house.gateway(model) as (gateway, channel):
@@ -65,7 +70,7 @@ async def test_a_conversation_that_was_woken_in_vain_on_a_broken_disk_is_forgott
         async with asyncio.timeout(60):
             while not remembered(gateway):
                 await asyncio.sleep(0)
-        assert remembered(gateway) == {"dispatcher._machine_failures": 1}
+        assert remembered(gateway) == {"attempts._machine_failures": 1}
         broken.failing.clear()
         assert await channel.ask("hello") == "here"
         await settled(gateway)

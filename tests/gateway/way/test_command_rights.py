@@ -74,7 +74,7 @@ async def test_a_yes_to_a_stranger_is_committed_with_its_turn_and_not_before(
                 raise failures.pop()
             return await commit(turn)
 
-        monkeypatch.setattr("gateway.pipeline.dispatcher.AFTER_FAULT_S", 0.01)
+        monkeypatch.setattr("gateway.pipeline.attempts.AFTER_FAULT_S", 0.01)
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
         assert "is let in on the channel" in await owner_says(channel, f"/pair {code}")
         assert not failures

@@ -19,7 +19,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.errors import FileError, StoreUnavailable
 from gateway.memory import sync as memory_sync_module
-from gateway.pipeline import dispatcher as dispatcher_module
+from gateway.pipeline import attempts as attempts_module
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
 from gateway.runtime.logs import configure_logs
@@ -31,7 +31,7 @@ REMEMBER = call("update_memory", '{"action": "add", "store": "user", "content": 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher_module, "AFTER_FAULT_S", 0.01)
+    monkeypatch.setattr(attempts_module, "AFTER_FAULT_S", 0.01)
     monkeypatch.setattr(memory_sync_module, "RETRY_S", 0.01)
 
 
@@ -116,7 +116,7 @@ async def test_a_directory_that_finds_no_room_delays_the_answer_and_buries_no_me
         mkdir(path, *rest)
 
     monkeypatch.setattr(os, "mkdir", full)
-    monkeypatch.setattr(dispatcher_module, "LONGEST_AFTER_FAULT_S", 0.01)
+    monkeypatch.setattr(attempts_module, "LONGEST_AFTER_FAULT_S", 0.01)
     async with house.gateway(ScriptedModel(), fake={"access": "pairing"}) as (gateway, channel):
         message = await channel.say("hello")
         (answer,) = await channel.answers_to(message)
@@ -136,7 +136,7 @@ async def test_descriptors_that_are_used_up_delay_the_answer_and_bury_no_message
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return scandir(path)
 
-    monkeypatch.setattr(dispatcher_module, "LONGEST_AFTER_FAULT_S", 0.01)
+    monkeypatch.setattr(attempts_module, "LONGEST_AFTER_FAULT_S", 0.01)
     async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
         monkeypatch.setattr(os, "scandir", used_up)
         message = await channel.say("hi")
@@ -263,7 +263,7 @@ async def test_a_commit_that_does_not_fit_is_tried_again_at_growing_distances_un
         waits.append(attempt)
         return 0.001
 
-    monkeypatch.setattr(dispatcher_module, "delay_s", delay_s)
+    monkeypatch.setattr(attempts_module, "delay_s", delay_s)
     model = ScriptedModel("one", "one", "one", "one", "two", "two")
     async with house.gateway(model) as (gateway, channel):
         commit = gateway.store.turns.commit_turn

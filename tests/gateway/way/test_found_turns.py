@@ -12,7 +12,7 @@ from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable, StoreUnavailable
 from gateway.messages import Attachment
 from gateway.pipeline import attachments as attachments_module
-from gateway.pipeline import dispatcher as dispatcher_module
+from gateway.pipeline import attempts as attempts_module
 from gateway.pipeline.commit import TurnCommit
 from gateway.store.lanes import SqlLanes
 from tests.fake_channel import FakeChannel
@@ -22,7 +22,7 @@ from tests.scripted_model import Hang, ScriptedModel
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher_module, "AFTER_FAULT_S", 0.01)
+    monkeypatch.setattr(attempts_module, "AFTER_FAULT_S", 0.01)
 
 
 class Held:

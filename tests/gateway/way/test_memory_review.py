@@ -440,7 +440,7 @@ async def test_an_undo_whose_command_is_tried_again_after_a_crash_takes_back_one
                 raise failures.pop()
             return await commit(turn)
 
-        monkeypatch.setattr("gateway.pipeline.dispatcher.AFTER_FAULT_S", 0.01)
+        monkeypatch.setattr("gateway.pipeline.attempts.AFTER_FAULT_S", 0.01)
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
         assert "\nTwo.\n" in await says(channel, "/memory undo")
         assert not failures

@@ -60,7 +60,9 @@ def test_an_address_that_leads_nowhere(starts: Starts, wrong: str, code: int, sa
     assert "s3cret" not in refused.err + refused.out
 
 
-def test_a_database_that_is_not_for_us(starts: Starts, url: str, postgres_server: PostgresServer) -> None:
+def test_a_database_that_is_not_for_us(
+    starts: Starts, ethos: Ethos, fresh_home: Path, url: str, postgres_server: PostgresServer
+) -> None:
     refused = starts(postgres_server.url("not_there"))
     assert (refused.code, '"not_there" does not exist' in refused.err) == (UNAVAILABLE, True), refused.err
 
@@ -76,6 +78,8 @@ def test_a_database_that_is_not_for_us(starts: Starts, url: str, postgres_server
 
     refused = starts(postgres_server.url(), more=", upgrade: by_hand")
     assert (refused.code, "Call `ethos store upgrade`" in refused.err) == (UNAVAILABLE, True), refused.err
+    for looks in (("store", "status"), ("store", "check"), ("backup", str(fresh_home / "x.tar.gz"))):
+        assert "Call `ethos store upgrade`" in ethos(*looks).err, "nothing is made by who looks"
 
 
 def test_a_server_that_can_only_be_read(starts: Starts, url: str, postgres_server: PostgresServer) -> None:
