@@ -145,7 +145,8 @@ class WorkersStream:
         self._kills = kills
         self._max_people = max_people
         self._directory = Path(tempfile.mkdtemp(prefix="ethos-workers-"))
-        self._traffic = Traffic()
+        # While the server is away the memory may be late, as while a disk is full.
+        self._traffic = Traffic(has_colors="restart" not in self._fault and "silent" not in self._fault)
         self._tally = Tally()
         self._secret = secrets.token_hex(32)
         self._workers: list[Worker] = []
