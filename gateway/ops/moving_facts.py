@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.store.postgres.connection import PostgresConnection  # psycopg is an extra
 
 _AT_ONCE = 500
+_ANY = ("SELECT 1 FROM owners LIMIT 1", "SELECT 1 FROM trace_documents LIMIT 1")
 _DERIVED = frozenset(["search", "signatures"])  # made of the traces
 _WORDS = "COPY search (number, owner, size, words) FROM STDIN"
 
@@ -41,7 +42,7 @@ async def copy_facts(source: Path | str, target: Path | str, told: Callable[[str
         StoreError: one of the two cannot be used now, or they differ in the end.
     """
     async with _facts_of(source, makes=False) as one:
-        if one is None or not await one.engine.rows("SELECT 1 FROM owners LIMIT 1"):
+        if one is None or not any([await one.engine.row(sql) for sql in _ANY]):
             return
         async with _facts_of(target, makes=True) as other:
             if other is None:
