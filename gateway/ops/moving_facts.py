@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 500
 _ANY = ("SELECT 1 FROM owners LIMIT 1", "SELECT 1 FROM trace_documents LIMIT 1")
 _DERIVED = frozenset(["search", "signatures"])  # made of the traces
+_ANALYZE = "ANALYZE owners, traces, search, signatures"  # else its first plans are made for empty tables
 _WORDS = "COPY search (number, owner, size, words) FROM STDIN"
 
 
@@ -50,6 +51,8 @@ async def copy_facts(source: Path | str, target: Path | str, told: Callable[[str
             await other.engine.write_long(partial(_clear, end=other))
             loop = asyncio.get_running_loop()
             read = await one.engine.read(partial(_copy, one=one, other=other, loop=loop, told=told))
+            if other.is_shared:
+                await other.engine.write(lambda connection: connection.execute(_ANALYZE).close())
             there = await other.engine.read(partial(_digests, end=other))
             if differing := sorted(name for name, digest in read.items() if there.get(name) != digest):
                 raise StoreError(f"The facts of {other.place} are not those of {one.place}: {', '.join(differing)}")
