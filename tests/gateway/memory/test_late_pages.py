@@ -1,4 +1,4 @@
-"""What is late is found wherever it stands in the journal: of many workers, none commits in the order of its numbers."""
+"""What is late is found wherever it stands in the journal: many workers do not commit in the order of its numbers."""
 
 from __future__ import annotations
 
