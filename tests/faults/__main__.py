@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 
 from gateway.runtime import failpoints
@@ -91,7 +92,7 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
 
 def _of_workers(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
     found = []
-    for name, missing in workers.faults().items():
+    for number, (name, missing) in enumerate(workers.faults().items()):
         if missing is not None:
             sys.stderr.write(f"workers: {name}: not run: {missing}\n")
             continue
@@ -101,7 +102,7 @@ def _of_workers(options: argparse.Namespace, servers: workers.Servers) -> list[R
                 f"{WORKERS}{name}",
                 fault,
                 options.worker_kills,
-                workers_platform.platform,
+                partial(workers_platform.platform, row=number),
                 per_stream=workers.KILLS_PER_STREAM,
                 stream=servers.stream,
             )

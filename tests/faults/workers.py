@@ -145,7 +145,8 @@ class WorkersStream:
         self._kills = kills
         self._max_people = max_people
         self._directory = Path(tempfile.mkdtemp(prefix="ethos-workers-"))
-        self._traffic = Traffic()
+        # While the server is away the memory may be late, as while a disk is full.
+        self._traffic = Traffic(has_colors="restart" not in self._fault and "silent" not in self._fault)
         self._tally = Tally()
         self._secret = secrets.token_hex(32)
         self._workers: list[Worker] = []
@@ -171,7 +172,7 @@ class WorkersStream:
                 if not self._point:
                     await self._until(lambda: self._platform.holder > 0)
                 for _ in range(self._kills):
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(2 * PATIENCE_S):
                         await self._one_fault()
             await self._last_life()
             await self._kill_all()
@@ -282,6 +283,9 @@ class WorkersStream:
             await self._strike(self._victim())
         self._tally.kills += 1
         await self._start_dead()
+        if not self._point and self._numbers.random() < 0.7:  # else the next comes while things are taken over
+            shown = len(self._platform.shown())
+            await self._until(lambda: len(self._platform.shown()) > shown + OPEN // 2)
 
     async def _strike(self, worker: Worker) -> None:
         assert worker.serving is not None

@@ -39,7 +39,7 @@ class WorkersPlatform(WirePlatform):
         super()._take(frame, writer)
 
 
-def platform(index: int) -> WorkersPlatform:
-    """By turns two and four workers, and each kind of sending."""
+def platform(index: int, *, row: int = 0) -> WorkersPlatform:
+    """By turns two and four workers, and each kind of sending; one row begins with two, the next with four."""
     kinds: Sequence[Sends] = ("plain", "lookup", "idempotent")
-    return WorkersPlatform(kinds[index // 2 % 3], (2, 4)[index % 2])
+    return WorkersPlatform(kinds[(index + row) // 2 % 3], (2, 4)[(index + row) % 2])
