@@ -46,9 +46,8 @@ def services_of(gateway: Composition) -> OperatorServices:
     scopes = TraceScopes(
         naming=naming, people=people, links=store.links, sessions=store.sessions, database=store.engine, config=config
     )
-    stores = TraceStores(
-        home=gateway.home, own=gateway.trace_store, engine=store.engine, person_ids=store.links.person_ids
-    )
+    own, person_ids = gateway.trace_store, store.links.person_ids
+    stores = TraceStores(home=gateway.home, own=own, engine=store.engine, person_ids=person_ids)
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     return OperatorServices(
         naming=naming,

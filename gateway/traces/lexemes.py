@@ -60,7 +60,6 @@ _HOLDING = """
 """
 _TOKEN = re.compile(r'"(?P<words>[^"]*)"(?P<star> ?\*)?|(?P<sign>\(|\)|AND|OR|NOT)')
 _SIGNS = {"(": "(", ")": ")", "AND": "&", "OR": "|", "NOT": "& !"}
-_LEXEME = re.compile(r"'([^']*)'(?::(\S+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,42 +195,42 @@ class _Weigher:
         self._rarities = rarities
         self._average = max(average, 1.0)
         self._context_weight = context_weight
-        self._known = {word for phrase in asked for word in phrase.stems}
-        self._prefixes = tuple({phrase.stems[-1] for phrase in asked if phrase.is_prefix})
+        words = {re.escape(word) for phrase in asked for word in phrase.stems}
+        words |= {f"{re.escape(phrase.stems[-1])}[^']*" for phrase in asked if phrase.is_prefix}
+        self._asked_for = re.compile(f"'({'|'.join(sorted(words, key=len, reverse=True))})':(\\S+)")
 
     def __call__(self, row: Row) -> float:
-        places = self._places(row["words"])
+        places = dict(self._asked_for.findall(row["words"]))
         length = _K1 * (1 - _B + _B * row["size"] / self._average)
         score = 0.0
         for phrase in self._asked:
-            often = sum(1.0 if is_text else self._context_weight for is_text in _found(phrase, places))
+            in_text, in_all = _found(phrase, places)
+            often = in_text + self._context_weight * (in_all - in_text)
             score += self._rarities[phrase] * often * (_K1 + 1) / (often + length)
         return score
 
-    def _places(self, words: str) -> Mapping[str, Mapping[int, bool]]:
-        """Where the words that are asked for stand, and whether that is in the text."""
-        return {
-            lexeme: {int(place.rstrip("ABCD")): place.endswith("A") for place in given.split(",")}
-            for lexeme, given in _LEXEME.findall(words)
-            if given and (lexeme in self._known or (self._prefixes and lexeme.startswith(self._prefixes)))
-        }
 
-
-def _found(phrase: _Phrase, places: Mapping[str, Mapping[int, bool]]) -> Sequence[bool]:
-    """Where the phrase stands: for each place whether that is in the text."""
+def _found(phrase: _Phrase, places: Mapping[str, str]) -> tuple[int, int]:
+    """How often the phrase stands in the text, and in all; `places` are as the server writes them: `3,17A`."""
     *before, last = phrase.stems
-    ends = (
-        [each for lexeme, each in places.items() if lexeme.startswith(last)]
-        if phrase.is_prefix
-        else [places.get(last, {})]
-    )
-    found = []
-    for end in ends:
-        for place, is_text in end.items():
-            begin = place - len(before)
-            if all(begin + index in places.get(word, ()) for index, word in enumerate(before)):
-                found.append(is_text)
-    return found
+    if not before and not phrase.is_prefix:
+        given = places.get(last)
+        return (0, 0) if given is None else (given.count("A"), given.count(",") + 1)
+    ends = [
+        given for lexeme, given in places.items() if lexeme == last or (phrase.is_prefix and lexeme.startswith(last))
+    ]
+    starts = [{_place(each) for each in places.get(word, "").split(",") if each} for word in before]
+    found = [
+        each
+        for given in ends
+        for each in given.split(",")
+        if all(_place(each) - len(before) + index in start for index, start in enumerate(starts))
+    ]
+    return sum(each.endswith("A") for each in found), len(found)
+
+
+def _place(given: str) -> int:
+    return int(given.rstrip("A"))
 
 
 @lru_cache(maxsize=512)

@@ -51,7 +51,7 @@ def server() -> Iterator[EmbeddingServer]:
 def test_words_have_the_stems_that_sqlite_gives_them() -> None:
     """So the same traces are found. All words of the documentation, with endings, and what is special."""
     told = {word for path in DOCS.rglob("*.md") for word in words_of(path.read_text(encoding="utf-8")).split()}
-    ends = ("s", "ies", "ed", "eed", "ing", "ational", "ization", "iveness", "icate", "ement", "sion", "e", "ll", "y")
+    ends = ("s", "ed", "ing", "ational", "iveness", "icate", "ement", "sion")
     special = {"eed", "ies", "sses", "as", "yes", "syzygy", "naïvely", "москве", "日", "x" * 70}
     words = sorted(told | {word[:5] + end for word in told for end in ends} | special)
     with closing(sqlite3.connect(":memory:")) as index:
@@ -109,11 +109,11 @@ def test_an_expression_of_fts5_becomes_one_of_the_server() -> None:
 
 
 def test_the_longest_of_texts_has_a_vector() -> None:
-    row = {"owner": 7, "speaker": "Ada", "created_at": 0, "content": " ".join(f"w{n}" for n in range(120_000))}
+    row = {"owner": 7, "speaker": "Ada", "created_at": 0, "content": " ".join(f"word{n:036d}" for n in range(30_000))}
     words, size = vector(row)  # type: ignore[arg-type]
     assert words.startswith("'@7' 'ada':1 ")
-    assert len(words.encode()) < 3_000_000
-    assert size > 120_000
+    assert 900_000 < len(words.encode()) < 1_500_000
+    assert size > 30_000
 
 
 async def test_one_worker_consolidates_at_a_time(trace_store: TraceStore) -> None:
