@@ -4,6 +4,7 @@
     python -m benchmarks.traces --traces 1000 100000      # some minutes
     python -m benchmarks.traces --traces 100000 1000000   # long: leave it alone for an hour
     python -m benchmarks.traces --traces 1000000 --samples 20 --no-vectors   # a quarter of an hour
+    python -m benchmarks.traces --traces 100000 --postgres postgresql://…   # searches a copy in an empty database, too
     python -m benchmarks.traces --agentos ~/agentos   # beside AgentOS, where its package and Node are (see agentos.mjs)
     python -m benchmarks.traces --chatgpt-mb 2000 --directory /var/tmp   # reads a made-up export of ChatGPT's
 
@@ -34,12 +35,14 @@ import numpy as np
 
 from gateway.agent.model import Spender
 from gateway.agent.providers.embeddings import Embedded
+from gateway.ops.moving_facts import copy_facts
 from gateway.runtime.logs import configure_logs
+from gateway.store.stores import open_postgres
 from gateway.traces import changes
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store, shared_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
@@ -52,6 +55,7 @@ DUPLICATES = 0.05
 SEARCH = "search p95"
 CONSOLIDATED_AGAIN = "consolidate again"
 SEARCH_WITH_VECTORS = "with vectors p95"
+SERVER, SERVER_WITH_VECTORS = "on a server p95", "its vectors p95"
 DIMENSIONS = 384  # as MiniLM's
 CHUNK = 5_000
 
@@ -100,8 +104,9 @@ class Cost:
 class Run:
     """One trace store, one kind of work after the other."""
 
-    def __init__(self, root: Path, count: int, samples: int) -> None:
+    def __init__(self, root: Path, count: int, samples: int, *, postgres: str | None = None) -> None:
         self.root = root
+        self.postgres = postgres
         self.count = count
         self.samples = samples
         self.facts = Facts(count)
@@ -121,6 +126,8 @@ class Run:
                 trace_store.meaning = QueryVectors(Chance(), timeout_s=60.0, least=0.25)
                 await self._note_p95(SEARCH_WITH_VECTORS, trace_store)
                 trace_store.meaning = None
+                if self.postgres is not None:
+                    await self._on_server(self.postgres)
                 await take_vectors(trace_store)
             await self._note("consolidate all", Consolidation(trace_store).run())
             await self._note(CONSOLIDATED_AGAIN, Consolidation(trace_store).run())
@@ -129,6 +136,19 @@ class Run:
             await self._note("export json", export_traces(trace_store, out, form="json"))
             await self._note("import again", import_traces(trace_store, out, bounds=OfPerson(PERSON)))
         return self.costs
+
+    async def _on_server(self, url: str) -> None:
+        """The same searches in a copy of the file."""
+        store = await asyncio.to_thread(open_postgres, url)
+        try:
+            await copy_facts(self.root, url, lambda _table, _rows: None)
+            await store.engine.compact()
+            trace_store = shared_trace_store(store.engine)
+            await self._note_p95(SERVER, trace_store)
+            trace_store.meaning = QueryVectors(Chance(), timeout_s=60.0, least=0.25)
+            await self._note_p95(SERVER_WITH_VECTORS, trace_store)
+        finally:
+            await store.close()
 
     async def _note(self, name: str, work: Awaitable[object], *, shared_by: int = 1) -> None:
         begin_peak()
@@ -323,7 +343,7 @@ def _many(connection: sqlite3.Connection, *, sql: str, values: Sequence[tuple[ob
 
 def told(name: str, cost: Cost, count: int) -> str:
     """Time and memory, for people."""
-    if name in ("add one", SEARCH, SEARCH_WITH_VECTORS):
+    if name in ("add one", SEARCH, SEARCH_WITH_VECTORS, SERVER, SERVER_WITH_VECTORS):
         time_of = f"{cost.seconds * 1e3:,.2f} ms"
     else:
         rate = "" if name == CONSOLIDATED_AGAIN else f" ({count / cost.seconds:,.0f}/s)"
@@ -350,6 +370,7 @@ async def main() -> None:
     parser.add_argument("--traces", type=int, nargs="+", default=[1_000, 10_000])
     parser.add_argument("--samples", type=int, default=SAMPLES, help="single calls of each kind")
     parser.add_argument("--no-vectors", action="store_true", help="search by words alone")
+    parser.add_argument("--postgres", metavar="URL", help="of an empty database, in which a copy is searched, too")
     parser.add_argument("--chatgpt-mb", type=int, metavar="MB", help="read an export of ChatGPT's of that size instead")
     parser.add_argument(
         "--agentos", type=Path, metavar="DIRECTORY", help="compare with AgentOS, installed there by npm"
@@ -368,7 +389,8 @@ async def main() -> None:
     sizes, results = sorted(options.traces), []
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="ethos-traces-", dir=options.directory) as root:
-            results.append(await Run(Path(root), size, options.samples).all(with_vectors=not options.no_vectors))
+            run = Run(Path(root), size, options.samples, postgres=options.postgres)
+            results.append(await run.all(with_vectors=not options.no_vectors))
     print_table(sizes, results)
 
 

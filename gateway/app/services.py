@@ -44,12 +44,7 @@ def services_of(gateway: Composition) -> OperatorServices:
     )
     people = _people_service(gateway, naming)
     scopes = TraceScopes(
-        naming=naming,
-        people=people,
-        links=store.links,
-        sessions=store.sessions,
-        database=store.engine,
-        config=config,
+        naming=naming, people=people, links=store.links, sessions=store.sessions, database=store.engine, config=config
     )
     stores = TraceStores(
         home=gateway.home, own=gateway.trace_store, engine=store.engine, person_ids=store.links.person_ids

@@ -170,19 +170,15 @@ async def _settle_memory(home: Path) -> None:
 
 
 def _tell(tables: Sequence[CheckedTable], source: Place, target: Place, took_s: float, *, as_json: bool) -> None:
-    from gateway.ops.moving import left_behind
-
-    rows, stays = sum(table.amount for table in tables), left_behind(source, target)
+    rows = sum(table.amount for table in tables)
     if as_json:
-        found = {"rows": rows, "seconds": round(took_s, 1), "left_behind": stays}
+        found = {"rows": rows, "seconds": round(took_s, 1)}
         print_json({**found, "tables": [asdict(table) for table in tables]})
         return
     say(
         f"Copied in {took_s:.1f} s: {rows:,} rows of {len(tables)} tables. Every row was read back, and the digest of "
         f"each table is the same at both ends."
     )
-    for line in stays:
-        say(f"Left behind: {line}")
     if isinstance(target, Path):
         says = "Take `store.url` out of its config.yaml, then start" if not isinstance(source, Path) else "Start"
         say(f"{says} the gateway with ETHOS_HOME={target}.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from gateway.ops.backup.contents import STAGING_PREFIX, secrets_of
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.ops.backup.taking import Copy, CopyResult, copy_at_one_moment
 from gateway.ops.belongings import clear, gather, spread
+from gateway.ops.moving_facts import copy_facts
 from gateway.store.copy_state import state_of
 from gateway.store.copying import CheckedTable, Copying, Told, undo
 from gateway.store.sqlite.copied import SqliteEnd
@@ -164,7 +165,15 @@ async def move(
             state = await one.engine.read(state_of)
             if state is None or state.state != "moved":
                 await gather(source, one.engine, has_memory=has_memory)
+        if not (isinstance(source, Path) and isinstance(target, Path)):  # else they are one of the files
+            along = partial(_with_facts, along, source, target, told)
         return await Copying(one, other, told=told).move(along, at_end)
+
+
+async def _with_facts(files: Callable[[], Awaitable[None]] | None, source: Place, target: Place, told: Told) -> None:
+    if files is not None:
+        await files()
+    await copy_facts(source, target, told)
 
 
 async def take_back(source: Place, target: Place, *, has_memory: bool = True) -> tuple[str, str]:
@@ -173,15 +182,6 @@ async def take_back(source: Place, target: Place, *, has_memory: bool = True) ->
         is_of_files = isinstance(source, Path) and not isinstance(target, Path)
         await undo(one, other, partial(clear, has_memory=has_memory) if is_of_files else None)
         return one.place, other.place
-
-
-def left_behind(source: Place, target: Place) -> Sequence[str]:
-    """What of the source has no place at the target, in a line for people each."""
-    if isinstance(source, Path) and not isinstance(target, Path) and (source / TRACES_NAME).exists():
-        return [
-            f"the facts of the trace memory, in {source / TRACES_NAME}; `ethos traces export` writes them to a file"
-        ]
-    return []
 
 
 async def back_up_into(
@@ -202,7 +202,9 @@ async def back_up_into(
         checked = await Copying(one, other, told=told).back_up()
         await spread(directory, other.engine, has_memory=has_memory)
         await other.engine.write(partial(clear, has_memory=has_memory))
-        return checked
+    if not isinstance(source, Path):
+        await copy_facts(source, directory, told)
+    return checked
 
 
 def copy_of_server(url: str, told: Told, *, has_memory: bool = True) -> Copy:

@@ -212,7 +212,7 @@ class Dispatcher:
     async def _something_happens(self) -> None:
         """Wait until somebody looks, or a time has come."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._next_at_s):
+            async with asyncio.timeout_at(None if self._is_draining else self._next_at_s):
                 await self._woken.wait()
         self._is_claiming = not self._is_draining
         self._woken.clear()

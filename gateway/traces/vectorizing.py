@@ -82,6 +82,7 @@ class Vectorizing:
         self._failures = 0
         self._length_bytes = 0
         self._worker = uuid.uuid4().hex
+        self._epoch: int | None = None
 
     def wake(self) -> None:
         """Say that there are new traces."""
@@ -126,6 +127,7 @@ class Vectorizing:
                 if self._failures:
                     _log.info("vectors_again", model=self._embedder.identity)
                 self._failures = 0
+            await self._give_back()
         except (ModelUnavailable, StoreError, ConfigError) as error:
             again_s = error.retry_after_s if isinstance(error, ModelUnavailable) else None
             return self._put_off(error, again_s or 0.0)
@@ -166,7 +168,13 @@ class Vectorizing:
         if not self._trace_store.database.dialect.is_shared:
             return True
         leases = SqlLeases(self._trace_store.database)
-        return await leases.take(_LEASE, worker=self._worker, lease_s=LOOK_AGAIN_S) is not None
+        self._epoch = await leases.take(_LEASE, worker=self._worker, lease_s=LOOK_AGAIN_S)
+        return self._epoch is not None
+
+    async def _give_back(self) -> None:
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            await SqlLeases(self._trace_store.database).give_back(_LEASE, epoch)
 
     async def _next(self, model: str) -> Sequence[_Text]:
         rows = await self._trace_store.database.read(

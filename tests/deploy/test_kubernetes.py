@@ -189,7 +189,7 @@ def test_the_home_that_is_prepared_is_one_that_the_gateway_takes(
 
 
 async def test_the_probes_ask_what_the_gateway_answers(worker: Resource, tmp_path: Path) -> None:
-    """An address of a pod is no name of the gateway's, so the probes say another."""
+    """Under the address of a pod, which no configuration names."""
 
     async def health() -> dict[str, Any]:
         return {"status": "ok", "is_ready": False}
@@ -203,9 +203,7 @@ async def test_the_probes_ask_what_the_gateway_answers(worker: Resource, tmp_pat
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             asked = worker[probe]["httpGet"]
             assert asked["port"] == worker["ports"][0]["name"]
-            headers = {each["name"]: each["value"] for each in asked["httpHeaders"]}
-            answers[probe] = (asked["path"], (await client.get(asked["path"], headers=headers)).status_code)
-            assert (await client.get(asked["path"])).status_code == 421
+            answers[probe] = (asked["path"], (await client.get(asked["path"])).status_code)
     assert answers["startupProbe"] == answers["livenessProbe"] == ("/health/live", 200)
     assert answers["readinessProbe"] == ("/health/ready", 503)
 
@@ -270,4 +268,4 @@ def test_the_metrics_can_be_fetched_where_the_scaling_looks_for_them(tmp_path: P
     assert url.path == "/metrics"
     config = usable(BASE / "config.yaml", tmp_path)
     assert config.telemetry.metrics
-    assert url.hostname in config.web.allowed_hosts
+    assert url.hostname in config.web.allowed_hosts, "where a proxy looks for the pages"

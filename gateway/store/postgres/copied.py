@@ -51,9 +51,10 @@ class PostgresEnd:
 
     is_shared = True
 
-    def __init__(self, engine: PostgresEngine, url: str) -> None:
-        """`url` is the one that the engine has."""
+    def __init__(self, engine: PostgresEngine, url: str, *, is_of_facts: bool = False) -> None:
+        """`url` is the one that the engine has; `is_of_facts`: the trace memory's tables alone, else the others."""
         self.engine = engine
+        self._is_of_facts = is_of_facts
         self.place = Server(url).shown
 
     def users(self, connection: Connection) -> Sequence[str]:
@@ -62,13 +63,17 @@ class PostgresEnd:
         return [name for (name,) in connection.execute(_ALIVE, (_SILENT_MS,)).fetchall()] if has_workers else []
 
     def tables(self, connection: Connection) -> Sequence[Table]:
-        """All tables of ours but those of the facts."""
+        """All tables of ours, or those of the facts."""
         parents: dict[str, list[Parent]] = {}
         for row in connection.execute(_PARENTS).fetchall():
             parent = Parent(column=row["own"], table=row["parent"], of=row["other"])
             parents.setdefault(row["name"], []).append(parent)
         rows = connection.execute(_COLUMNS).fetchall()
-        by_name = {name: [*found] for name, found in groupby(rows, lambda row: row["name"]) if name not in OWN | FACTS}
+        by_name = {
+            name: [*found]
+            for name, found in groupby(rows, lambda row: row["name"])
+            if name not in OWN and (name in FACTS) == self._is_of_facts
+        }
         return in_order([_table(name, found, parents.get(name, [])) for name, found in by_name.items()])
 
     def lines(self, connection: Connection, table: Table) -> Iterator[Line]:

@@ -169,6 +169,7 @@ CREATE TABLE archive (
 
 -- Who read such a text, and when.
 CREATE TABLE archive_reads (
+    id       INTEGER PRIMARY KEY,
     trace    TEXT NOT NULL,
     reader   TEXT NOT NULL,
     read_at  INTEGER NOT NULL,

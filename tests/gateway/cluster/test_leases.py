@@ -243,7 +243,9 @@ async def test_a_job_for_the_moment_is_left_out_while_another_worker_does_it(sto
         assert await OwnJobs().once("night", lambda: work("alone"))
         assert done == ["a", "b", "alone"]
         go_on.clear()
+        begun.clear()
         cut = asyncio.create_task(LeasedJobs(two).once("night", lambda: work("b")))
+        await begun.wait()
         stores[1].is_cut = True
         assert not await cut, "it is over before another worker can begin"
         assert len(done) == 3

@@ -230,8 +230,6 @@ async def test_what_dead_workers_left_is_taken_up_and_what_has_expired_is_remove
         await store.engine.write(lambda connection: connection.execute(too_old, (KEPT_MS + 1,)).rowcount)
         async with serving(second) as (south, _):
             assert await south.idempotency.begin("op", "key", b"hash") == "running", "north lives"
-            reserved = {one.user_id for one in await store.usage.spending(day) if one.reserved.tokens}
-            assert reserved == {"u_dead", f"u_{north.cluster.worker.id}"}, "a start takes nothing from anybody"
             for upkeep in (Upkeep(north), Upkeep(south)):
                 await upkeep.forgive()
                 await upkeep.expire()

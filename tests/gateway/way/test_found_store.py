@@ -33,6 +33,7 @@ class Broken:
         self.failing = set(failing)
 
     dialect = SQLITE
+    may_be_done = False
 
     @property
     def in_transaction(self) -> bool:

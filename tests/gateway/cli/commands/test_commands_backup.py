@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos
@@ -66,3 +69,12 @@ def test_a_backup_of_workers_is_restored_as_a_gateway_of_one_machine(
     assert ethos("store", "status", "--json").value["engine"] == "SQLite"
     assert [entry["content"] for entry in ethos("memory", "log", "--json").value] == ["Dog: called Rex"]
     assert ethos("chat", "hi").code == 0
+
+    monkeypatch.setenv("ETHOS_HOME", str(worker))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO trace_documents VALUES ('MEMORY.md', 'x', '', 0, '', NULL)")
+    assert ethos("backup", tmp_path / "other.tar.gz", "--json").value["left_out"] == []
+    monkeypatch.setenv("ETHOS_HOME", str(tmp_path / "other"))
+    assert ethos("restore", tmp_path / "other.tar.gz").code == 0
+    with closing(sqlite3.connect(tmp_path / "other" / "traces.sqlite")) as connection:
+        assert connection.execute("SELECT key, data FROM trace_documents").fetchall() == [("MEMORY.md", b"x")]

@@ -123,11 +123,6 @@ def test_to_a_server_and_back(
         assert connection.execute("SELECT count(*) FROM messages").fetchone() != (0,)
 
 
-def test_what_cannot_go_along_is_named(ethos: Ethos, home: Path, url: str) -> None:
-    (home / "traces.sqlite").write_bytes(b"")
-    assert "Left behind: the facts of the trace memory" in ethos("store", "copy", "--to", url).out
-
-
 def test_taken_back_with_a_configuration_that_names_the_new_place(ethos: Ethos, home: Path, url: str) -> None:
     assert ethos("store", "copy", "--to", url).code == 0
     use(home, url)

@@ -41,7 +41,9 @@ async def fill(trace_store: TraceStore) -> None:
 
         def archive(connection: sqlite3.Connection, trace: str = ids[0], text: str = f"{word} in full") -> None:
             connection.execute("INSERT INTO archive VALUES (?, ?, 'hash', 1)", (trace, text))
-            connection.execute("INSERT INTO archive_reads VALUES (?, ?, 1, TRUE)", (trace, text))
+            connection.execute(
+                "INSERT INTO archive_reads (trace, reader, read_at, is_whole) VALUES (?, ?, 1, TRUE)", (trace, text)
+            )
             connection.execute("INSERT INTO edges VALUES (?, ?, 'near', 1.0, ?, 1)", (trace, f"{trace}x", f'"{text}"'))
             owner = connection.execute("SELECT owner FROM traces WHERE id = ?", (trace,)).fetchone()[0]
             connection.execute("INSERT INTO records VALUES ('node', ?, ?, ?)", (f"n {text}", owner, text))

@@ -37,6 +37,7 @@ from gateway.traces.transfer.importing import import_traces
 from gateway.traces.turn_facts import viewer_of
 from tests.conformance.searchable_memory import SearchableMemoryConformance
 from tests.gateway.memory.traces.people import Clock
+from tests.gateway.memory.traces.shared import about_files
 
 OPERATOR = Viewer(user_id=None, personality_id="", session_id=None, extent="everything")
 _LINES = """
@@ -115,6 +116,7 @@ async def test_a_line_that_stays_is_the_same_trace_wherever_it_moves(
     assert {content for content, number in {*after} - {*before}} == {"New.", "Red."}
 
 
+@about_files
 async def test_what_somebody_put_into_the_table_by_hand_is_kept_and_found(
     trace_store: TraceStore, provider: TraceMemoryProvider
 ) -> None:
@@ -144,6 +146,7 @@ async def test_a_document_that_is_too_long_keeps_its_newest_lines_and_the_others
     assert await lines(trace_store, "users/u_1/personalities/assistant/MEMORY.md") == shown
 
 
+@about_files
 async def test_a_closed_trace_store_is_a_memory_that_is_away(trace_store: TraceStore) -> None:
     provider = TraceMemoryProvider(trace_store)
     await trace_store.close()
@@ -262,6 +265,7 @@ async def test_facts_and_documents_are_not_found_among_each_other(
                 assert {hit.text for hit in await provider.search(at, "canary")} == own
 
 
+@about_files
 async def test_an_export_of_the_facts_leaves_documents_out(
     tmp_path: Path, trace_store: TraceStore, provider: TraceMemoryProvider
 ) -> None:
@@ -278,6 +282,7 @@ async def test_an_export_of_the_facts_leaves_documents_out(
     assert (result.imported, result.skipped, result.errors) == (0, 1, [])
 
 
+@about_files
 async def test_an_erased_person_is_in_no_byte_of_the_file(
     trace_store: TraceStore, provider: TraceMemoryProvider
 ) -> None:

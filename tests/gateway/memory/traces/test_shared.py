@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import pkgutil
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
+import gateway.traces
 from gateway.memory.tokenizer import words_of
+from gateway.store.postgres.statements import numbered
+from gateway.store.sqlite.schema import migrate, migrations
 from gateway.traces.consolidation import Consolidation, ConsolidationReport
 from gateway.traces.lexemes import expression, vector
 from gateway.traces.search import TraceQuery
+from gateway.traces.search_words import register_functions
 from gateway.traces.stems import stem
-from gateway.traces.trace_store import TraceStore, shared_trace_store
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, shared_trace_store
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.vectorizing import Vectorizing
@@ -53,6 +61,44 @@ def test_words_have_the_stems_that_sqlite_gives_them() -> None:
         theirs = dict(index.execute("SELECT doc, term FROM terms"))
     assert len(theirs) > 10_000
     assert [(word, stem(word), theirs[at]) for at, word in enumerate(words) if stem(word) != theirs[at]] == []
+
+
+STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\s")
+# Of one engine alone; templates and tables of an erasure's own are run by other tests.
+SQLITE_ONLY = re.compile(r"^gateway\.traces\.ranking\._|_NUMBERS?$|sqlite_format\._")
+POSTGRES_ONLY = re.compile(r"^gateway\.traces\.lexemes\._|_SHARED_NUMBERS$")
+NOT_HERE = re.compile(r"\{|\bgone|FROM links")
+
+
+def statements() -> Iterator[tuple[str, str]]:
+    """The constants of the trace memory's modules that are SQL, each with its name."""
+    for found in pkgutil.walk_packages(gateway.traces.__path__, "gateway.traces."):
+        for name, value in vars(importlib.import_module(found.name)).items():
+            if isinstance(value, str) and STATEMENT.match(value) and not NOT_HERE.search(value):
+                yield f"{found.name}.{name}", value
+
+
+def test_every_statement_is_understood_by_both_engines(traces_url: str, tmp_path: Path) -> None:
+    """Each is prepared, and none of them is run."""
+    path, refused, count = tmp_path / TRACES_NAME, [], 0
+    migrate(path, prepare=register_functions, steps=migrations("gateway.traces"))
+    with closing(sqlite3.connect(path)) as ours, psycopg.connect(traces_url, autocommit=True) as theirs:
+        register_functions(ours)
+        for name, text in statements():
+            count += 1
+            sql, names = numbered(text)
+            if not POSTGRES_ONLY.search(name):
+                values = dict.fromkeys(names) if names else [None] * len(set(re.findall(r"\$\d+", sql)))
+                try:
+                    ours.execute(f"EXPLAIN {text}", values).close()
+                except sqlite3.Error as error:
+                    refused.append(f"{name}: SQLite: {error}")
+            if POSTGRES_ONLY.search(name) or not SQLITE_ONLY.search(name):
+                result = theirs.pgconn.prepare(b"", sql.encode())
+                if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+                    refused.append(f"{name}: PostgreSQL: {result.error_message.decode().splitlines()[0]}")
+    assert count > 60
+    assert not refused, "\n".join(refused)
 
 
 def test_an_expression_of_fts5_becomes_one_of_the_server() -> None:
