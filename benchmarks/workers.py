@@ -39,11 +39,11 @@ from tests.stores import make_tables
 
 SIZES = (1, 2, 4)
 MODEL_S = 0.25
-MEASURED_S = 6.0
+MEASURED_S = 5.0
 # So many people for each place, so that a place is seldom free.
 PEOPLE_PER_PLACE = 2
 QUIET_TURNS = 40
-IDLE_S = 10.0
+IDLE_S = 8.0
 ACCEPTS_S = 3.0
 ACCEPTING = (4, 8)
 CORES = 8

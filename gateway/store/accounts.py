@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from gateway.people.identity.file import (
@@ -143,6 +143,11 @@ class SqlAccounts:
 
 
 def still_is(connection: Connection, account: str, user_id: str) -> bool:
+    """The same, read at once."""
+    return ask_whether_still(connection, account, user_id)()
+
+
+def ask_whether_still(connection: Connection, account: str, user_id: str) -> Callable[[], bool]:
     """Whether an account still is the user that was answered, and nobody erases that user; to be asked in a commit.
 
     Until the commit ends nobody can give the account another user. A link that is decided counts as carried out.
@@ -152,10 +157,14 @@ def still_is(connection: Connection, account: str, user_id: str) -> bool:
     locking = connection.execute(sql, (account,))
     heirs = connection.execute(_PERSON_OF, (account,))  # behind the lock; a server is waited for once, for all three
     due = connection.execute(DUE)
-    row = locking.fetchone()
-    if row is None or heirs.fetchone()[0] != user_id:
-        return False
-    return not any(tombstone_of(each).names((user_id, row["user_id"])) for each in due)
+
+    def still() -> bool:
+        row = locking.fetchone()
+        if row is None or heirs.fetchone()[0] != user_id:
+            return False
+        return not any(tombstone_of(each).names((user_id, row["user_id"])) for each in due)
+
+    return still
 
 
 def settle(connection: Connection, user_ids: Iterable[str]) -> None:

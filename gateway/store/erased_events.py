@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 
 from gateway.messages import InboundMessage
 from gateway.store.engine import Connection
@@ -26,8 +27,16 @@ def remember_events(connection: Connection, turns: str) -> None:
 
 def is_erased_event(connection: Connection, message: InboundMessage) -> bool:
     """Whether the event, or the message, was erased; almost free before the first erasure."""
-    if connection.execute("SELECT 1 FROM erased_events LIMIT 1").fetchone() is None:
-        return False
+    return ask_whether_erased(connection, message)()
+
+
+def ask_whether_erased(connection: Connection, message: InboundMessage) -> Callable[[], bool]:
+    """The same, to be read with what is asked behind it."""
+    asked = connection.execute("SELECT 1 FROM erased_events LIMIT 1")
+    return lambda: asked.fetchone() is not None and _is_erased(connection, message)
+
+
+def _is_erased(connection: Connection, message: InboundMessage) -> bool:
     where = message.conversation
     digests = _digests(_key(connection), where.channel, message.event_id, where.conversation, message.id)
     found = connection.execute("SELECT 1 FROM erased_events WHERE event = ? OR message = ? LIMIT 1", digests)

@@ -9,12 +9,12 @@ from gateway.messages import InboundMessage
 from gateway.pipeline.queues import Asks, Parked, Refused, Room
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
-from gateway.store.erased_events import is_erased_event
+from gateway.store.erased_events import ask_whether_erased
 from gateway.store.lanes import arrive, hasten, rest, stop
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, inbound_json, storable
 from gateway.store.queue_rows import next_place
-from gateway.store.rows import columns_of, insert_new, key_of, value_of
+from gateway.store.rows import columns_of, insert, insert_new, key_of, value_of
 
 _OPEN_OF_SENDER = """
     SELECT count(*), min(accepted_at) FROM (
@@ -56,9 +56,10 @@ class SqlInbox:
         }
 
         def work(connection: Connection) -> int | Refused | None:
-            if is_erased_event(connection, message):
-                return None
+            is_erased = ask_whether_erased(connection, message)
             oldest = None if room is None else _oldest_of_full_queue(connection, message, room)
+            if is_erased():
+                return None
             if room is not None and oldest is not None:
                 return _refuse(connection, message, row, room, oldest)
             return _accept(connection, message, row, asks)
@@ -73,8 +74,11 @@ class SqlInbox:
 def _accept(connection: Connection, message: InboundMessage, row: Mapping[str, Any], asks: Asks | None) -> int | None:
     place = arrive(connection, message.conversation, row["sender"], needs_channel=row["needs_channel"])
     had_effect = asks == "retry" and hasten(connection, place)
-    is_new = insert_new(connection, "inbox", {**row, **place._asdict(), "asks": asks, "had_effect": had_effect})
-    if is_new and connection.dialect.is_shared and is_erased_event(connection, message):
+    columns = {**row, **place._asdict(), "asks": asks, "had_effect": had_effect}
+    inserted = insert(connection, "inbox", columns, "ON CONFLICT DO NOTHING")
+    is_erased = ask_whether_erased(connection, message) if connection.dialect.is_shared else lambda: False
+    is_new = inserted.rowcount == 1
+    if is_new and is_erased():
         # It was erased while this waited for its row.
         connection.execute("DELETE FROM inbox WHERE lane = ? AND seq = ?", tuple(place))
         is_new = False

@@ -267,17 +267,21 @@ def arrive(connection: Connection, conversation: ConversationRef, sender: str, *
     return Place(*connection.execute(_ARRIVED, (*lane_key(conversation), sender, needs_channel)).fetchone())
 
 
-def hold(connection: Connection, lane: int, claim: str) -> Row:
-    """Lock a lane for what its turn commits; the row with its `stop_seq`.
+def hold(connection: Connection, lane: int, claim: str) -> Callable[[], Row]:
+    """Lock a lane for what its turn commits; what gives the row with its `stop_seq`, to be asked before the commit.
 
-    Raises:
-        ClaimLost: the claim is not this one any more.
+    That raises ClaimLost where the claim is not this one any more.
     """
     sql = f"SELECT stop_seq FROM lanes WHERE id = ? AND claim = ? {connection.dialect.locked}"  # noqa: S608 (a word of the dialect)
-    row: Row | None = connection.execute(sql, (lane, claim)).fetchone()
-    if row is None:
-        raise ClaimLost("the conversation is no longer claimed by who answered here; nothing of that was committed")
-    return row
+    asked = connection.execute(sql, (lane, claim))
+
+    def held() -> Row:
+        row: Row | None = asked.fetchone()
+        if row is None:
+            raise ClaimLost("the conversation is no longer claimed by who answered here; nothing of that was committed")
+        return row
+
+    return held
 
 
 def settle(connection: Connection, lane: int) -> bool:

@@ -32,7 +32,7 @@ _UNSENT = """
 # What a platform has, it has: the receipt counts, even if another holds the channel by now.
 _SENT = """
     UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = FALSE, ended_at = ?
-    WHERE lane = ? AND seq = ? RETURNING turn_id
+    WHERE lane = ? AND seq = ?
 """
 _RETRY = """
     UPDATE outbox SET state = 'ready', due_at = now_ms() + ?1, waiting_since = now_ms(), error = ?2, is_uncertain = ?3,
@@ -47,7 +47,7 @@ _PUT_OFF = """
 """
 _DEAD = """
     UPDATE outbox SET state = 'dead', error = ?, ended_at = ?
-    WHERE lane = ? AND seq = ? AND epoch = ? AND ended_at IS NULL RETURNING turn_id
+    WHERE lane = ? AND seq = ? AND epoch = ? AND ended_at IS NULL
 """
 _RECOVER = """
     UPDATE outbox SET state = 'ready', is_uncertain = TRUE
@@ -102,9 +102,10 @@ class SqlOutbox:
         self, conversation: ConversationRef, *, is_durable: bool, epoch: int = 0
     ) -> OutboxRow | NotDue | None:
         def work(connection: Connection) -> OutboxRow | NotDue | None:
+            asked = connection.execute(_OLDEST_TWO, (conversation.channel, *lane_key(conversation)))
             if epoch:
                 hold_epoch(connection, f"channel:{conversation.channel}", epoch)
-            rows = connection.execute(_OLDEST_TWO, (conversation.channel, *lane_key(conversation))).fetchall()
+            rows = asked.fetchall()
             if not rows or rows[0]["state"] == "sending":
                 return None
             head, now_ms = rows[0], rows[0]["now_ms"]
@@ -153,8 +154,11 @@ class SqlOutbox:
 
     async def _end(self, sql: str, values: tuple[object, ...], notice: OutboundMessage | None) -> None:
         def work(connection: Connection) -> None:
-            ended = connection.execute(sql, values).fetchone()
-            if notice is not None and ended is not None:  # none where its person was erased meanwhile
+            if notice is None:
+                connection.execute(sql, values)
+                return
+            ended = connection.execute(f"{sql} RETURNING turn_id", values).fetchone()
+            if ended is not None:  # none where its person was erased meanwhile
                 insert_replies(connection, ended["turn_id"], (notice,))
 
         await self._engine.write(work, alone=())

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from gateway.messages import ConversationRef
-from gateway.store.engine import Connection, Row
+from gateway.store.engine import Connection, Cursor, Row
 from gateway.store.payloads import from_ms, storable, to_ms
 
 T = TypeVar("T")
@@ -53,9 +53,9 @@ def key_of(conversation: ConversationRef) -> tuple[str, str, str | None]:
     return (conversation.channel, conversation.conversation, conversation.thread)
 
 
-def insert(connection: Connection, table: str, columns: Mapping[str, object], then: str = "") -> None:
+def insert(connection: Connection, table: str, columns: Mapping[str, object], then: str = "") -> Cursor:
     """Insert a row; `then` stands behind it, such as `ON CONFLICT DO NOTHING`. A server is not waited for."""
-    connection.execute(*_inserting(table, columns, then))
+    return connection.execute(*_inserting(table, columns, then))
 
 
 def insert_new(

@@ -11,7 +11,7 @@ from gateway.domain.sessions import Session
 from gateway.errors import ClaimLost, PersonChanged
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.accounts import still_is
+from gateway.store.accounts import ask_whether_still
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.ingest import insert_job
@@ -146,14 +146,15 @@ def _open_turn(connection: Connection, turn_id: str) -> Row:
 
 def _end_row(connection: Connection, commit: TurnCommit) -> None:
     """Lock the lane, whose lock is the first that a turn takes, and end or park its message."""
-    held = hold(connection, commit.lane, commit.claim)
+    holding = hold(connection, commit.lane, commit.claim)
     place = (commit.lane, commit.inbox_seq)
     error = None if commit.error is None else storable(commit.error)
     if commit.end == "parked":
         ended = connection.execute(_PARK, (error, commit.waits_for, *place))
     else:
         ended = connection.execute(_END, (commit.end, error, wall_ms(), *place))
-    if not ended.rowcount:
+    has_ended, held = bool(ended.rowcount), holding()  # behind both, so that a server is waited for once
+    if not has_ended:
         raise ClaimLost(f"turn {commit.turn_id} has ended already, or was erased; nothing of it was committed")
     stop_seq = held["stop_seq"]
     if stop_seq is not None and (commit.is_stopped or stop_seq <= commit.inbox_seq) and commit.end != "parked":
@@ -162,17 +163,13 @@ def _end_row(connection: Connection, commit: TurnCommit) -> None:
 
 
 def _keep_said(connection: Connection, commit: TurnCommit) -> None:
-    """What was said goes into the session of the person that was answered."""
+    """What was said goes into the session."""
     if commit.session is not None:
         save_session(connection, _as_it_is_now(connection, commit.session, commit))
     if commit.supersedes is not None:
         connection.execute("UPDATE messages SET is_superseded = TRUE WHERE turn_id = ?", (commit.supersedes,))
     for message in commit.messages:
         save_message(connection, message)
-    if commit.answered is not None and connection.dialect.is_shared:
-        account, user_id = commit.answered
-        if not still_is(connection, account, user_id):
-            raise PersonChanged(f"{account} is another person by now, or is being erased; the turn runs again")
 
 
 def _is_done(connection: Connection, commit: TurnCommit) -> bool:
@@ -184,9 +181,21 @@ def _is_done(connection: Connection, commit: TurnCommit) -> bool:
 def _release(connection: Connection, commit: TurnCommit) -> bool:
     """Give the lane free, as the last that the turn does; whether there is something to answer in it now."""
     if commit.end != "parked":
-        return settle(connection, commit.lane)
+        is_same = _asked_who(connection, commit)
+        has_more = settle(connection, commit.lane)
+        if not is_same():
+            raise PersonChanged("who was answered is another person by now, or is being erased; the turn runs again")
+        return has_more
     put_off(connection, commit.lane, commit.inbox_seq, commit.claim, commit.again_after_s)
     return False
+
+
+def _asked_who(connection: Connection, commit: TurnCommit) -> Callable[[], bool]:
+    """Whether the account still is the user that was answered; asked now, and read with what comes behind."""
+    if commit.answered is None or not connection.dialect.is_shared:
+        return lambda: True
+    account, user_id = commit.answered
+    return ask_whether_still(connection, account, user_id)
 
 
 def _as_it_is_now(connection: Connection, session: Session, commit: TurnCommit) -> Session:

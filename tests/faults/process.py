@@ -153,7 +153,9 @@ class Nursery:
             said: dict[str, Any] = json.loads(line)
             serving = self._running.setdefault(said["pid"], Serving(said["pid"], loop.create_future()))
             if "number" in said:
-                self._started.pop(said["number"]).set_result(serving)
+                started = self._started.pop(said["number"])
+                if not started.cancelled():
+                    started.set_result(serving)
             else:
                 del self._running[said["pid"]]
                 serving.status.set_result(said["status"])

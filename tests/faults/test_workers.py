@@ -8,6 +8,7 @@ import pytest
 from tests.faults.process import Nursery
 from tests.faults.stream import Fault
 from tests.faults.table import short_table, table
+from tests.faults.traffic import tokens
 from tests.faults.workers import PARTS, POINTS, Servers, faults
 from tests.faults.workers_platform import WorkersPlatform
 from tests.servers import postgres
@@ -25,13 +26,13 @@ async def test_two_workers_through_a_kill_and_what_is_lost_stranded_or_doubled_i
             async def last_life() -> None:
                 await original()
                 platform._shown.reverse()
-                [stranded, lost, *_] = [text for _, _, text in platform._shown]
-                platform._shown[:] = [shown for shown in platform._shown if shown[2] not in (stranded, lost)]
-                platform._shown.append(platform._shown[0])
+                alone = [tokens(text)[0] for _, _, text in platform._shown if len(tokens(text)) == 1]
+                stranded, lost, *_ = dict.fromkeys(alone)
+                kept = [shown for shown in platform._shown if not {stranded, lost} & {*tokens(shown[2])}]
+                platform._shown[:] = [*kept, kept[0]]
                 with psycopg.connect(stream._url, autocommit=True) as connection:
-                    connection.execute(
-                        "UPDATE outbox SET state = 'ready', ended_at = NULL WHERE payload LIKE %s", (f"%{stranded}%",)
-                    )
+                    sql = "UPDATE outbox SET state = 'ready', ended_at = NULL WHERE payload LIKE %s"
+                    connection.execute(sql, (f"%{stranded}%",))
 
             stream._last_life = last_life  # type: ignore[method-assign]
             tally = await stream.run()

@@ -41,15 +41,44 @@ def test_each_database_has_the_schema_and_no_row_of_another_and_the_template_is_
     assert len(made) == 1
 
 
-def test_a_database_is_dropped_in_use_and_also_after_a_failure(postgres_server):
+def test_a_database_that_was_used_is_the_next_one_with_the_rows_and_numbers_of_its_template(postgres_server):
+    def with_a_row(url: str) -> None:
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE TABLE words (id bigint GENERATED ALWAYS AS IDENTITY, word text)")
+            connection.execute("INSERT INTO words (word) VALUES ('green'), ('black')")
+
+    with fresh_database(postgres_server, with_a_row) as first, psycopg.connect(first) as connection:
+        connection.execute("DELETE FROM words WHERE word = 'green'")
+        connection.execute("INSERT INTO words (word) VALUES ('white')")
+    with fresh_database(postgres_server, with_a_row) as second, psycopg.connect(second) as connection:
+        assert connection.execute("SELECT * FROM words ORDER BY id").fetchall() == [(1, "green"), (2, "black")]
+        assert connection.execute("INSERT INTO words (word) VALUES ('red') RETURNING id").fetchone() == (3,)
+    assert second == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TABLE more (text text)",
+        "ALTER TABLE notes ADD COLUMN more text",
+        "ALTER TABLE notes ALTER COLUMN text SET NOT NULL",
+        "DROP TABLE notes",
+        "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET work_mem = 128', current_database()); END $$",
+    ],
+)
+def test_a_database_whose_tables_were_changed_is_dropped(postgres_server, change):
+    with fresh_database(postgres_server, prepare) as url, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(change)
+    assert url.rpartition("/")[2] not in databases(postgres_server)
+
+
+def test_a_database_is_left_in_use_and_also_after_a_failure(postgres_server):
     held = fresh_database(postgres_server, prepare)
     url = held.__enter__()
-    name = url.rpartition("/")[2]
-    assert name in databases(postgres_server)
     still_open = psycopg.connect(url)
     failure = ZeroDivisionError()
     assert not held.__exit__(ZeroDivisionError, failure, None)
-    assert name not in databases(postgres_server)
     with still_open, pytest.raises(psycopg.OperationalError):
         still_open.execute("SELECT 1")
 

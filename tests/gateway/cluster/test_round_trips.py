@@ -13,12 +13,12 @@ from tests.servers.silent_proxy import silent_proxy
 
 TURNS = 10
 # A statement whose result decides what is asked next ends a round trip, and so does each COMMIT: accepted 6, looked for
-# and claimed 4, read for the turn 11, the reply committed 7, its model call noted 3, the reply claimed 4, its receipt 2.
-ROUND_TRIPS = 37
+# and claimed 4, read for the turn 8, the reply committed 7, its model call noted 3, the reply claimed 4, its receipt 2.
+ROUND_TRIPS = 34
 # Accepted, claimed, noted by the meter, committed, the reply claimed, and its receipt.
 TRANSACTIONS = 6
 # What is asked without any turn, meanwhile; a slow machine takes longer for the turns.
-BESIDE = 3
+BESIDE = 5
 
 
 async def test_a_quiet_turn_asks_the_server_no_more_often_than_it_did(
