@@ -11,6 +11,7 @@ from gateway.pipeline.outbox import Outbox
 from gateway.sdk.models import deliveries as wire
 from gateway.services.caller import Caller, NotFound, Refused
 from gateway.store.deliveries import SqlDeliveries
+from gateway.store.payloads import to_ms
 
 Change = Literal["retry", "drop"]
 
@@ -21,6 +22,11 @@ class DeliveryCounts:
 
     open: int
     dead: int
+
+
+def place_in_list(row: wire.Delivery) -> tuple[int, str]:
+    """Where a row stands in `DeliveryService.list`, as its `before` takes it."""
+    return to_ms(row.begun_at), row.id
 
 
 class DeliveryService:

@@ -16,11 +16,11 @@ import resource
 import socket
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from gateway.files.unix_socket import is_of_owner
 from gateway.web.auth import CALLER, OWNER
@@ -190,9 +190,10 @@ class PunctualProtocol(H11Protocol):
     @property
     def waits_for(self) -> Literal["head", "body"] | None:
         """What the client has yet to send; None while it waits for us."""
-        if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request, whatever its type says
+        if cycle is None or cycle.response_complete:
             return "head"
-        return "body" if self.cycle.more_body else None
+        return "body" if cycle.more_body else None
 
 
 def look_at(connections: Iterable[object], now_s: float) -> None:

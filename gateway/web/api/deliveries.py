@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
-from gateway.store.payloads import to_ms
+from gateway.services.deliveries import place_in_list
 from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.paging import Cursor, Limit, page_of, place_of
@@ -40,7 +40,7 @@ async def list_(
     place = place_of(kind, cursor, int, str)
     before = None if place is None else (int(place[0]), str(place[1]))
     rows = await services.deliveries.list(caller, queue, state=state, channel=channel, limit=limit + 1, before=before)
-    return page_of(kind, rows, limit, lambda row: (to_ms(row.begun_at), row.id))
+    return page_of(kind, rows, limit, place_in_list)
 
 
 @router.get("/{queue}/{delivery}", responses=_NO_DELIVERY, summary="Get a delivery")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from gateway.domain.sessions import LOCAL
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
-from gateway.store.payloads import to_ms
+from gateway.services.deliveries import place_in_list
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext, own_path
 from gateway.web.forms import Form, whole_number
@@ -105,7 +105,8 @@ def _ask(context: PageContext, request: Request, form: Form, row: Delivery, back
 
 def _name(row: Delivery) -> str:
     """By which the next page begins behind this row: its time in ms, and its id."""
-    return f"{to_ms(row.begun_at)}-{row.id}"
+    time_ms, row_id = place_in_list(row)
+    return f"{time_ms}-{row_id}"
 
 
 def _place(name: str) -> tuple[int, str] | None:

@@ -70,7 +70,7 @@ async def test_nothing_of_the_person_is_left_in_any_table(trace_store: TraceStor
     await fill(trace_store)
     assert await erase_person(trace_store, user_ids=["u_ada"], session_ids=["s_ada"]) == 6
     for table in ("owners", "traces", "edges", "uses", "archive", "archive_reads", "records", "uncompared"):
-        left = str([tuple(row) for row in await trace_store.database.rows(f"SELECT * FROM {table}")])  # noqa: S608
+        left = str([tuple(row) for row in await trace_store.database.rows(f"SELECT * FROM {table}")])  # noqa: S608 (names)
         assert not [word for word in ("kanarieada", "u_ada", "s_ada") if word in left], table
     assert await erase_person(trace_store, user_ids=["u_ada"], session_ids=["s_ada"]) == 0
 
