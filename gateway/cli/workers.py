@@ -45,7 +45,9 @@ async def workers(as_json: AsJson = False) -> None:
 
 @app.command()
 @asynchronous
-async def release(channel: Annotated[str, typer.Argument(help="Its name in the configuration.")]) -> None:
+async def release(
+    channel: Annotated[str, typer.Argument(help="Its name in the configuration.")], as_json: AsJson = False
+) -> None:
     """Have another worker take a channel; the one that has it stops it first."""
     from gateway.sdk.errors import ConflictError, NotFoundError
 
@@ -54,4 +56,7 @@ async def release(channel: Annotated[str, typer.Argument(help="Its name in the c
             await client.system.release(channel)
         except (NotFoundError, ConflictError) as error:
             raise NotNamed(str(error)) from error
+    if as_json:
+        print_json({"channel": channel})
+        return
     say(f"The channel {channel} goes to another worker within seconds; `ethos workers` shows which.")

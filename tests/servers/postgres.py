@@ -149,6 +149,7 @@ _SHAPE = """
         UNION ALL SELECT format('%s %s', oid, conname) FROM pg_constraint
         UNION ALL SELECT format('%s %s', oid, xmin) FROM pg_proc WHERE oid >= 16384
         UNION ALL SELECT format('%s %s', oid, tgenabled) FROM pg_trigger
+        UNION ALL SELECT format('%s %s', indexrelid, indisvalid) FROM pg_index
         UNION ALL SELECT format('%s %s %s', setrole, setconfig, setdatabase = 0) FROM pg_db_role_setting
     ) AS all_of_it (what)
 """

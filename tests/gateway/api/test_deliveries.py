@@ -54,24 +54,24 @@ async def test_a_dead_letter_is_tried_again_from_the_start_and_answered(
 ) -> None:
     gateway, client = failing
     [dead] = (await client.get("/inbox", params={"limit": 1})).json()["items"]
-    again = await client.post(f"/inbox/{dead['seq']}/retry")
+    again = await client.post(f"/inbox/{dead['id']}/retry")
     assert again.json()["state"] in ("waiting", "running", "done")
     await settled(gateway)
-    row = (await client.get(f"/inbox/{dead['seq']}")).json()
+    row = (await client.get(f"/inbox/{dead['id']}")).json()
     assert (row["state"], row["error"]) == ("done", None)
-    refused = await client.post(f"/inbox/{dead['seq']}/retry")
+    refused = await client.post(f"/inbox/{dead['id']}/retry")
     assert (refused.status_code, refused.json()["detail"]) == (
         409,
-        f"message {dead['seq']} is done; only dead letters are tried again",
+        f"message {dead['id']} is done; only dead letters are tried again",
     )
 
 
 async def test_a_dropped_message_is_kept_and_tried_no_more(failing: tuple[Gateway, httpx.AsyncClient]) -> None:
     _, client = failing
     [dead] = (await client.get("/inbox", params={"limit": 1})).json()["items"]
-    dropped = (await client.post(f"/inbox/{dead['seq']}/drop")).json()
+    dropped = (await client.post(f"/inbox/{dead['id']}/drop")).json()
     assert (dropped["state"], dropped["error"], dropped["text"]) == ("done", "dropped by the operator", "poison 3")
-    assert (await client.post(f"/inbox/{dead['seq']}/drop")).status_code == 409
+    assert (await client.post(f"/inbox/{dead['id']}/drop")).status_code == 409
     assert len((await client.get("/inbox")).json()["items"]) == 3
 
 

@@ -133,7 +133,7 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, memory, limits, budgets, delivery, log, retention, telemetry, secret, shutdown_s"
+                "web, store, worker, memory, limits, budgets, delivery, log, retention, telemetry, secret, shutdown_s"
             )
         ],
     ),

@@ -346,9 +346,9 @@ async def test_a_plan_that_a_change_of_the_tables_made_useless_is_made_again(pos
 async def test_broken_indexes_are_told(engine: PostgresEngine) -> None:
     assert await engine.faults() == []
     await engine.write(
-        lambda c: c.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'inbox_log'::regclass").close()
+        lambda c: c.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'inbox_open'::regclass").close()
     )
-    assert await engine.faults() == ["the index inbox_log is not valid; run REINDEX INDEX inbox_log"]
+    assert await engine.faults() == ["the index inbox_open is not valid; run REINDEX INDEX inbox_open"]
 
 
 async def test_foreign_commits_grow_with_time(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> None:

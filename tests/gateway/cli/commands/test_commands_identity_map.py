@@ -19,11 +19,13 @@ def users(home: Path) -> dict[str, str]:
     return {key: entry["userId"] for key, entry in found.items()}
 
 
-def test_the_map_is_written_where_it_is_wanted(
-    ethos: Ethos, home: Path, people: dict[str, str], tmp_path: Path
-) -> None:
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "map.json"
+
+
+def test_the_map_is_written_where_it_is_wanted(ethos: Ethos, home: Path, people: dict[str, str], file: Path) -> None:
     """In our own form, for the owner's eyes; a name that is taken is refused."""
-    file = tmp_path / "map.json"
     answer = ethos("people", "export-map", file)
     assert (answer.code, answer.err) == (0, "")
     assert json.loads(file.read_text()) == json.loads((home / "users" / "identity-map.json").read_text())
