@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import (
@@ -51,7 +51,11 @@ async def workers(caller: Reader, services: WithServices) -> Page[WorkerHealth]:
     responses=problems(not_found="No channel has that name.", not_possible="No other worker can take it."),
     summary="Release a channel",
 )
-async def release(caller: Operator, services: WithServices, channel: str) -> None:
+async def release(
+    caller: Operator,
+    services: WithServices,
+    channel: Annotated[str, Path(max_length=64, description="Its name in the configuration.")],
+) -> None:
     """Have another worker take a channel, which the one that has it stops first."""
     await services.system.release(caller, channel)
 

@@ -241,6 +241,8 @@ async def test_what_was_said_meanwhile_is_shown_at_the_next_start_and_only_once(
     async with chatting(gateway.home) as screen:
         screen.type("first words\r")
         await screen.sees("You said: first words")
+        screen.type("second words\r")  # so the first answer is shown whole, and not as its preview only
+        await screen.sees("You said: second words")
         screen.type(CTRL_D)
         await screen.ends()
     await gateway.post("meanwhile this happened")

@@ -155,13 +155,14 @@ async def test_people_are_found_given_roles_linked_and_erased(gateway: Gateway, 
 
 
 async def test_deliveries_are_listed_and_changed(client: AsyncEthos) -> None:
-    await client.chat.ask("Hello")
+    answer = await client.chat.ask("Hello")
     assert [one async for one in client.deliveries.list("inbox", state="dead")] == []
     with pytest.raises(NotFoundError):
-        await client.deliveries.get("outbox", 99)
-    first = await client.deliveries.get("inbox", 1)
+        await client.deliveries.get("outbox", "99")
+    [said, _] = [one async for one in client.sessions.messages(answer.session)]
+    first = await client.deliveries.get("inbox", said.turn)
     assert (first.text, first.state) == ("Hello", "done")
-    for call in (client.deliveries.retry("inbox", 1), client.deliveries.drop("inbox", 1)):
+    for call in (client.deliveries.retry("inbox", first.id), client.deliveries.drop("inbox", first.id)):
         with pytest.raises(ConflictError):
             await call
 
