@@ -105,7 +105,7 @@ def test_a_text_is_read_though_its_markup_is_nested_without_end() -> None:
 def test_no_markup_takes_long(unit: str) -> None:
     began = time.process_time()
     html_to_text(unit * (MAX_HTML_CHARS // len(unit)))
-    assert time.process_time() - began < 4.0, "a second or less on a free machine, 19 s with the trap"
+    assert time.process_time() - began < 8.0, "a second or less on a free machine, 19 s with the trap"
 
 
 @given(st.text(alphabet="<>/!-&;#= \"'abpdivstyle:none{}\n", max_size=400))
