@@ -59,7 +59,7 @@ async def test_settings_that_are_not_valid_are_not_saved_and_stay_in_the_editor(
 
 async def test_an_editor_that_was_faster_is_shown_before_anything_is_saved(open_desk: Open) -> None:
     desk = await open_desk()
-    desk.gateway.personalities.create("pirate")
+    await desk.gateway.personalities.create("pirate")
     page = await desk.open("/personalities/pirate")
     soul = desk.gateway.home / "personalities" / "pirate" / "SOUL.md"
     soul.write_text("You are a captain.\n")
