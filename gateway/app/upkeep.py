@@ -15,6 +15,7 @@ import structlog
 from gateway.cluster.jobs import Job
 from gateway.errors import EthosError
 from gateway.store.blobs import BATCH_PIECES, SqlBlobs
+from gateway.store.leases import SqlLeases
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -30,6 +31,7 @@ class Upkeep:
     def __init__(self, gateway: Composition) -> None:
         self._gateway = gateway
         self._blobs = SqlBlobs(gateway.store.engine)
+        self._leases = SqlLeases(gateway.store.engine)
 
     async def run(self) -> None:
         """Take up what died with other workers, and remove what has expired, until cancelled."""
@@ -52,10 +54,11 @@ class Upkeep:
         return await self._gateway.meter.recover(await self._gateway.cluster.alive())
 
     async def expire(self) -> None:
-        """Remove files whose time is over, and answers that nobody asks for again."""
+        """Remove files and answers whose time is over, and leases of sessions that killed workers held."""
         while await self._blobs.remove_expired() == BATCH_PIECES:
             pass
         await self._gateway.idempotency.forget_old()
+        await self._leases.forget_sessions()
 
 
 async def _repeat(job: Job, work: Callable[[], Awaitable[object]]) -> None:

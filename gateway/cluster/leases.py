@@ -60,8 +60,8 @@ class LeaseStore(Protocol):
     async def renew(self, epochs: Mapping[str, int], *, worker: str, lease_s: float) -> Collection[str]:
         """Hold leases for so long from now; the names of those that still were the worker's, with these epochs."""
 
-    async def give_back(self, name: str, epoch: int) -> None:
-        """Let others take it now; harmless where another holder has it."""
+    async def give_back(self, name: str, epoch: int, *, worker: str) -> None:
+        """Let others take what the worker holds; harmless where another holder has it."""
 
     async def release(self, name: str) -> bool:
         """Take a lease from its holder, who cannot renew it; others can take it when its time is over.
@@ -197,7 +197,7 @@ class Leases:
         if held is not None and held.epoch == epoch:
             self._drop(held)
         try:
-            await self._store.give_back(name, epoch)
+            await self._store.give_back(name, epoch, worker=self._worker)
         except StoreError as error:  # it ends on its own soon
             _log.warning("lease_not_given_back", lease=name, error=str(error))
 

@@ -21,8 +21,9 @@ _RENEW = """
     WHERE name = ? AND epoch = ? AND worker = ? AND until >= now_ms() RETURNING name
 """
 _GIVE_BACK = "UPDATE leases SET until = 0 WHERE name = ? AND epoch = ?"
-# Of a session or a job nobody asks for the epoch, so nothing is left of them.
-_FORGET = "DELETE FROM leases WHERE name = ? AND epoch = ?"
+# No row is fenced by a session's epoch, so nothing is left of it. Its epochs begin at 1 again, so the worker counts.
+_FORGET = "DELETE FROM leases WHERE name = ? AND epoch = ? AND worker = ?"
+_FORGET_SESSIONS = "DELETE FROM leases WHERE name >= 'session:' AND name < 'session;' AND until < now_ms()"
 _RELEASE = "UPDATE leases SET worker = '' WHERE name = ? AND worker <> '' AND until >= now_ms()"
 _STANDING = """
     SELECT name, worker, epoch, until - now_ms() AS for_ms FROM leases
@@ -32,7 +33,7 @@ _EPOCH = "SELECT epoch FROM leases WHERE name = ?"
 
 
 class SqlLeases:
-    """One row for each name that was ever held."""
+    """One row for each channel and job that was ever held, and for each session that is held."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -55,9 +56,14 @@ class SqlLeases:
 
         return await self._engine.write(work, alone=())
 
-    async def give_back(self, name: str, epoch: int) -> None:
-        sql = _FORGET if name.startswith("session:") else _GIVE_BACK
-        await self._engine.write(statement(sql, (name, epoch)), is_durable=False, alone=())
+    async def give_back(self, name: str, epoch: int, *, worker: str) -> None:
+        is_session = name.startswith("session:")
+        given = statement(_FORGET, (name, epoch, worker)) if is_session else statement(_GIVE_BACK, (name, epoch))
+        await self._engine.write(given, is_durable=False, alone=())
+
+    async def forget_sessions(self) -> None:
+        """Remove the leases of sessions that are over: their workers were killed. A key can name a person."""
+        await self._engine.write(statement(_FORGET_SESSIONS), is_durable=False, alone=())
 
     async def release(self, name: str) -> bool:
         return await self._engine.write(statement(_RELEASE, (name,)), alone=()) == 1

@@ -271,7 +271,7 @@ class _OneAtATime:
     async def give_back(self) -> None:
         """It is another's turn."""
         if self._epoch is not None:
-            await self._leases.give_back(_LEASE, self._epoch)
+            await self._leases.give_back(_LEASE, self._epoch, worker=self._worker)
         if self._lock is not None:
             await asyncio.to_thread(self._lock.release)
 

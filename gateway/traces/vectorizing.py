@@ -174,7 +174,7 @@ class Vectorizing:
     async def _give_back(self) -> None:
         epoch, self._epoch = self._epoch, None
         if epoch is not None:
-            await SqlLeases(self._trace_store.database).give_back(_LEASE, epoch)
+            await SqlLeases(self._trace_store.database).give_back(_LEASE, epoch, worker=self._worker)
 
     async def _next(self, model: str) -> Sequence[_Text]:
         rows = await self._trace_store.database.read(

@@ -60,17 +60,42 @@ class LeaseSuite:
     async def test_what_is_given_back_is_free_at_once_and_the_epoch_grows(self, house: House) -> None:
         leases = self.leases(house)
         await leases.take(NAME, worker="a", lease_s=6)
-        await leases.give_back(NAME, 1)
+        await leases.give_back(NAME, 1, worker="a")
         assert await leases.take(NAME, worker="b", lease_s=6) == 2
-        await leases.give_back(NAME, 1)
+        await leases.give_back(NAME, 1, worker="a")
         assert await leases.take(NAME, worker="c", lease_s=6) is None, (
             "a late word of an earlier holder changes nothing"
         )
         await leases.take("session:s", worker="a", lease_s=6)
-        await leases.give_back("session:s", 1)
+        await leases.give_back("session:s", 1, worker="a")
         store: Any = house.store
         rows = await store.engine.rows("SELECT name FROM leases ORDER BY name")
         assert [row["name"] for row in rows] == [NAME], "nothing is left of a session's"
+
+    async def test_a_late_word_of_a_paused_worker_leaves_the_session_to_the_one_that_answers_in_it(
+        self, house: House
+    ) -> None:
+        leases = self.leases(house)
+        paused = await leases.take("session:s", worker="a", lease_s=6)
+        house.wait(7)
+        following = await leases.take("session:s", worker="b", lease_s=6)
+        assert paused
+        assert following
+        await leases.give_back("session:s", following, worker="b")
+        assert await leases.take("session:s", worker="c", lease_s=6) == paused, "nothing was left"
+        await leases.give_back("session:s", paused, worker="a")
+        assert await leases.take("session:s", worker="d", lease_s=6) is None
+
+    async def test_nothing_is_left_of_the_session_of_a_killed_worker(self, house: House) -> None:
+        leases = self.leases(house)
+        for name in ("session:s", NAME):
+            await leases.take(name, worker="a", lease_s=6)
+        await leases.forget_sessions()
+        assert await leases.take("session:s", worker="b", lease_s=6) is None, "it still answers"
+        house.wait(7)
+        await leases.forget_sessions()
+        store: Any = house.store
+        assert [row["name"] for row in await store.engine.rows("SELECT name FROM leases")] == [NAME], "its epoch counts"
 
     async def test_what_an_operator_releases_cannot_be_renewed_and_is_free_when_its_time_is_over(
         self, house: House
@@ -82,7 +107,7 @@ class LeaseSuite:
         assert not await leases.release(NAME)
         assert await leases.renew({NAME: 1}, worker="a", lease_s=6) == frozenset()
         assert await leases.take(NAME, worker="b", lease_s=6) is None, "its holder trusts it yet"
-        await leases.give_back(NAME, 1)
+        await leases.give_back(NAME, 1, worker="a")
         assert await leases.take(NAME, worker="b", lease_s=6) == 2, "its holder has stopped"
         await leases.release(NAME)
         house.wait(7)

@@ -185,7 +185,7 @@ async def test_a_reply_is_claimed_and_put_back_only_under_the_epoch_of_the_holde
     row = await store.outbox.claim_reply(HERE, is_durable=True, epoch=1)
     assert row
     assert row.epoch == 1
-    await leases.give_back("channel:web", 1)
+    await leases.give_back("channel:web", 1, worker="a")
     assert await leases.take("channel:web", worker="b", lease_s=60) == 2
     with pytest.raises(ClaimLost):
         await store.outbox.claim_reply(HERE, is_durable=True, epoch=1)
@@ -204,7 +204,7 @@ async def test_a_note_of_a_channel_is_written_under_the_epoch_of_its_holder_only
     await leases.take("channel:web", worker="a", lease_s=60)
     old, new = SqlNotes(store.engine, "web", lambda: 1), SqlNotes(store.engine, "web", lambda: 2)
     await old.put("cursor", "1")
-    await leases.give_back("channel:web", 1)
+    await leases.give_back("channel:web", 1, worker="a")
     await leases.take("channel:web", worker="b", lease_s=60)
     await new.put("cursor", "2")
     for late in (old.put("cursor", "1"), old.remove("cursor")):

@@ -33,9 +33,9 @@ class Cut(SqlLeases):
         self._look()
         return await super().renew(epochs, worker=worker, lease_s=lease_s)
 
-    async def give_back(self, name: str, epoch: int) -> None:
+    async def give_back(self, name: str, epoch: int, *, worker: str) -> None:
         self._look()
-        await super().give_back(name, epoch)
+        await super().give_back(name, epoch, worker=worker)
 
     async def standing(self) -> Any:
         self._look()
