@@ -21,7 +21,7 @@ from gateway.cluster.sessions import HeldSessions, LeasedSessions, OwnSessions
 from gateway.cluster.worker import Beats, SeenWorker, Worker, config_hash, differences, this_worker
 from gateway.config import Config
 from gateway.config.addresses import shown
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.errors import EthosError, StoreError, StoreUnavailable
 from gateway.messages import ConversationRef
 from gateway.store.leases import SqlLeases
 from gateway.store.rows import key_of
@@ -237,28 +237,37 @@ class Shared(Alone):
     async def _look(self) -> None:
         """Find what nobody told, and what was told: what to claim, and replies for the channels that are held here."""
         gateway, was_heard = self._gateway, True
+        clock = asyncio.get_running_loop().time
+        looked_at_s = clock()
         while True:
+            next_s = looked_at_s + (LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S):
+                async with asyncio.timeout_at(next_s):
                     await self._is_told.wait()
             self._is_told.clear()
             told, self._told = self._told, set()
             held = {name.removeprefix(CHANNEL) for name in self.leases.held if name.startswith(CHANNEL)}
-            if not (self.news.is_heard and was_heard):
+            is_heard = self.news.is_heard
+            if is_heard and not was_heard and self._telling is not None:
+                self._telling.catch_up()
+            elif not is_heard:
                 gateway.local_channel.look()
-            was_heard = self.news.is_heard
+            was_heard = is_heard
             with contextlib.suppress(StoreError):  # the next look finds it
-                if not told:
+                if clock() >= next_s:  # also while news come all the time, which tell of some things only
+                    looked_at_s = clock()
                     work = await self._workers.work(self.worker.id, held)
-                    told = {*work.channels}
+                    told |= {*work.channels}
                     if work.has_lane:
                         gateway.dispatcher.look_here()
                 for channel in told & held:
                     await gateway.outbox.look(channel)
 
     def _hear_replies(self, told: Mapping[str, Any]) -> None:
-        self._told.add(str(told["channel"]))
-        self._is_told.set()
+        channel = str(told["channel"])
+        if CHANNEL + channel in self.leases.held:
+            self._told.add(channel)
+            self._is_told.set()
 
     def _now(self, worker: Worker) -> Worker:
         config = self._gateway.config
@@ -275,9 +284,19 @@ class Shared(Alone):
         await check_still(gateway.store.engine, place, gateway.secret)
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(_logged(work))
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
+
+
+async def _logged(work: Coroutine[Any, Any, Any]) -> None:
+    """Do what other workers asked for; a failure is for the log, since nobody here waits for it."""
+    try:
+        await work
+    except EthosError as error:
+        _log.warning("news_not_followed", error=str(error))
+    except Exception:  # noqa: BLE001 (news of others must not end this worker)
+        _log.exception("news_fault")
 
 
 def _bus(config: Config) -> NewsBus:

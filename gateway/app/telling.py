@@ -77,6 +77,14 @@ class Telling:
         """A page of this worker has changed something."""
         self._topics.note(topics)
 
+    def catch_up(self) -> None:
+        """News were missed for a while: look at what they would have told of."""
+        gateway = self._gateway
+        gateway.local_channel.look()
+        gateway.people.reread()
+        gateway.privacy.look()
+        self._do(gateway.linking.people.load())
+
     # ---- what happens here -----------------------------------------------------------------------------------------
 
     def told_log(self, conversation: ConversationRef) -> None:
@@ -157,9 +165,7 @@ class Telling:
             case "accounts":
                 self._do(gateway.linking.people.load())
             case "erasures":
-                gateway.people.reread()
-                gateway.privacy.look()
-                self._do(gateway.linking.people.load())
+                self.catch_up()
             case "sign_ins":
                 gateway.web.sign_ins.ended(str(told["ended"]))
 

@@ -124,13 +124,13 @@ def differences(workers: Sequence[SeenWorker]) -> Sequence[str]:
     """In what those that are not gone differ though they should not, one line each, for people."""
     living = [seen.worker for seen in workers if not seen.is_gone]
     of_each = {
-        "configurations": {worker.name: worker.config_hash for worker in living},
-        "versions": {worker.name: worker.version for worker in living},
+        "configurations": [(worker.name, worker.config_hash) for worker in living],
+        "versions": [(worker.name, worker.version) for worker in living],
     }
     return [
-        f"the workers have different {what}: {', '.join(f'{name} {value}' for name, value in values.items())}"
+        f"the workers have different {what}: {', '.join(f'{name} {value}' for name, value in values)}"
         for what, values in of_each.items()
-        if len(set(values.values())) > 1
+        if len({value for _, value in values}) > 1
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -10,13 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import pytest
 
+from gateway import __version__
 from gateway.agent.budgets import PlannedCall
 from gateway.agent.model import Spender
 from gateway.app.gateway import Gateway
 from gateway.app.telling import MAX_PREVIEW_BYTES
 from gateway.app.upkeep import Upkeep
+from gateway.cluster.worker import SeenWorker, Worker, differences
 from gateway.config.file import load_config
 from gateway.errors import StoreError, StoreMoved
 from gateway.messages import ConversationRef, OutboundMessage
@@ -29,7 +33,8 @@ from gateway.store.blobs import SqlBlobs
 from gateway.store.copy_state import set_state
 from gateway.store.idempotency import KEPT_MS, SqlIdempotency, StoredAnswer
 from gateway.store.settings import ForeignSecret
-from tests.fake_channel import FakeChannelWithPreviews
+from tests.conformance.links import link
+from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.cluster.test_gateways import PATIENCE_S, SECRET, config, reaches, serving
 
 CHAT = named_place("operator", "chat")
@@ -236,6 +241,63 @@ async def test_what_dead_workers_left_is_taken_up_and_what_has_expired_is_remove
             reserved = {one.user_id for one in await store.usage.spending(day) if one.reserved.tokens}
             assert reserved == {f"u_{north.cluster.worker.id}"}
             assert [row["key"] for row in await store.engine.rows("SELECT key FROM idempotent_requests")] == ["key"]
+
+
+def test_workers_of_one_name_are_told_apart_where_they_differ() -> None:
+    here, gone = (SeenWorker(worker=_worker("vm", "a1"), silent_s=silent_s, holds=()) for silent_s in (0.0, 60.0))
+    there = replace(here, worker=_worker("vm", "b2", version="9.9.9"))
+    assert differences([here, gone]) == differences([here, replace(here)]) == []
+    assert differences([here, replace(there, silent_s=60.0)]) == [], "it is gone"
+    assert differences([here, there]) == [
+        "the workers have different configurations: vm a1, vm b2",
+        f"the workers have different versions: vm {__version__}, vm 9.9.9",
+    ]
+
+
+def _worker(name: str, config_hash: str, *, version: str = __version__) -> Worker:
+    return Worker(id=name + config_hash, name=name, config_hash=config_hash, version=version)
+
+
+async def test_what_was_told_while_news_did_not_come_is_looked_up(postgres_url: str, tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        serving(config(tmp_path / "north", postgres_url, "north")) as (north, _),
+        await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as server,
+    ):
+        await until(lambda: "job:links" in north.cluster.leases.held)  # type: ignore[attr-defined]
+        async with serving(config(tmp_path / "south", postgres_url, "south")) as (south, _):
+            await north.store.links.decide(link(), request_id=None)
+            assert south.linking.people.successors("u_desk") == ["u_desk"], "nobody has told"
+            await server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = 'ethos news'"
+            )
+            await until(lambda: south.linking.people.successors("u_desk") == ["u_desk", "u_ada"])
+
+
+async def test_what_nobody_told_is_found_while_others_tell_of_something_else_all_the_time(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    replies = json.dumps({"from": "another", "told": [{"news": "replies", "channel": "web"}]})
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        serving(config(tmp_path / "north", postgres_url, "north")) as (north, _),
+        await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as server,
+    ):
+        await reaches(north, "up")
+        fake = north.adapters[0]
+        assert isinstance(fake, FakeChannel)
+
+        async def tell() -> None:
+            while True:
+                await server.execute("SELECT pg_notify('ethos', %s)", (replies,))
+
+        telling = asyncio.create_task(tell())
+        message = fake.message("hello there")
+        await north.store.inbox.add(message, "t_1")  # by a worker that died before it told
+        await fake.answers_to(message)
+        telling.cancel()
+        await asyncio.wait([telling])
 
 
 @pytest.mark.parametrize(
