@@ -61,6 +61,15 @@ def postgres_server() -> Iterator[postgres.PostgresServer]:
         yield server
 
 
+@pytest.fixture
+def postgres_url(postgres_server: postgres.PostgresServer) -> Iterator[str]:
+    """An empty database of today's schema."""
+    from tests.stores import make_tables  # with modules of the gateway, of which some read the environment
+
+    with postgres.fresh_database(postgres_server, make_tables) as url:
+        yield url
+
+
 @pytest.fixture(autouse=True)
 def _log() -> None:
     from gateway.runtime.logs import configure_logs

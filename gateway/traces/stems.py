@@ -1,7 +1,8 @@
 """The stems of words as FTS5's `porter` makes them, so that PostgreSQL finds the same traces as SQLite.
 
 M. F. Porter, An algorithm for suffix stripping (1980), with the two departures of SQLite's ext/fts5/fts5_tokenize.c:
-words of less than 3 or more than 64 bytes stay as they are, and a letter beyond ASCII counts as consonants.
+words of less than 3 or more than 64 bytes stay as they are, and a letter beyond ASCII counts as consonants. The library
+of the field, snowballstemmer, has other stems for words such as "assembly", "apologies" and "is".
 """
 
 from __future__ import annotations

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from gateway.store.stores import Stores, open_postgres, open_store
 from tests.conformance.stores import House
-from tests.servers.postgres import PostgresServer, fresh_database
-from tests.stores import make_tables
-
-
-@pytest.fixture
-def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """A database of its own on the server of all tests."""
-    with fresh_database(postgres_server, make_tables) as url:
-        yield url
 
 
 @pytest.fixture
