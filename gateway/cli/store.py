@@ -53,7 +53,8 @@ async def status(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    say(f"{found['engine']} in {found['place']}, schema version {found['schema_version']}")
+    where = f"SQLite in {end.place}" if isinstance(place, Path) else end.place  # which names PostgreSQL
+    say(f"{where}, schema version {found['schema_version']}")
     if state is not None:
         meanings = {
             "arriving": f"A copy of {state.other} into it is not complete: call `ethos store copy` again from there.",
