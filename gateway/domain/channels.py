@@ -125,6 +125,11 @@ class Channels:
         status = self._status.get(channel)
         return 0 if status is None or status.hold is None else status.hold.epoch
 
+    def is_still_held(self, channel: str, epoch: int) -> bool:
+        """Whether this process certainly holds it at this moment, under the same epoch."""
+        status = self._status.get(channel)
+        return epoch == 0 or (status is not None and status.is_held and self.epoch(channel) == epoch)
+
     def is_elsewhere(self, channel: str) -> bool:
         """Whether another worker has it."""
         status = self._status.get(channel)

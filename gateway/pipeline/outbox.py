@@ -36,6 +36,10 @@ REPEAT_NOTE = "(This may be a repeat.) "
 _log = structlog.get_logger(__name__)
 
 
+class _NotHeld(Exception):
+    """The channel is not held here any more, and nothing was sent."""
+
+
 class Outbox:
     """Sends replies in the order of their conversation, and records what became of each."""
 
@@ -199,6 +203,8 @@ class Outbox:
             if is_cancelled_from_outside():
                 raise
             return await self._failed(adapter, row, UncertainSendError("the adapter gave the send up"))
+        except _NotHeld as error:
+            return await self._retry(row, 0.0, str(error), is_uncertain=row.is_uncertain, is_counted=False)
         except Exception as error:  # noqa: BLE001 (an adapter may break its contract)
             return await self._failed(adapter, row, error)
         reach("outbox.delivered")
@@ -233,12 +239,17 @@ class Outbox:
     async def _deliver(self, adapter: ChannelAdapter, row: OutboxRow) -> Receipt:
         if row.message.is_empty and not adapter.capabilities.shows_log:
             return Receipt(message_ids=())
-        if not row.is_uncertain or adapter.capabilities.is_idempotent_send:
-            return await adapter.send(row.message)
-        if isinstance(adapter, SupportsSendLookup):
-            found = await adapter.find_sent(row.message)
-            return found if found is not None else await adapter.send(row.message)
-        return await adapter.send(replace(row.message, text=REPEAT_NOTE + row.message.text))
+        message = row.message
+        if row.is_uncertain and not adapter.capabilities.is_idempotent_send:
+            if not isinstance(adapter, SupportsSendLookup):
+                message = replace(message, text=REPEAT_NOTE + message.text)
+            elif (found := await adapter.find_sent(message)) is not None:
+                return found
+        if not self._channels.is_still_held(
+            adapter.name, row.epoch
+        ):  # the process may have been paused since the claim
+            raise _NotHeld("another worker has the channel")
+        return await adapter.send(message)
 
     async def _postpone(
         self, row: OutboxRow, reason: str, *, is_uncertain: bool, retry_after_s: float | None

@@ -29,6 +29,8 @@ from tests.faults.stream import Fault, NeverReached, Stream
 from tests.faults.table import WORKERS, publish, short_table, table
 
 KILLS_PER_STREAM = 20
+# Of what is wrong with a stream; the stacks of its workers are among them.
+MOST_NOTES = 400
 SENDS = ("plain", "lookup", "idempotent")
 
 
@@ -157,7 +159,7 @@ def _report(row: Row, index: int, seed: str, tally: Tally) -> None:
     sys.stderr.write(f"{row.name} #{index}: {tally.kills} kills in {tally.seconds:.1f} s\n")
     if not tally.is_clean:
         sys.stderr.write(f"  FAILED, seed {seed!r}\n")
-        for line in (*tally.problems, *tally.notes[:20]):
+        for line in (*tally.problems, *tally.notes[:MOST_NOTES]):
             sys.stderr.write(f"  {line}\n")
 
 

@@ -116,12 +116,12 @@ def compare_answers(
             tally.notes.append(f"{'still waits' if said.token in waiting else 'never answered'}: {said.token}")
             continue
         place[said.token] = copies[0][0]
-        for (earlier, _, _), (later, _, text) in pairwise(copies):
+        for (earlier, _, first), (later, _, text) in pairwise(copies):
             is_in_window = text.startswith(REPEAT_NOTE) and any(earlier < end <= later for end in ends)
             tally.repeated += is_in_window
             tally.duplicated += not is_in_window
             if not is_in_window:
-                tally.notes.append(f"answered again outside of the window: {said.token}: {text[:60]!r}")
+                tally.notes.append(f"answered again outside of the window: {said.token}: {first[:60]!r}, {text[:60]!r}")
         if {person for _, person, _ in copies} != {said.person}:
             tally.problems.append(f"{said.token} was answered to somebody else")
     _order(tally, traffic, place)

@@ -9,7 +9,9 @@ directory. Only the interpreter's start and the imports, 0.7 s of each start, ar
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -48,6 +50,8 @@ def run_gateway(asked: dict[str, Any]) -> NoReturn:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for old, new in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(old, new)
+    signal.signal(signal.SIGUSR1, show_tasks)
+    faulthandler.register(signal.SIGUSR1, file=2, chain=True)
     os.environ.update(asked.get("environment", {}), ETHOS_HOME=asked["home"])
     code = 1
     try:
@@ -68,6 +72,12 @@ def run_gateway(asked: dict[str, Any]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def show_tasks(*_: object) -> None:
+    """What each task of the gateway waits for, into its log: the driver asks when answers are missing."""
+    for task in asyncio.all_tasks():
+        task.print_stack(limit=3, file=sys.stderr)
 
 
 def say(**frame: Any) -> None:

@@ -26,7 +26,7 @@ from tests.faults.evidence import Tally
 from tests.faults.process import Nursery, Serving
 from tests.faults.stream import Fault, NeverReached, log_faults
 from tests.faults.traffic import Traffic, tokens
-from tests.faults.workers_evidence import examine_database, waits
+from tests.faults.workers_evidence import activity, examine_database, waits
 from tests.faults.workers_platform import WorkersPlatform
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import PostgresServer, fresh_database, postgres_server
@@ -366,6 +366,7 @@ class WorkersStream:
         await self._until(lambda: not self._unanswered())
         if late := self._unanswered():
             self._tally.problems.append(f"{len(late)} without an answer after {PATIENCE_S:g} s: {', '.join(late[:5])}")
+            self._tally.notes += await self._what_they_do()
         until_s = time.monotonic() + 30
         while await asyncio.to_thread(waits, self._url) and time.monotonic() < until_s:
             await asyncio.sleep(0.2)
@@ -373,6 +374,21 @@ class WorkersStream:
         for worker in self._workers:
             if not worker.is_dead:
                 await self._stop(worker)
+
+    async def _what_they_do(self) -> list[str]:
+        """The ends of the logs, with the stack of each thread and task, and what the server does for whom."""
+        ends = {worker.name: worker.log.stat().st_size for worker in self._workers}
+        for worker in self._workers:
+            if worker.serving is not None:
+                worker.serving.signal(signal.SIGUSR1)
+        await asyncio.sleep(2.0)
+        found = [f"process {self._platform.holder} has the channel", *await asyncio.to_thread(activity, self._url)]
+        for worker in self._workers:
+            said = worker.log.read_bytes()
+            before, since = said[: ends[worker.name]].decode(), said[ends[worker.name] :].decode()
+            pid = worker.serving.pid if worker.serving is not None else 0
+            found += [f"{worker.name}, process {pid}:", *before.splitlines()[-15:], *since.splitlines()]
+        return found
 
     async def _until(self, is_done: Callable[[], bool]) -> None:
         """A start that is under way is never cut off, so no time is set to any of it."""

@@ -26,6 +26,11 @@ _TEXTS = """
 """
 
 
+_ACTIVITY = """
+    SELECT pid, state, wait_event, pg_blocking_pids(pid), now() - xact_start, now() - state_change, left(query, 120)
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
 Lines = defaultdict[str, Counter[str]]
 
 
@@ -33,6 +38,14 @@ def waits(url: str) -> bool:
     """Whether anything is left to be done."""
     with psycopg.connect(url, autocommit=True) as connection:
         return any(_count(connection, sql) for what, sql in _LEFT.items() if what != "replies given up")
+
+
+def activity(url: str) -> list[str]:
+    """What the server does in this database, and who holds which lease for how long; for people."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        sessions = connection.execute(_ACTIVITY).fetchall()
+        leases = connection.execute("SELECT *, expires_at - now_ms() AS for_ms FROM leases").fetchall()
+    return [str(row) for row in (*sessions, *leases)]
 
 
 def examine_database(tally: Tally, url: str, traffic: Traffic, platform: Platform, ends: Sequence[int]) -> None:

@@ -27,8 +27,9 @@ from gateway.store.postgres.statements import numbered
 # So many characters, of up to four bytes, may be on their way: a socket takes more than that. A pipeline of psycopg
 # waits for answers before all of a long statement is sent, which may be for ever.
 MOST_AT_ONCE = 16_384
-# A session of ours that holds locks and asks nothing is not at work any more.
-IDLE_IN_TRANSACTION_MS = 30_000
+# A session of ours that holds locks and asks nothing is not at work any more: its worker was paused, or its network is
+# silent. Shorter than a lease, so that what others may take by then is not locked.
+IDLE_IN_TRANSACTION_MS = 5_000
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # what it warns of is raised as well, and told by who hears it
 

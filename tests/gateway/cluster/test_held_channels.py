@@ -178,6 +178,23 @@ async def test_a_reply_that_was_being_sent_by_the_last_holder_is_uncertain_for_t
         assert [message.text for message in other.channel.sent] == [REPEAT_NOTE + "text of r1"]
 
 
+async def test_a_reply_that_was_claimed_before_a_pause_is_left_to_the_next_holder(store: Stores) -> None:
+    """The process may stand still between the claim and the send, for longer than its lease lasts."""
+    async with two(store) as (one, other):
+
+        async def pause(_message: OutboundMessage) -> None:
+            one.leases.lose("channel:web", pause_s=PATIENCE_S)
+
+        one.outbox.settle = pause
+        await turn(store, replies=(answer("r1"),))
+        await one.outbox.look("web")
+        await other.reaches("up")
+        while not other.channel.sent:
+            await other.outbox.next_send.wait()
+        assert one.channel.sent == []
+        assert [message.text for message in other.channel.sent] == ["text of r1"], "it was certainly not sent"
+
+
 async def test_a_reply_is_claimed_and_put_back_only_under_the_epoch_of_the_holder(store: Stores) -> None:
     await turn(store, replies=(answer("r1"),))
     leases = SqlLeases(store.engine)

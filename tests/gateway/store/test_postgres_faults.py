@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cluster.leases import LEASE_S
 from gateway.errors import StoreUnavailable
 from gateway.store.engine import snapshot, statement
 from gateway.store.postgres.engine import PostgresEngine
@@ -122,6 +124,32 @@ async def test_work_that_must_not_be_repeated_says_that_it_is_not_known(
         with pytest.raises(StoreUnavailable, match="not known whether it was committed"):
             await other.write(work, is_repeatable=False)
     finally:
+        await other.close()
+
+
+async def test_what_a_worker_locked_before_its_network_went_silent_is_free_before_a_lease_is_over(
+    proxy: SilentProxy, server: PostgresServer, engine: PostgresEngine
+) -> None:
+    await engine.write(statement(KEEP, ("c", "k", "before")))
+    other = PostgresEngine(replace(server, port=proxy.port).url())
+    is_locked = threading.Event()
+
+    def work(connection: Any) -> None:
+        connection.execute(KEEP, ("c", "k", "of the silent one")).rowcount  # noqa: B018 (the server has it)
+        proxy.go_silent(is_deaf=True)
+        is_locked.set()
+
+    writing = asyncio.ensure_future(other.write(work, is_repeatable=False, alone=()))
+    try:
+        await asyncio.to_thread(is_locked.wait)
+        async with asyncio.timeout(LEASE_S):
+            await engine.write(statement(KEEP, ("c", "k", "of another")), alone=())
+        proxy.go_on()
+        with pytest.raises(StoreUnavailable):
+            await writing
+        assert await engine.rows("SELECT text FROM adapter_notes") == [("of another",)]
+    finally:
+        proxy.go_on()
         await other.close()
 
 
@@ -261,7 +289,7 @@ async def test_everything_goes_through_a_pooler_in_transaction_mode(pooler: Pool
             limits = await asyncio.gather(
                 *(pooled.write(lambda c, n=n: work(n, c), is_durable=is_durable, alone=()) for n in range(100))
             )
-            assert limits == [["30s", "30s", level]] * 100
+            assert limits == [["30s", "5s", level]] * 100
         assert set(await asyncio.gather(*(pooled.read(look) for _ in range(40)))) == {100}
         [left] = await pooled.row("SELECT current_setting('statement_timeout')")
         assert left == "0", "a setting of the session would be another client's, too"
