@@ -16,6 +16,7 @@ All read in November 2026.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Answer:
         fault: what happens to the stream after `fault_after` content events: the connection is cut, the body ends
             cleanly but early, nothing more comes, or an error is sent inside the stream.
         drip_s: the time between two content events.
+        rest: what comes after `fault_after` content events waits until it is set.
     """
 
     text: str = ""
@@ -56,6 +58,7 @@ class Answer:
     fault: Fault | None = None
     fault_after: int = 1
     drip_s: float = 0.0
+    rest: asyncio.Event | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -211,6 +211,8 @@ class _Endpoint:
                     await self._hang(request, receive)
                 await write(self._wire.stream_error() if answer.fault == "error" else "", is_last=True)
                 return
+            if answer.rest is not None and number == answer.fault_after:
+                await answer.rest.wait()
             if answer.drip_s and number and event:
                 await asyncio.sleep(answer.drip_s)
             await write(event)
