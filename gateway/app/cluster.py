@@ -235,7 +235,10 @@ class Shared(Alone):
         await self._bus.close()
 
     async def _look(self) -> None:
-        """Find what nobody told, and what was told: what to claim, and replies for the channels that are held here."""
+        """Find what nobody told, and what was told: what to claim, and replies to send.
+
+        Those of a channel whose people read the log are everybody's: notices, which no turn's commit has delivered.
+        """
         gateway, was_heard = self._gateway, True
         clock = asyncio.get_running_loop().time
         looked_at_s = clock()
@@ -247,6 +250,7 @@ class Shared(Alone):
             self._is_told.clear()
             told, self._told = self._told, set()
             held = {name.removeprefix(CHANNEL) for name in self.leases.held if name.startswith(CHANNEL)}
+            everybodys = {name for name, each in gateway.channels.all.items() if each.capabilities.shows_log}
             is_heard = self.news.is_heard
             if is_heard and not was_heard and self._telling is not None:
                 self._telling.catch_up()
@@ -256,12 +260,14 @@ class Shared(Alone):
             with contextlib.suppress(StoreError):  # the next look finds it
                 if clock() >= next_s:  # also while news come all the time, which tell of some things only
                     looked_at_s = clock()
-                    work = await self._workers.work(self.worker.id, held)
+                    work = await self._workers.work(self.worker.id, held | everybodys)
                     told |= {*work.channels}
                     if work.has_lane:
                         gateway.dispatcher.look_here()
                 for channel in told & held:
                     await gateway.outbox.look(channel)
+                for channel in told & everybodys:
+                    await gateway.outbox.take_over(channel, epoch=1)
 
     def _hear_replies(self, told: Mapping[str, Any]) -> None:
         channel = str(told["channel"])

@@ -72,7 +72,8 @@ class Work:
 
     Attributes:
         has_lane: a conversation can be claimed, as far as one sees without a try.
-        channels: those of the asked that have a reply to send.
+        channels: those of the asked that have a reply to send, or one that a dead worker was sending on a channel that
+            is everybody's.
     """
 
     has_lane: bool
@@ -92,7 +93,7 @@ class WorkerStore(Protocol):
         """All that are not forgotten, the oldest first."""
 
     async def work(self, worker_id: str, channels: Collection[str]) -> Work:
-        """What is due for a worker that holds these channels, in one question."""
+        """What is due for a worker that sends on these channels, in one question."""
 
     async def alive(self) -> Collection[str]:
         """The ids of those that gave a sign of life within `SILENT_S`."""

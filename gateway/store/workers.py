@@ -28,12 +28,16 @@ _LANE = """
         SELECT 1 FROM lanes WHERE due_at <= now_ms() AND (worker IS NULL OR worker <> ?)
     )
 """
-# Only the oldest unsent reply of a conversation can be sent.
-_REPLIES = """
+# Only the oldest unsent reply of a conversation can be sent. What is being sent under no epoch belongs to nobody: of a
+# channel that is everybody's, whose `send` does not wait.
+_REPLIES = f"""
     SELECT DISTINCT channel FROM outbox JOIN (
         SELECT lane AS head_lane, min(seq) AS head FROM outbox WHERE ended_at IS NULL GROUP BY lane
     ) AS heads ON lane = head_lane AND seq = head
-    WHERE state = 'ready' AND due_at <= now_ms() AND channel IN ({})
+    WHERE channel IN ({{}}) AND (
+        (state = 'ready' AND due_at <= now_ms())
+        OR (state = 'sending' AND epoch = 0 AND waiting_since < now_ms() - {round(SILENT_S * 1000)})
+    )
 """
 _HELD = "SELECT worker, name FROM leases WHERE until >= now_ms() ORDER BY name"
 

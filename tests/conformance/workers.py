@@ -88,6 +88,16 @@ class WorkerSuite:
         assert await workers.work("w1", ["web"]) == nothing, "its time has not come"
         house.wait(61)
         assert await workers.work("w1", ["web"]) == Work(has_lane=False, channels={"web"})
+        assert await store.outbox.claim_reply(HERE, is_durable=False)
+        house.wait(SILENT_S - 1)
+        assert await workers.work("w1", ["web"]) == nothing, "it is being sent"
+        house.wait(2)
+        assert await workers.work("w1", ["web"]) == Work(has_lane=False, channels={"web"}), "by a worker that is gone"
+        await store.outbox.recover_replies("web", 7)
+        assert await store.outbox.claim_reply(HERE, is_durable=False, epoch=0)
+        await store.engine.write(lambda connection: connection.execute("UPDATE outbox SET epoch = 7").rowcount)
+        house.wait(SILENT_S + 1)
+        assert await workers.work("w1", ["web"]) == nothing, "who holds the channel next takes it up"
         await store.inbox.add(said("more", THERE), "t_more")
         assert await workers.work("w1", []) == Work(has_lane=True, channels=frozenset())
         await store.lanes.claim("w1", lease_s=60, limit=1, turns_of_one={"": 9, "local": 9})

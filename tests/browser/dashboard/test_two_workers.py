@@ -61,9 +61,7 @@ async def elsewhere(home: Path, seen_by: Gateway) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def two_workers(
-    browser: Browser, model: ModelServer, url: str, directory: Path
-) -> AsyncIterator[Desk]:
+async def two_workers(browser: Browser, model: ModelServer, url: str, directory: Path) -> AsyncIterator[Desk]:
     """A logged-in browser at one that serves pages alone, and a process that answers alone."""
     turns = home_of(directory / "turns", url, "turns", model.openai_url)
     async with (

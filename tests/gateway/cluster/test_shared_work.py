@@ -298,6 +298,11 @@ async def test_what_nobody_told_is_found_while_others_tell_of_something_else_all
         await fake.answers_to(message)
         telling.cancel()
         await asyncio.wait([telling])
+        seen, notice = Seen(), OutboundMessage(id="r1", conversation=CHAT, text="You are let in.")
+        with north.local_channel.watched(CHAT, seen):
+            rank = SetRank(accounts=("fake:1",), rank="guest", via="test", at=datetime.now(UTC))
+            await north.store.people.change(rank, [notice])  # by one that died before it sent, where all send
+            await until(lambda: "news" in seen.told)
 
 
 @pytest.mark.parametrize(
