@@ -285,9 +285,11 @@ class Shared(Alone):
         return differences(await self.workers())
 
     async def _check(self) -> None:
+        """Whether this worker, and who is signed in here, still may; with each beat."""
         gateway, url = self._gateway, self._gateway.config.store.url
         place = "the database" if url is None else shown(url.get_secret_value())
         await check_still(gateway.store.engine, place, gateway.secret)
+        await gateway.web.sign_ins.look()  # that one was ended may be told while nothing is heard here
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(_logged(work))

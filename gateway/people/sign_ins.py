@@ -135,6 +135,12 @@ class SignIns:
         if sign_in_id in self._watched:
             self._watched[sign_in_id].set()
 
+    async def look(self) -> None:
+        """End what is held open here by browsers that were signed out elsewhere; asks only where something is open."""
+        if watched := {*self._watched}:
+            for gone in watched - {sign_in.id for sign_in in await self._store.sign_ins()}:
+                self.ended(gone)
+
     async def until_ended(self, sign_in: SignIn) -> None:
         """Return once it is ended here, was since it was found, or is too old; for what stays open after a request."""
         ended = self._watched.setdefault(sign_in.id, asyncio.Event())

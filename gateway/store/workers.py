@@ -38,7 +38,7 @@ _REPLIES = f"""
         (state = 'ready' AND due_at <= now_ms())
         OR (state = 'sending' AND epoch = 0 AND waiting_since < now_ms() - {round(SILENT_S * 1000)})
     )
-"""
+"""  # noqa: S608 (a constant)
 _HELD = "SELECT worker, name FROM leases WHERE until >= now_ms() ORDER BY name"
 
 

@@ -15,7 +15,6 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from gateway.app.gateway import Gateway
-from gateway.config.file import load_config
 from gateway.services.caller import operator
 from tests.browser.dashboard.conftest import Desk, visiting
 from tests.browser.dashboard.test_chatting import begun, say

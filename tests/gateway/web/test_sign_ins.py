@@ -77,6 +77,20 @@ async def test_what_is_ended_is_unknown_and_what_it_holds_open_is_told(store: Si
     assert await sign_ins.known(other) is not None
 
 
+async def test_what_was_ended_elsewhere_is_found_in_the_store(store: SignInStore) -> None:
+    here, elsewhere = SignIns(store, TOKEN), SignIns(store, TOKEN)
+    held = [await here.known(await here.begin(browser)) for browser in ("x", "y")]
+    gone, kept = (asyncio.create_task(here.until_ended(one)) for one in held if one is not None)
+    await asyncio.sleep(0)
+    assert held[0] is not None
+    await elsewhere.end(held[0].id)
+    async with asyncio.timeout(5):
+        await here.look()
+        await gone
+    assert not kept.done()
+    kept.cancel()
+
+
 async def test_a_sign_in_ends_with_its_age_and_the_next_one_clears_it_away(store: SignInStore) -> None:
     clock = FakeClock()
     sign_ins = SignIns(store, TOKEN, now=clock)
