@@ -357,18 +357,19 @@ def lines_added_by(connection: Connection, person: Person) -> Mapping[str, froze
 
 def erase_history_alone(connection: Connection, user_ids: Collection[str]) -> None:
     """`erase_history` where nothing else is erased, inside the caller's transaction."""
-    with _gathered(connection, _only(user_ids)):
+    with _gathered(connection, only(user_ids)):
         erase_history(connection, user_ids)
 
 
 def forget_in_history(connection: Connection, user_ids: Collection[str], document: str, lines: frozenset[str]) -> None:
     """The same of one document that others read, too, with lines that are known to be the person's."""
-    with _gathered(connection, _only(user_ids)):
+    with _gathered(connection, only(user_ids)):
         connection.execute(f"DELETE FROM memory_journal WHERE document = ? AND {_BY_PERSON}", (document,))  # noqa: S608 (a constant)
     _forget_texts(connection, document, lines)
 
 
-def _only(user_ids: Collection[str]) -> Person:
+def only(user_ids: Collection[str]) -> Person:
+    """Of whom nothing but the user ids is meant."""
     return Person(user_ids=frozenset(user_ids), accounts=frozenset(), keys=frozenset(), erased_at_ms=0)
 
 

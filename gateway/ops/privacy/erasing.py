@@ -131,6 +131,18 @@ class Eraser:
         await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id), alone=())
         _log.info("person_erased", erasure=tombstone.id)
 
+    async def sweep(self, user_ids: Collection[str], sessions: Collection[str]) -> None:
+        """Take out what was written under the ids of erased users since; their accounts may be another user's by now.
+
+        Args:
+            sessions: that they touched; raises as `erase`.
+        """
+        person = erasure.only(user_ids)
+        await self._erase_memory(person)
+        await self._erase_traces(person)
+        work = partial(erasure.erase, person=person, sessions=sessions)
+        await self.store.engine.write_long(work, alone=erasure.ALONE)
+
     async def _erase_memory(self, person: Person) -> None:
         """The memory that is asked now comes last, because it may forget what is whose, too."""
         self.on_step("files")

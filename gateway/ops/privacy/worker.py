@@ -19,7 +19,7 @@ from gateway.cluster.jobs import Jobs
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
 from gateway.domain.tombstones import Tombstone, Tombstones
-from gateway.errors import EthosError, FileError, MemoryUnavailable
+from gateway.errors import FileError, MemoryUnavailable
 from gateway.files.atomic import make_private_directory
 from gateway.memory.sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
@@ -30,6 +30,7 @@ from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention
 from gateway.ops.privacy.shared_exports import MEDIA_TYPE, SharedExports
+from gateway.ops.privacy.sweeping import FAULTS, Sweeping
 from gateway.people.access_records import AccessRecords
 from gateway.people.identity.identities import Identities
 from gateway.people.linking.chat import Linking
@@ -51,7 +52,6 @@ EVERY_S = 86_400.0
 _LONGEST_DAYS = 36_500
 
 _log = structlog.get_logger(__name__)
-_FAULTS = (EthosError, OSError, sqlite3.Error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,7 @@ class PrivacyWorker:
         self._outbox = outbox
         self.presence = presence
         self._shared_exports = shared_exports
+        self._sweeping = Sweeping(self.eraser)
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
         self._erased = asyncio.Event()
@@ -302,6 +303,7 @@ class PrivacyWorker:
                 tasks.create_task(self._forget_daily(files=True))
                 tasks.create_task(self._jobs.keep("retention", partial(self._forget_daily, files=False)))
                 tasks.create_task(self._erase_on_request())
+                tasks.create_task(self._sweeping.run())
         finally:
             self._is_running = False
 
@@ -327,7 +329,7 @@ class PrivacyWorker:
                 await self._jobs.keep("erasure", self._erase_all)
                 self._have_erased()
             return not await self.eraser().due()
-        except _FAULTS as error:
+        except FAULTS as error:
             _log.error("erasures_unreadable", error=str(error), again_s=AGAIN_S)
             return False
 
@@ -335,7 +337,7 @@ class PrivacyWorker:
         for tombstone in await self.eraser().due():
             try:
                 await self._erase(tombstone)
-            except _FAULTS as error:
+            except FAULTS as error:
                 _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
 
     async def _erase(self, tombstone: Tombstone) -> None:
@@ -357,6 +359,8 @@ class PrivacyWorker:
             await eraser.erase(tombstone)
             self._people.changed()
             await self._linking.people.load()
+        if self._store.is_shared:
+            self._sweeping.later(person.user_ids, sessions)
         self._farewells.pop(tombstone.id, None)
         self._have_erased()
         self.tell()
@@ -391,7 +395,9 @@ class PrivacyWorker:
     async def _forget_old(self, *, files: bool) -> bool:
         try:
             await self._retention().run(files=files)
-        except _FAULTS as error:
+            if self._store.is_shared and not files:
+                await self._sweeping.recent()
+        except FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False
         return True

@@ -16,7 +16,7 @@ import pytest
 
 from gateway import __version__
 from gateway.agent.budgets import PlannedCall
-from gateway.agent.model import Spender
+from gateway.agent.model import ModelUsage, Spender
 from gateway.app.gateway import Gateway
 from gateway.app.telling import MAX_PREVIEW_BYTES
 from gateway.app.upkeep import Upkeep
@@ -24,9 +24,11 @@ from gateway.cluster.worker import SeenWorker, Worker, differences
 from gateway.config.file import load_config
 from gateway.errors import StoreError, StoreMoved
 from gateway.messages import ConversationRef, OutboundMessage
+from gateway.ops.privacy import sweeping
 from gateway.ops.privacy.files import EXPORTS_NAME
 from gateway.people.access_records import SetRank
 from gateway.pipeline.local_channel import ToolStep, named_place
+from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.runtime.observe import span, stage
 from gateway.services.caller import operator
 from gateway.store.blobs import SqlBlobs
@@ -331,6 +333,46 @@ async def test_a_worker_ends_when_the_database_is_not_its_own_any_more(
         await gateway.store.engine.write(work)
         with pytest.raises(error):
             await running
+
+
+async def test_what_another_worker_writes_of_an_erased_person_is_swept_away(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "LATE_S", 4.0)
+    async with asyncio.timeout(PATIENCE_S), serving(config(tmp_path / "north", postgres_url, "north")) as (north, _):
+        user_id = await north.identities.resolve("fake:1", "Ada")
+        assert await north.privacy.is_erased(await north.privacy.schedule_erasure(user_id), wait_s=20)
+        again = await north.identities.resolve("fake:1", "Ada")
+        people = {user_id, again}
+        for sweep in (None, north.privacy._forget_old):
+            for each in people:
+                await _write_late(north, each)
+            assert await _written(north) == people
+            if sweep is not None:
+                assert await sweep(files=False)
+            while await _written(north) != {again}:
+                await asyncio.sleep(0.05)
+
+
+async def _write_late(gateway: Gateway, user_id: str) -> None:
+    """What a turn, and the memory of one before it, leave on a worker that has not heard of the erasure."""
+    day, store = "2026-11-26", gateway.store
+    spender = Spender(user_id=user_id, personality_id="assistant", turn_id=f"t_{user_id}")
+    planned = PlannedCall(spender=spender, day=day, model="m", input_tokens=1, output_tokens=1)
+    await store.usage.reserve(planned, {}, owner=gateway.cluster.worker.id)
+    call = ModelUsage(model="m", input_tokens=1, output_tokens=1, cost_usd=None)
+    await store.usage.settle(None, spender, day, [call])
+    scope = MemoryScope(user_id=user_id, personality_id="assistant", session_id=None, turn_id=f"t_{user_id}")
+    await gateway.memory_provider.sync(scope, [MemoryUpdate(action="add", store="user", content="Name: Ada")])
+
+
+async def _written(gateway: Gateway) -> set[str]:
+    """Of whom any of it is left."""
+    rows = await gateway.store.engine.rows(
+        "SELECT user_id FROM usage UNION SELECT user_id FROM reservations UNION SELECT user_id FROM usage_days"
+        " UNION SELECT user_id FROM memory_journal UNION SELECT substr(path, 7) FROM documents"
+    )
+    return {row[0].partition("/")[0] for row in rows if row[0].startswith("u_")}
 
 
 async def test_a_command_without_a_gateway_tells_the_workers_what_it_did(postgres_url: str, tmp_path: Path) -> None:
