@@ -212,7 +212,7 @@ class _Endpoint:
                 await write(self._wire.stream_error() if answer.fault == "error" else "", is_last=True)
                 return
             if answer.rest is not None and number == answer.fault_after:
-                await answer.rest.wait()
+                await _first(answer.rest, self._server._stopping)
             if answer.drip_s and number and event:
                 await asyncio.sleep(answer.drip_s)
             await write(event)
@@ -228,6 +228,14 @@ class _Endpoint:
         if hung_up in done:
             request.disconnected.set()
         raise ConnectionCut
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait until one of them is set."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
 
 
 async def _until_disconnect(receive: Receive) -> None:
