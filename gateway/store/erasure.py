@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection
 from gateway.store.erased_events import remember_events
+from gateway.store.gathering import BY_PERSON, KEYS, OF_ACCOUNT, OF_TURN, OF_USER, TURNS, USERS, Person, gathered, only
 from gateway.store.lanes import waken
 from gateway.store.payloads import emptied
 from gateway.store.rows import marks_for
@@ -21,93 +20,15 @@ from gateway.store.usage import ADD_TO_DAY
 
 ERASED = "erased"
 """The user id that replaces an erased one where a figure is kept: the sums of usage."""
-
-_GATHERED = {
-    "gone_users": "id TEXT PRIMARY KEY",
-    "gone_accounts": "channel TEXT, account TEXT, PRIMARY KEY (channel, account)",
-    "gone_keys": "key TEXT PRIMARY KEY",
-    "gone_turns": "id TEXT PRIMARY KEY",
-    "gone_places": "channel TEXT, conversation TEXT, PRIMARY KEY (channel, conversation)",
-    "touched_before": "session_id TEXT PRIMARY KEY",
-    "touched_sessions": "id TEXT PRIMARY KEY",
-    "emptied_sessions": "id TEXT PRIMARY KEY",
-}
 ALONE = (
     *("api_keys", "idempotency", "ingest", "journal", "links", "people"),
     *("session_edits", "sessions", "store", "usage"),
 )
 """The stores of which none may write while a person is taken out of their tables."""
-USER_COLUMNS = (
-    ("sessions", "user_id"),
-    ("messages", "user_id"),
-    ("usage", "user_id"),
-    ("usage_days", "user_id"),
-    ("reservations", "user_id"),
-    ("memory_journal", "user_id"),
-    ("memory_journal", "author_id"),
-    ("memory_proposals", "user_id"),
-    ("memory_proposals", "author_id"),
-    ("memory_proposals", "decided_by"),
-    ("user_links", "survivor"),
-    ("user_links", "absorbed"),
-    ("ingest_jobs", "user_id"),
-    ("turns_since_consolidation", "user_id"),
-    ("api_keys", "user_id"),
-    ("accounts", "user_id"),
-    ("erasure_codes", "user_id"),
-)
-"""Where user ids stand, by table and column."""
-KEY_COLUMNS = (
-    ("account_ranks", "account"),
-    ("admissions", "account"),
-    ("access_requests", "account"),
-    ("owner_chats", "account"),
-    ("held_messages", "account"),
-    ("link_requests", "starter"),
-    ("link_requests", "redeemer"),
-    ("link_tries", "account"),
-    ("owner_tries", "account"),
-)
-"""Where accounts stand as in the identity map, `kind:id`."""
-_USERS = "(SELECT id FROM gone_users)"
-_KEYS = "(SELECT key FROM gone_keys)"
-_TURNS = "(SELECT id FROM gone_turns)"
-_SENT = """
-    SELECT turn_id FROM inbox
-    JOIN gone_accounts AS gone ON gone.channel = inbox.channel AND gone.account = inbox.sender
-    WHERE accepted_at <= ?
-"""
-_ONCE = "ON CONFLICT DO NOTHING"
-_TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs")
-# Linking uses turn ids of its own; what a link added to another person's notes belongs to the absorbed user.
-_TURNS_OF_LINKS = f"""
-    SELECT id FROM user_links WHERE survivor IN {_USERS} OR absorbed IN {_USERS}
-    UNION SELECT id FROM link_requests WHERE starter IN {_KEYS} OR redeemer IN {_KEYS}
-    UNION SELECT turn_id FROM memory_journal CROSS JOIN user_links WHERE absorbed IN {_USERS} AND (
-        turn_id IN ('link:' || user_links.id, 'unlink:' || user_links.id)
-        OR substr(turn_id, 1, length(user_links.id) + 6) = 'link:' || user_links.id || ':'
-        OR substr(turn_id, 1, length(user_links.id) + 8) = 'unlink:' || user_links.id || ':'
-    )
-"""  # noqa: S608 (constants)
-# A direct chat belongs to one person, whichever of the person's accounts writes.
-_GONE_PLACES = f"""
-    INSERT INTO gone_places SELECT channel, conversation FROM inbox GROUP BY channel, conversation
-    HAVING count(*) FILTER (WHERE is_direct) > 0
-    AND count(*) FILTER (WHERE turn_id IN {_TURNS}) > 0
-    AND count(*) FILTER (
-        WHERE turn_id NOT IN {_TURNS}
-        AND (channel, sender) NOT IN (SELECT channel, account FROM gone_accounts)
-    ) = 0
-"""  # noqa: S608 (a constant)
 _GONE_REPLIES = f"""
-    turn_id IN {_TURNS}
+    turn_id IN {TURNS}
     OR (created_at <= ?1 AND (channel, conversation) IN (SELECT channel, conversation FROM gone_places))
 """  # noqa: S608 (a constant)
-_TOUCHED = f"""
-    INSERT INTO touched_sessions
-    SELECT id FROM sessions WHERE user_id IN {_USERS} OR id IN (SELECT session_id FROM touched_before)
-    UNION SELECT session_id FROM messages WHERE user_id IN {_USERS} OR turn_id IN {_TURNS}
-"""  # noqa: S608 (constants)
 _EMPTIED = """
     INSERT INTO emptied_sessions SELECT id FROM touched_sessions AS touched
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE session_id = touched.id)
@@ -124,7 +45,7 @@ _EMPTY_LANE = """
 """
 _LEFT_TO_OTHERS = f"""
     UPDATE sessions SET title = '', summary = '', summary_until = 0, user_id = CASE
-        WHEN user_id IN {_USERS} THEN
+        WHEN user_id IN {USERS} THEN
             (SELECT said.user_id FROM messages AS said WHERE session_id = sessions.id ORDER BY said.id LIMIT 1)
         ELSE user_id END
     WHERE id IN (SELECT id FROM touched_sessions)
@@ -132,32 +53,28 @@ _LEFT_TO_OTHERS = f"""
 _END_REQUESTS = """
     UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
 """
-_BY_PERSON = f"(user_id IN {_USERS} OR author_id IN {_USERS} OR turn_id IN {_TURNS})"
-_OF_USER = f"user_id IN {_USERS}"
-_OF_TURN = f"turn_id IN {_TURNS}"
-_DECIDED_BY = f"UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN {_USERS}"  # noqa: S608 (a constant)
-_OF_ACCOUNT = f"account IN {_KEYS}"
+_DECIDED_BY = f"UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN {USERS}"  # noqa: S608 (a constant)
 _DELETED = (
-    ("inbox", _OF_TURN),
+    ("inbox", OF_TURN),
     ("lanes", _EMPTY_LANE),
-    ("turn_steps", _OF_TURN),
-    ("tool_journal", _OF_TURN),
-    ("messages", f"{_OF_USER} OR {_OF_TURN}"),
-    ("memory_proposals", _BY_PERSON),
-    ("user_links", f"survivor IN {_USERS} OR absorbed IN {_USERS}"),
-    ("link_requests", f"starter IN {_KEYS} OR redeemer IN {_KEYS}"),
-    ("link_tries", _OF_ACCOUNT),
-    ("owner_tries", _OF_ACCOUNT),
-    ("erasure_codes", _OF_USER),
+    ("turn_steps", OF_TURN),
+    ("tool_journal", OF_TURN),
+    ("messages", f"{OF_USER} OR {OF_TURN}"),
+    ("memory_proposals", BY_PERSON),
+    ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),
+    ("link_requests", f"starter IN {KEYS} OR redeemer IN {KEYS}"),
+    ("link_tries", OF_ACCOUNT),
+    ("owner_tries", OF_ACCOUNT),
+    ("erasure_codes", OF_USER),
     # Access by the configuration stays; access that was granted here must be requested again.
-    ("account_ranks", _OF_ACCOUNT),
-    ("admissions", _OF_ACCOUNT),
-    ("access_requests", _OF_ACCOUNT),
-    ("held_messages", _OF_ACCOUNT),
-    ("owner_chats", _OF_ACCOUNT),
-    ("ingest_jobs", f"{_OF_USER} OR {_OF_TURN}"),
-    ("turns_since_consolidation", _OF_USER),
-    ("api_keys", _OF_USER),
+    ("account_ranks", OF_ACCOUNT),
+    ("admissions", OF_ACCOUNT),
+    ("access_requests", OF_ACCOUNT),
+    ("held_messages", OF_ACCOUNT),
+    ("owner_chats", OF_ACCOUNT),
+    ("ingest_jobs", f"{OF_USER} OR {OF_TURN}"),
+    ("turns_since_consolidation", OF_USER),
+    ("api_keys", OF_USER),
     # Stored answers may name any person, so all of them go; a repeated request then runs again.
     ("idempotent_requests", "status IS NOT NULL"),
 )
@@ -168,7 +85,7 @@ _DELETED = (
 _ADD_TO_ERASED = f"""
     INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)
     SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), sum(cost_usd)
-    FROM usage_days WHERE user_id IN {_USERS} GROUP BY day, personality_id, model {ADD_TO_DAY}
+    FROM usage_days WHERE user_id IN {USERS} GROUP BY day, personality_id, model {ADD_TO_DAY}
 """  # noqa: S608 (a constant)
 _HAS = "replace(payload, ?, '') <> payload"
 _SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
@@ -179,44 +96,6 @@ _THREADS = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
-    """The person that a database must forget.
-
-    Attributes:
-        user_ids: all ids of the person.
-        accounts: channel and account, as in `Sender`.
-        keys: the same as in the identity map, `kind:id`.
-        erased_at_ms: messages accepted later stay: they count as those of a new user.
-    """
-
-    user_ids: frozenset[str]
-    accounts: frozenset[tuple[str, str]]
-    keys: frozenset[str]
-    erased_at_ms: int
-
-
-def own_sessions(connection: Connection, user_ids: Collection[str]) -> list[str]:
-    """The sessions in which only the person wrote."""
-    marks = marks_for(user_ids)
-    sql = f"""
-        SELECT id FROM sessions WHERE user_id IN ({marks}) AND NOT EXISTS (
-            SELECT 1 FROM messages WHERE session_id = sessions.id AND messages.user_id NOT IN ({marks})
-        )
-    """  # noqa: S608 (question marks)
-    return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
-
-
-def sessions_of(connection: Connection, user_ids: Collection[str]) -> list[str]:
-    """The sessions in which a person wrote, or which they began."""
-    marks = marks_for(user_ids)
-    sql = f"""
-        SELECT session_id FROM messages WHERE user_id IN ({marks})
-        UNION SELECT id FROM sessions WHERE user_id IN ({marks})
-    """  # noqa: S608 (question marks)
-    return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
-
-
 def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
     """Take the person out of all tables, in a transaction that runs alone by `ALONE`. Doing it twice is harmless.
 
@@ -225,7 +104,7 @@ def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = (
         sessions: others that the person touched, as `sessions_of` has found them before.
     """
     _hold_lanes(connection, person)
-    with _gathered(connection, person, sessions):
+    with gathered(connection, person, sessions):
         remember_events(connection, "SELECT id FROM gone_turns")
         erase_notes(connection)
         connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
@@ -261,12 +140,6 @@ def end_keys(connection: Connection, user_ids: Collection[str]) -> None:
     connection.executemany(sql, [(wall_ms(), user_id) for user_id in user_ids])
 
 
-def places_of(connection: Connection, person: Person) -> Sequence[tuple[str, str]]:
-    """The person's direct chats: channel and conversation; as work for a writer."""
-    with _gathered(connection, person):
-        return [tuple(row) for row in connection.execute("SELECT channel, conversation FROM gone_places")]
-
-
 def note_applied(connection: Connection, erasure_id: str) -> None:
     """Note that the database has gone through an erasure."""
     connection.execute("INSERT INTO erasures VALUES (?, ?) ON CONFLICT DO NOTHING", (erasure_id, wall_ms()))
@@ -280,33 +153,6 @@ def applied_erasures(connection: Connection) -> frozenset[str]:
 # ---- the rows of the person -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _gathered(connection: Connection, person: Person, sessions: Iterable[str] = ()) -> Iterator[None]:
-    """Gather the person's ids, turns and places in temporary tables; a failure takes them back as all else."""
-    for name, columns in _GATHERED.items():
-        connection.execute(f"CREATE TEMP TABLE {name} ({columns})")
-    _gather(connection, person, sessions)
-    yield
-    for name in _GATHERED:
-        connection.execute(f"DROP TABLE {name}")
-
-
-def _gather(connection: Connection, person: Person, sessions: Iterable[str]) -> None:
-    connection.executemany("INSERT INTO gone_users VALUES (?)", [(each,) for each in person.user_ids])
-    connection.executemany("INSERT INTO gone_keys VALUES (?)", [(each,) for each in person.keys])
-    connection.executemany("INSERT INTO gone_accounts VALUES (?, ?)", person.accounts)
-    connection.executemany("INSERT INTO touched_before VALUES (?)", [(each,) for each in {*sessions}])
-    connection.execute(f"INSERT INTO gone_turns {_SENT} {_ONCE}", (person.erased_at_ms,))
-    for table, column in USER_COLUMNS:
-        if table in _TURNS_OF_USERS and column != "decided_by":
-            sql = f"SELECT turn_id FROM {table} WHERE {column} IN {_USERS}"  # noqa: S608 (names of ours)
-            connection.execute(f"INSERT INTO gone_turns {sql} {_ONCE}")
-    connection.execute(f"INSERT INTO gone_turns {_TURNS_OF_LINKS} {_ONCE}")
-    connection.execute("DELETE FROM gone_turns WHERE id = ''")
-    connection.execute(_GONE_PLACES)
-    connection.execute(_TOUCHED)
-
-
 def _erase_sessions(connection: Connection) -> None:
     """A session that others wrote in stays, without title and summary, which may name the person."""
     connection.execute(_EMPTIED)
@@ -318,9 +164,9 @@ def _erase_sessions(connection: Connection) -> None:
 def _erase_usage(connection: Connection) -> None:
     """Usage stays in the sums, without the person's id."""
     for table in ("reservations", "usage"):  # a call that is settled meanwhile is waited for, and then seen
-        connection.execute(f"UPDATE {table} SET user_id = ? WHERE {_OF_USER}", (ERASED,))  # noqa: S608 (names of ours)
+        connection.execute(f"UPDATE {table} SET user_id = ? WHERE {OF_USER}", (ERASED,))  # noqa: S608 (names of ours)
     connection.execute(_ADD_TO_ERASED, (ERASED,))
-    connection.execute(f"DELETE FROM usage_days WHERE {_OF_USER}")  # noqa: S608 (a constant)
+    connection.execute(f"DELETE FROM usage_days WHERE {OF_USER}")  # noqa: S608 (a constant)
 
 
 def _erase_mentions(connection: Connection, person: Person) -> None:
@@ -350,27 +196,22 @@ def _in_json(written: str) -> str:
 def lines_added_by(connection: Connection, person: Person) -> Mapping[str, frozenset[str]]:
     """For each document that is not the person's own, the lines that only the person's turns added."""
     own = tuple(f"users/{user_id}/" for user_id in person.user_ids)
-    with _gathered(connection, person):
+    with gathered(connection, person):
         documents = [each for each in _shared_documents(connection) if not each.startswith(own)]
         return {each: _added_lines(connection, each) for each in documents}
 
 
 def erase_history_alone(connection: Connection, user_ids: Collection[str]) -> None:
     """`erase_history` where nothing else is erased, inside the caller's transaction."""
-    with _gathered(connection, only(user_ids)):
+    with gathered(connection, only(user_ids)):
         erase_history(connection, user_ids)
 
 
 def forget_in_history(connection: Connection, user_ids: Collection[str], document: str, lines: frozenset[str]) -> None:
     """The same of one document that others read, too, with lines that are known to be the person's."""
-    with _gathered(connection, only(user_ids)):
-        connection.execute(f"DELETE FROM memory_journal WHERE document = ? AND {_BY_PERSON}", (document,))  # noqa: S608 (a constant)
+    with gathered(connection, only(user_ids)):
+        connection.execute(f"DELETE FROM memory_journal WHERE document = ? AND {BY_PERSON}", (document,))  # noqa: S608 (a constant)
     _forget_texts(connection, document, lines)
-
-
-def only(user_ids: Collection[str]) -> Person:
-    """Of whom nothing but the user ids is meant."""
-    return Person(user_ids=frozenset(user_ids), accounts=frozenset(), keys=frozenset(), erased_at_ms=0)
 
 
 def erase_history(connection: Connection, user_ids: Collection[str]) -> None:
@@ -383,26 +224,26 @@ def erase_history(connection: Connection, user_ids: Collection[str]) -> None:
             "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
         )
     shared = {document: _added_lines(connection, document) for document in _shared_documents(connection)}
-    connection.execute(f"DELETE FROM memory_journal WHERE {_BY_PERSON}")  # noqa: S608 (a constant)
+    connection.execute(f"DELETE FROM memory_journal WHERE {BY_PERSON}")  # noqa: S608 (a constant)
     for document, lines in shared.items():
         _forget_texts(connection, document, lines)
 
 
 def _shared_documents(connection: Connection) -> list[str]:
-    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_BY_PERSON}"  # noqa: S608 (names of ours)
+    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {BY_PERSON}"  # noqa: S608 (names of ours)
     return [row[0] for row in connection.execute(sql)]
 
 
 def _added_lines(connection: Connection, document: str) -> frozenset[str]:
     """The lines of a document that only the person's turns added."""
     found: set[str] = set()
-    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_BY_PERSON}"  # noqa: S608 (names of ours)
+    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {BY_PERSON}"  # noqa: S608 (names of ours)
     for row in connection.execute(sql, (document,)):
         new = _lines(row["inserted"] or b"")
         if row["action"] == "add":
             new |= _lines(row["content"])
         found |= new - _lines(row["removed"] or b"")
-    others = f"{_BY_PERSON} IS NOT TRUE AND action = 'add' AND outcome IS DISTINCT FROM 'no_match'"
+    others = f"{BY_PERSON} IS NOT TRUE AND action = 'add' AND outcome IS DISTINCT FROM 'no_match'"
     for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608 (names of ours)
         found -= _lines(row["content"])
     return frozenset(found)
@@ -431,8 +272,8 @@ def erase_notes(connection: Connection) -> None:
     for sql in (
         "SELECT channel, conversation FROM gone_places",
         "SELECT channel, account FROM gone_accounts",
-        f"SELECT channel, id FROM outbox WHERE {_OF_TURN}",  # noqa: S608 (a constant)
-        f"SELECT channel, message_id FROM inbox WHERE {_OF_TURN} AND length(message_id) > 7",  # noqa: S608 (a constant)
+        f"SELECT channel, id FROM outbox WHERE {OF_TURN}",  # noqa: S608 (a constant)
+        f"SELECT channel, message_id FROM inbox WHERE {OF_TURN} AND length(message_id) > 7",  # noqa: S608 (a constant)
         _THREADS,
     ):
         for channel, name in connection.execute(sql):

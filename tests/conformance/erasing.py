@@ -13,7 +13,8 @@ from gateway.ops.privacy.people import accounts_of, is_known, known_user_ids
 from gateway.people.access_records import LetIn
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store import erasure, personal
-from gateway.store.erasure import ERASED, Person
+from gateway.store.erasure import ERASED
+from gateway.store.gathering import Person, places_of, sessions_of
 from tests.conformance.links import link
 from tests.conformance.proposals import proposal
 from tests.conformance.stores import House, answer, claimed, ended, said, session_of, written
@@ -97,7 +98,7 @@ async def words(house: House) -> dict[str, list[str]]:
 async def erase(house: House, name: str) -> None:
     """As an erasure does it."""
     engine, whom = house.store.engine, person(name)
-    sessions = await engine.read(partial(erasure.sessions_of, user_ids=whom.user_ids))
+    sessions = await engine.read(partial(sessions_of, user_ids=whom.user_ids))
     await engine.write_long(partial(erasure.erase, person=whom, sessions=sessions), alone=erasure.ALONE)
     await engine.compact()
 
@@ -174,7 +175,7 @@ class ErasureSuite:
     async def test_direct_chats_and_lines_in_shared_documents_are_found(self, house: House) -> None:
         await everybody_speaks(house)
         engine = house.store.engine
-        places = await engine.write_long(partial(erasure.places_of, person=person("ada")), alone=())
+        places = await engine.write_long(partial(places_of, person=person("ada")), alone=())
         assert [tuple(place) for place in places] == [("web", "chat-ada")]
         lines = await engine.write_long(partial(erasure.lines_added_by, person=person("ada")), alone=())
         assert [*lines.values()] == [{"shared canary of ada"}]

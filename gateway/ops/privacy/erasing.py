@@ -29,11 +29,11 @@ from gateway.ops.privacy.files import (
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import directories_of_users, ids_of, named
 from gateway.people.identity.identities import Identities
-from gateway.store import erasure
+from gateway.store import erasure, gathering
 from gateway.store.accounts import settle
 from gateway.store.blobs import SqlBlobs
 from gateway.store.engine import Connection
-from gateway.store.erasure import Person
+from gateway.store.gathering import Person
 from gateway.store.stores import Stores
 from gateway.traces.documents import TraceDocuments
 from gateway.traces.erasure import erase_person, owner_ids
@@ -110,13 +110,13 @@ class Eraser:
         person = await self.whom(tombstone)
         await self.store.engine.write(partial(settle, user_ids=person.user_ids), alone=())
         database = self.store.engine
-        sessions = await database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
+        sessions = await database.read(partial(gathering.sessions_of, user_ids=person.user_ids))
         # While the database still says what is whose.
         await self._erase_memory(person)
         self.on_step("traces")
         await self._erase_traces(person)
         self.on_step("chats")
-        places = await database.write_long(partial(erasure.places_of, person=person), alone=())
+        places = await database.write_long(partial(gathering.places_of, person=person), alone=())
         await asyncio.to_thread(remove_traces_of_chats, self.home, person.keys, places)
         self.on_step("copies")
         for copy in await asyncio.to_thread(remove_copies, self.home):
@@ -137,7 +137,7 @@ class Eraser:
         Args:
             sessions: that they touched; raises as `erase`.
         """
-        person = erasure.only(user_ids)
+        person = gathering.only(user_ids)
         await self._erase_memory(person)
         await self._erase_traces(person)
         work = partial(erasure.erase, person=person, sessions=sessions)
@@ -161,7 +161,7 @@ class Eraser:
         await self.memory.erase(person.user_ids, lines)
 
     async def _erase_traces(self, person: Person) -> None:
-        threads = await self.store.engine.read(partial(erasure.own_sessions, user_ids=person.user_ids))
+        threads = await self.store.engine.read(partial(gathering.own_sessions, user_ids=person.user_ids))
         async with self._opened_traces() as trace_store:
             if trace_store is not None:
                 await erase_person(trace_store, user_ids=person.user_ids, session_ids=threads)

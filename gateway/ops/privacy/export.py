@@ -27,7 +27,7 @@ from gateway.people.identity.file import Account
 from gateway.people.identity.identities import Identities
 from gateway.store import personal
 from gateway.store.clock import wall_ms
-from gateway.store.erasure import own_sessions, sessions_of
+from gateway.store.gathering import own_sessions, sessions_of
 from gateway.store.stores import Stores
 from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace

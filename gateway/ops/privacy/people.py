@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.domain.tombstones import Tombstone
 from gateway.people.identity.file import Account
 from gateway.store.engine import Connection
-from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person
+from gateway.store.gathering import KEY_COLUMNS, USER_COLUMNS, Person
 from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import ids_of_person, living_id
 

@@ -16,7 +16,7 @@ import structlog
 
 from gateway.errors import EthosError
 from gateway.ops.privacy.erasing import Eraser
-from gateway.store.erasure import sessions_of
+from gateway.store.gathering import sessions_of
 
 LATE_S = 60.0
 """A claim is missed by its worker, and a statement is over, long before that."""

@@ -40,7 +40,8 @@ from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
 from gateway.runtime.observe import happened
 from gateway.sdk.models.system import Forgotten
-from gateway.store.erasure import applied_erasures, sessions_of
+from gateway.store.erasure import applied_erasures
+from gateway.store.gathering import sessions_of
 from gateway.store.stores import Stores
 from gateway.traces.memory import TraceMemory
 from gateway.traces.trace_store import TraceStore

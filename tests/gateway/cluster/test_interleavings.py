@@ -22,7 +22,7 @@ from gateway.errors import ClaimLost
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.pipeline.queues import InboxRow
 from gateway.store import erasure
-from gateway.store.erasure import Person
+from gateway.store.gathering import Person, sessions_of
 from gateway.store.stores import Stores, open_postgres
 from tests.conformance.links import link
 from tests.conformance.stores import answer, ended, said, session_of, written
@@ -113,7 +113,7 @@ async def erase(store: Stores, case: Case) -> object:
         keys=frozenset({f"web:{account}"}),
         erased_at_ms=LATER,
     )
-    sessions = await store.engine.read(partial(erasure.sessions_of, user_ids=person.user_ids))
+    sessions = await store.engine.read(partial(sessions_of, user_ids=person.user_ids))
     await store.engine.write_long(partial(erasure.erase, person=person, sessions=sessions), alone=erasure.ALONE)
     return None
 

@@ -19,7 +19,7 @@ from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store import erasure
 from gateway.store.accounts import SqlAccounts
 from gateway.store.engine import Connection, Engine
-from gateway.store.erasure import Person
+from gateway.store.gathering import Person
 from gateway.store.stores import Stores, open_postgres
 from gateway.store.turns import SqlTurns
 from tests.conformance.stores import HERE, answer, claimed, ended, said, session_of, try_claim, written
