@@ -212,7 +212,7 @@ async def examine(*, asks_models: bool = False) -> list[Finding]:
             findings += [finding async for finding in found] if isinstance(found, AsyncIterator) else list(found)
         except (EthosError, OSError) as error:  # what one check is there to find can be in the way of another
             unexpected = Finding("problem", str(error), "Fix this, then run the doctor again.")
-            if unexpected.what not in {finding.what for finding in findings}:
+            if not any(unexpected.what.startswith(finding.what.rstrip(".")) for finding in findings):
                 findings.append(unexpected)
     told = "\n".join(finding.what for finding in findings).casefold()
     findings += [finding for finding in told_by_gateway(ground) if finding.what.casefold() not in told]

@@ -13,9 +13,10 @@ from gateway.cli import doctor_server
 from gateway.store.postgres.schema import steps
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.servers import pgbouncer as poolers
-from tests.servers.postgres import PostgresServer, fresh_database
+from tests.servers.postgres import PostgresServer, fresh_database, standby_of
 from tests.stores import make_tables
 
+EX_UNAVAILABLE = 69
 SECRET = "".join(f"{number:02x}" for number in range(32))
 Found = Callable[..., dict[str, list[str]]]
 WORKER = (
@@ -121,6 +122,18 @@ def test_a_server_that_no_worker_can_use(found: Found, url: str, postgres_server
     [problem] = found("postgresql://ada:s3cret@127.0.0.1:1/ethos")["problem"]
     assert "cannot be used now" in problem
     assert "s3cret" not in problem
+
+
+def test_a_standby_is_named_and_not_served_from(
+    found: Found, ethos: Ethos, url: str, postgres_server: PostgresServer
+) -> None:
+    with standby_of(postgres_server) as standby:
+        [problem] = found(standby.url(url.rpartition("/")[2]))["problem"]
+        assert "is a standby, which can only be read. → Give the address of the primary, or all hosts and" in problem
+        assert "`target_session_attrs=read-write`" in problem
+        refused = ethos("serve", "--no-chat")
+    assert refused.code == EX_UNAVAILABLE
+    assert "is a standby, which can only be read; give the address of the primary" in refused.err
 
 
 @pytest.mark.skipif(poolers.MISSING is not None, reason=poolers.MISSING or "")
