@@ -50,8 +50,6 @@ _OPEN = """
     ORDER BY xact_start LIMIT 5
 """
 _DEAD = "SELECT n_dead_tup AS dead, n_live_tup AS live FROM pg_stat_user_tables WHERE relid = to_regclass('lanes')"
-# The smallest real write.
-_NOTHING_NEW = "UPDATE schema SET version = version"
 
 
 async def server(ground: Ground) -> AsyncIterator[Finding]:
@@ -103,9 +101,11 @@ def _looked(config: StoreConfig) -> tuple[list[Finding], bool]:
 
 
 def _writable(connection: PostgresConnection) -> Iterator[Finding]:
-    """A write that changes nothing; its error says that the disk is full, or what else is in the way."""
+    """A write that leaves nothing; its error says that the disk is full, or what else is in the way."""
+    from gateway.store.postgres.engine import TRY_A_WRITE
+
     connection.begin(is_durable=True, alone=())
-    connection.execute(_NOTHING_NEW)
+    connection.execute(TRY_A_WRITE)
     connection.commit()
     yield from ()
 

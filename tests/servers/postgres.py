@@ -77,7 +77,7 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
             [PROGRAMS / "pg_basebackup", "-d", primary.url(), "-D", data, "-R", "--checkpoint=fast", "--no-sync"],
             check=True, user=other_user(), cwd="/",
         )  # fmt: skip
-        with _running(root, port) as process:
+        with _running(root, port, user=other_user()) as process:
             yield PostgresServer(port, process, root)
 
 
@@ -202,14 +202,23 @@ def _do(server: PostgresServer, statement: str, *values: str) -> None:
         connection.execute(statement, values or None)
 
 
+def _small_disk(root: Path, disk_mb: int) -> list[str]:
+    """What stands before a command whose `data` lies on a file system of its own; its log of changes does not."""
+    shutil.copytree(root / "data", root / "made", symlinks=True)
+    mount = 'mount -t tmpfs -o size="$0"m none "$1" && cp -R "$2"/. "$1" && chown -R nobody "$1" && chmod 700 "$1"'
+    then = 'shift 2 && exec setpriv --reuid=nobody --clear-groups --pdeathsig QUIT "$@"'
+    script = f"{mount} && {then}"
+    return ["unshare", "--mount", "sh", "-c", script, str(disk_mb), str(root / "data"), str(root / "made")]
+
+
 @contextlib.contextmanager
-def _running(root: Path, port: int, *settings: str, before: Sequence[str] = ()) -> Iterator[Process]:
+def _running(
+    root: Path, port: int, *settings: str, before: Sequence[str] = (), user: str | None = None
+) -> Iterator[Process]:
     assert PROGRAMS
     chosen = (f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={root}", *settings)
     command = [*before, PROGRAMS / "postgres", "-D", root / "data", *(part for one in chosen for part in ("-c", one))]
-    process = Process(
-        command, root=root, is_ready=lambda: _answers(port), user=other_user(), last_signal=signal.SIGQUIT
-    )
+    process = Process(command, root=root, is_ready=lambda: _answers(port), user=user, last_signal=signal.SIGQUIT)
     process.start()
     try:
         yield process
@@ -219,25 +228,27 @@ def _running(root: Path, port: int, *settings: str, before: Sequence[str] = ()) 
 
 @contextlib.contextmanager
 def postgres_server(
-    *settings: str, has_tls: bool = False, max_file_bytes: int | None = None
+    *settings: str, has_tls: bool = False, max_file_bytes: int | None = None, disk_mb: int | None = None
 ) -> Iterator[PostgresServer]:
     """A cluster of its own, which trusts everybody on this machine; `settings` are `name=value`.
 
     Args:
         max_file_bytes: no file of it can grow longer, as if the disk were full.
+        disk_mb: the size of its disk; one must be root.
     """
     assert PROGRAMS
     with directory() as root:
         data, port = root / "data", free_port()
         subprocess.run(
             [PROGRAMS / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
-             "--wal-segsize=1"],
+             "--wal-segsize=1", *(["-X", root / "wal"] if disk_mb else [])],
             check=True, user=other_user(), cwd="/", stdout=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]},
         )  # fmt: skip
         made = self_signed(root) if has_tls else None
         if made is not None:
             settings = ("ssl=on", f"ssl_cert_file={made.file}", f"ssl_key_file={made.key}", *settings)
-        with _running(root, port, *settings, before=limit(max_file_bytes)) as process:
+        before = limit(max_file_bytes) if disk_mb is None else _small_disk(root, disk_mb)
+        with _running(root, port, *settings, before=before, user=None if disk_mb else other_user()) as process:
             yield PostgresServer(port, process, root, made.file if made else None)
 
 

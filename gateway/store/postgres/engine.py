@@ -53,8 +53,8 @@ _BROKEN = """
     WHERE NOT indisvalid AND relnamespace = current_schema()::regnamespace
 """
 _CHECKSUMS = "SELECT coalesce(checksum_failures, 0) FROM pg_stat_database WHERE datname = current_database()"
-# The smallest real write.
-_NOTHING_NEW = "UPDATE schema SET version = version"
+TRY_A_WRITE = "CREATE TEMP TABLE room ON COMMIT DROP AS SELECT TRUE AS is_left"
+"""The smallest that needs room on the disk: a row in its place finds some also where nothing new can be kept."""
 
 _log = structlog.get_logger(__name__)
 
@@ -231,7 +231,7 @@ class PostgresEngine:
 
     async def _try_out(self) -> None:
         try:
-            await self.write(lambda connection: connection.execute(_NOTHING_NEW).rowcount, alone=())
+            await self.write(lambda connection: connection.execute(TRY_A_WRITE).rowcount, alone=())
         except Exception as error:  # noqa: BLE001 (whatever it is, it stays the problem)
             self._state.fail(str(error))
 

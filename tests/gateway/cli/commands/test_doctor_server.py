@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,23 @@ import psycopg
 import pytest
 
 from gateway.cli import doctor_server
+from gateway.errors import StoreUnavailable
+from gateway.store.engine import statement
+from gateway.store.postgres.engine import PostgresEngine
 from gateway.store.postgres.schema import steps
+from tests.faults.full_disk import Ballast
+from tests.faults.process import small_disk_missing
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.servers import pgbouncer as poolers
+from tests.servers import postgres
 from tests.servers.postgres import PostgresServer, fresh_database, standby_of
 from tests.stores import make_tables
 
 EX_UNAVAILABLE = 69
+MUCH = """
+    INSERT INTO adapter_notes (channel, key, text)
+    SELECT 'web', 'much', string_agg(gen_random_uuid()::text, '') FROM generate_series(1, 100000)
+"""
 SECRET = "".join(f"{number:02x}" for number in range(32))
 Found = Callable[..., dict[str, list[str]]]
 WORKER = (
@@ -134,6 +146,33 @@ def test_a_standby_is_named_and_not_served_from(
         refused = ethos("serve", "--no-chat")
     assert refused.code == EX_UNAVAILABLE
     assert "is a standby, which can only be read; give the address of the primary" in refused.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or small_disk_missing() is not None, reason="root alone makes a small disk")
+def test_a_server_whose_disk_is_full_is_told_until_there_is_room(found: Found) -> None:
+    with postgres.postgres_server(disk_mb=60) as server:
+        make_tables(server.url())
+        ballast = Ballast(Path(f"/proc/{server.process.pid}/root{server.root}/data"))
+        ballast.fill(0)
+        [problem] = found(server.url())["problem"]
+        assert "has no room left; make room on its disk" in problem
+        while_full, afterwards = asyncio.run(_problems(server.url(), ballast))
+        assert "has no room left" in str(while_full)
+        assert afterwards is None
+        assert found(server.url())["problem"] == []
+
+
+async def _problems(url: str, ballast: Ballast) -> tuple[str | None, str | None]:
+    """What a worker says that could not write: while the disk is full, and when there is room again."""
+    engine = PostgresEngine(url)
+    try:
+        with pytest.raises(StoreUnavailable, match="no room left"):
+            await engine.write(statement(MUCH))
+        while_full = await engine.problem()
+        ballast.empty()
+        return while_full, await engine.problem()
+    finally:
+        await engine.close()
 
 
 @pytest.mark.skipif(poolers.MISSING is not None, reason=poolers.MISSING or "")
