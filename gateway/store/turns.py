@@ -24,6 +24,7 @@ from gateway.store.proposals import insert_proposals
 from gateway.store.queue_rows import Place
 from gateway.store.rows import put
 from gateway.store.sessions import save_message, save_session
+from gateway.store.usage import add_bill, lock_of
 
 _END = """
     UPDATE inbox SET state = ?, error = ?, ended_at = ?, attempts = attempts + 1
@@ -64,6 +65,7 @@ class SqlTurns:
     async def commit_turn(self, commit: TurnCommit) -> bool:
         def work(connection: Connection) -> bool:
             if connection.may_be_done and _is_done(connection, commit):
+                add_bill(connection, commit.bill)  # by another, perhaps
                 return True
             _end_row(connection, commit)
             insert_replies(connection, commit.turn_id, commit.replies, delivered=commit.delivered)
@@ -79,9 +81,12 @@ class SqlTurns:
                 insert_job(connection, commit.ingest)
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
-            return _release(connection, commit)
+            has_more = _release(connection, commit)
+            add_bill(connection, commit.bill)  # last: others wait for the sums of a day no longer than they must
+            return has_more
 
-        has_more = await self._engine.write(work, alone=() if commit.people is None else ("people",))
+        people = () if commit.people is None else ("people",)
+        has_more = await self._engine.write(work, alone=(*people, *lock_of(commit.bill)))
         self._on_messages(len(commit.messages))
         return has_more
 

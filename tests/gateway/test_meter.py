@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.budgets import Budgets, DayUsage, Denied, Granted, Limit, PlannedCall, Totals, grant
+from gateway.agent.budgets import Bill, Budgets, DayUsage, Denied, Granted, Limit, PlannedCall, Totals, grant
 from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, most_input_tokens
 from gateway.agent.model import (
     ChatMessage,
@@ -210,10 +210,10 @@ async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_t
     class Full(SqlUsage):
         is_full = True
 
-        async def settle(self, *args: object) -> None:
+        async def settle(self, bill: Bill) -> None:
             if self.is_full:
                 raise StoreUnavailable("full")
-            await super().settle(*args)  # type: ignore[arg-type]
+            await super().settle(bill)
 
     house = make(ScriptedModel("one", "two"), store=Full)
     assert await house.ask() == "one"
@@ -387,11 +387,11 @@ async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn
 
         tries = 0
 
-        async def settle(self, *args: Any) -> None:
+        async def settle(self, bill: Bill) -> None:
             self.tries += 1
             if self.tries == 1:
                 raise StoreUnavailable("full")
-            await super().settle(*args)
+            await super().settle(bill)
             begun.set()
             await released.wait()
 

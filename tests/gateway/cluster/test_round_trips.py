@@ -13,10 +13,10 @@ from tests.servers.silent_proxy import silent_proxy
 
 TURNS = 10
 # A statement whose result decides what is asked next ends a round trip, and so does each COMMIT: accepted, claimed,
-# read for the turn, the reply committed, its model call noted, the reply claimed, and its receipt.
-ROUND_TRIPS = 30
-# Accepted, claimed, noted by the meter, committed, the reply claimed, and its receipt.
-TRANSACTIONS = 6
+# read for the turn, the reply committed, the reply claimed, and its receipt.
+ROUND_TRIPS = 27
+# Accepted, claimed, committed, the reply claimed, and its receipt.
+TRANSACTIONS = 5
 # What is asked without any turn, meanwhile; a slow machine takes longer for the turns.
 BESIDE = 8
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.budgets import PlannedCall
+from gateway.agent.budgets import Bill, PlannedCall
 from gateway.agent.model import ModelUsage, Spender
 from gateway.errors import ClaimLost, PersonChanged
 from gateway.people.identity.file import Move
@@ -22,6 +22,7 @@ from gateway.store.engine import Connection, Engine
 from gateway.store.erasure import Person
 from gateway.store.stores import Stores, open_postgres
 from gateway.store.turns import SqlTurns
+from gateway.store.usage import ERASED
 from tests.conformance.stores import HERE, answer, claimed, ended, said, session_of, try_claim, written
 
 LATER_MS = 4_000_000_000_000
@@ -148,8 +149,8 @@ async def test_what_a_turn_does_after_its_person_was_erased_is_refused(workers: 
     assert again is None
     assert await one.inbox.add(said("a"), "t_later") is None
     spent = [ModelUsage(model="m", input_tokens=1, output_tokens=1)]
-    await one.usage.settle(granted.reservation, planned.spender, planned.day, spent)  # type: ignore[union-attr]
-    assert [row["user_id"] for row in await one.engine.rows("SELECT user_id FROM usage")] == [erasure.ERASED]
+    await one.usage.settle(Bill(granted.reservation, planned.spender, planned.day, spent))  # type: ignore[union-attr]
+    assert [row["user_id"] for row in await one.engine.rows("SELECT user_id FROM usage")] == [ERASED]
     assert await left(one) == {}
     assert await try_claim(one) is None
 
