@@ -10,9 +10,10 @@ import pytest
 
 from gateway.agent.budgets import Bill, Denied, Granted, Limit, PlannedCall, Scope, Totals, UsageStore, UsageSum
 from gateway.agent.model import ModelUsage, Spender
+from gateway.errors import ClaimLost
 from gateway.people.linking.links import LinkStore
 from tests.conformance.links import link
-from tests.conformance.stores import House
+from tests.conformance.stores import House, claimed, ended, said
 
 DAY = "2026-11-21"
 ADA = Spender(user_id="u_ada", personality_id="assistant", turn_id="t_1")
@@ -183,6 +184,20 @@ class UsageSuite:
         for _ in range(2):
             await store.settle(Bill(one.reservation, ADA, DAY, [cost(1), cost(2)], "bill"))
         assert [(row.turns, row.calls, row.output_tokens) for row in await store.spent(since=DAY)] == [(1, 2, 3)]
+
+    async def test_a_bill_is_settled_with_its_turn_or_not_at_all_and_once(self, house: House) -> None:
+        store, turns = usage_of(house), house.store.turns
+        await house.store.inbox.add(said("a"), ADA.turn_id)
+        row = await claimed(house.store)
+        one = await granted(store, ask(), per_user(tokens=200))
+        bill = Bill(one.reservation, ADA, DAY, [cost(1)], is_of_message=True)
+        with pytest.raises(ClaimLost):
+            await turns.commit_turn(replace(ended(row, bill=bill), claim="of another"))
+        assert await people(store) == {("u_ada", "assistant"): (Totals(), Totals(turns=1, tokens=110))}
+        await turns.commit_turn(ended(row, bill=bill))
+        for _ in range(2):
+            assert await people(store) == {("u_ada", "assistant"): (Totals(turns=1, tokens=11), Totals())}
+            await store.settle(bill)
 
     async def test_calls_of_a_turn_that_end_at_once_count_the_turn_once(self, house: House) -> None:
         store = usage_of(house)
