@@ -350,6 +350,11 @@ class Answering:
         await self._committer.commit(parked)
         return await parking.announced(row.message.conversation, waits_for, error, again_s)
 
+    def _text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
+        if ending == STOPPED:
+            return state.text.strip() or stopped(turn.message)
+        return (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+
     async def _commit_answer(
         self,
         turn: Turn,
@@ -362,10 +367,7 @@ class Answering:
         is_unread: bool,
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
-        if ending == STOPPED:
-            text = state.text.strip() or stopped(turn.message)
-        else:
-            text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+        text = self._text(turn, state, ending)
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
         text = (text + self._committer.in_form(memory.notice, turn.message)).strip()

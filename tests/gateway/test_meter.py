@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.agent.budgets import Bill, Budgets, DayUsage, Denied, Granted, Limit, PlannedCall, Totals, grant
-from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, most_input_tokens
+from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, Tab, most_input_tokens
 from gateway.agent.model import (
     ChatMessage,
     Model,
@@ -68,10 +68,10 @@ class House:
             lambda _name: model, self.store, budgets or Budgets(), Prices(), owner="me", now=lambda: self.now
         )
 
-    async def ask(self, text: str = "hello", spender: Spender = ADA) -> str:
+    async def ask(self, text: str = "hello", spender: Spender = ADA, tab: Tab | None = None) -> str:
         reply = ""
         request = ModelRequest(system="", messages=(ChatMessage(role="user", text=text),), spender=spender)
-        async for event in self.meter.model(None).stream(request):
+        async for event in self.meter.model(None, tab).stream(request):
             if isinstance(event, ModelReply):
                 reply = event.message.text
         return reply
@@ -111,6 +111,16 @@ async def test_what_a_call_did_cost_is_counted_where_nothing_is_limited(make: Ma
     spent = await house.spent()
     assert spent is not None
     assert (spent.turns, spent.calls, spent.input_tokens, spent.cost_usd) == (1, 2, 20, 0.02)
+
+
+async def test_a_tab_holds_the_bill_of_its_last_answer_and_leaves_it_with_the_block(make: Make) -> None:
+    house = make(ScriptedModel("one", "two"), Budgets(user=Limit(tokens=OUTPUT_TOKENS)))  # room for one at a time
+    async with Tab(house.meter) as tab:
+        assert [await house.ask(tab=tab) for _ in range(2)] == ["one", "two"]
+        spent = await house.spent()
+        assert (spent and spent.calls, await house.has_reservations()) == (1, True)
+    spent = await house.spent()
+    assert (spent and spent.calls, await house.has_reservations()) == (2, False)
 
 
 async def test_a_call_without_room_is_not_made_and_says_when_there_is_room_again(make: Make) -> None:

@@ -50,15 +50,19 @@ async def counted(gateway: Gateway) -> tuple[int, int, int]:
 async def test_an_answer_is_counted_with_its_commit_and_a_call_before_a_tool_at_once(
     house: House, monkeypatch: pytest.MonkeyPatch, budgets: dict[str, Any]
 ) -> None:
-    hang, held_calls = Hang(), len(budgets)
-    async with house.gateway(ScriptedModel([REMEMBER], [hang, "noted"]), budgets=budgets) as (gateway, channel):
-        held = Held(gateway, monkeypatch)
+    before_tool: list[tuple[int, int, int]] = []
+    async with house.gateway(ScriptedModel([REMEMBER], "noted"), budgets=budgets) as (gateway, channel):
+        held, save_steps = Held(gateway, monkeypatch), gateway.store.turns.save_steps
+
+        async def saving(*args: Any, **keywords: Any) -> bool:
+            before_tool.append(await counted(gateway))
+            return await save_steps(*args, **keywords)
+
+        monkeypatch.setattr(gateway.store.turns, "save_steps", saving)
         message = await channel.say("I like tea")
-        await asyncio.wait_for(hang.started.wait(), 60)
-        assert await counted(gateway) == (1, 1, held_calls)
-        hang.released.set()
         assert (await held.next()).bill is not None
-        assert await counted(gateway) == (1, 1, held_calls)
+        assert before_tool[0] == (1, 1, 0)
+        assert await counted(gateway) == (1, 1, len(budgets))
         held.released.set()
         assert await channel.answers_to(message) == ["noted"]
         await settled(gateway)
