@@ -24,7 +24,7 @@ from gateway.store.proposals import insert_proposals
 from gateway.store.queue_rows import Place
 from gateway.store.rows import put
 from gateway.store.sessions import save_message, save_session
-from gateway.store.usage import add_bill, lock_of
+from gateway.store.usage import add_bill
 
 _END = """
     UPDATE inbox SET state = ?, error = ?, ended_at = ?, attempts = attempts + 1
@@ -65,7 +65,7 @@ class SqlTurns:
     async def commit_turn(self, commit: TurnCommit) -> bool:
         def work(connection: Connection) -> bool:
             if connection.may_be_done and _is_done(connection, commit):
-                add_bill(connection, commit.bill)  # by another, perhaps
+                add_bill(connection, commit.bill)  # it was another worker's commit, perhaps
                 return True
             _end_row(connection, commit)
             insert_replies(connection, commit.turn_id, commit.replies, delivered=commit.delivered)
@@ -85,8 +85,7 @@ class SqlTurns:
             add_bill(connection, commit.bill)  # last: others wait for the sums of a day no longer than they must
             return has_more
 
-        people = () if commit.people is None else ("people",)
-        has_more = await self._engine.write(work, alone=(*people, *lock_of(commit.bill)))
+        has_more = await self._engine.write(work, alone=() if commit.people is None else ("people",))
         self._on_messages(len(commit.messages))
         return has_more
 

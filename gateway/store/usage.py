@@ -121,7 +121,9 @@ class SqlUsage:
         def work(connection: Connection) -> None:
             add_bill(connection, bill, is_erased=bill.is_of_message and not _has_message(connection, bill))
 
-        await self._engine.write(work, is_durable=False, is_urgent=False, alone=lock_of(bill))
+        # Of two calls of a turn one counts the turn; whatever else is added up is a row that is locked by its upsert.
+        alone = (f"usage of {bill.spender.turn_id}",)
+        await self._engine.write(work, is_durable=False, is_urgent=False, alone=alone)
 
     async def forgive(self, alive: Collection[str]) -> int:
         def work(connection: Connection) -> int:
@@ -175,16 +177,8 @@ class SqlUsage:
         return [value_of(DayUsage, row) for row in rows]
 
 
-def lock_of(bill: Bill | None) -> Sequence[str]:
-    """What the transaction of a bill runs alone by: of two calls of a turn one counts the turn, and a call counts once.
-
-    Whatever else is added up is a row that is locked by its upsert.
-    """
-    return () if bill is None else (f"usage of {bill.spender.turn_id}",)
-
-
 def add_bill(connection: Connection, bill: Bill | None, *, is_erased: bool = False) -> None:
-    """Add what calls did cost to the sums, and end their reservation, in a transaction that runs alone by `lock_of`."""
+    """Add what calls did cost to the sums, and end their reservation, in a transaction that has locked their turn."""
     if bill is None:
         return
     user_id = ERASED if is_erased else bill.spender.user_id
@@ -198,7 +192,7 @@ def add_bill(connection: Connection, bill: Bill | None, *, is_erased: bool = Fal
 
 
 def _has_message(connection: Connection, bill: Bill) -> bool:
-    """Whether the message of a turn is there; from then on its erasure waits for this transaction."""
+    """Whether the message of a turn is there; until this transaction ends its commit and its erasure wait for it."""
     sql = f"SELECT 1 FROM inbox WHERE turn_id = ? {connection.dialect.shared}"  # noqa: S608 (a word of the dialect)
     return connection.execute(sql, (bill.spender.turn_id,)).fetchone() is not None
 

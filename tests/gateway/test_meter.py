@@ -115,7 +115,7 @@ async def test_what_a_call_did_cost_is_counted_where_nothing_is_limited(make: Ma
 
 async def test_a_tab_holds_the_bill_of_its_last_answer_and_leaves_it_with_the_block(make: Make) -> None:
     house = make(ScriptedModel("one", "two"), Budgets(user=Limit(tokens=OUTPUT_TOKENS)))  # room for one at a time
-    async with Tab(house.meter) as tab:
+    async with asyncio.timeout(60), Tab(house.meter) as tab:
         assert [await house.ask(tab=tab) for _ in range(2)] == ["one", "two"]
         spent = await house.spent()
         assert (spent and spent.calls, await house.has_reservations()) == (1, True)
