@@ -178,7 +178,7 @@ class SqlUsage:
 
 
 def add_bill(connection: Connection, bill: Bill | None, *, is_erased: bool = False) -> None:
-    """Add what calls did cost to the sums, and end their reservation, in a transaction that has locked their turn."""
+    """Add what calls did cost to the sums, and end their reservation; a bill that was added before changes nothing."""
     if bill is None:
         return
     user_id = ERASED if is_erased else bill.spender.user_id
