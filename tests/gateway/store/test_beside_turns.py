@@ -163,9 +163,13 @@ async def test_an_account_that_became_another_user_has_its_turn_run_again(worker
     accounts = SqlAccounts(other.engine.of("accounts"))
     bob = await accounts.resolve("web:2", "Bob")
     await accounts.move({"web:1": Move(from_users=(ada,), to_user=bob, via="link-code")})
+    bill = bill_of(row, ada)
     with pytest.raises(PersonChanged):
-        await one.turns.commit_turn(commit)
+        await one.turns.commit_turn(replace(commit, bill=bill))
     assert await left(one) == {"inbox": 1}
+    assert await summed(one) == []
+    await one.usage.settle(bill)
+    assert await summed(one) == [(ada, 1), (ada, 1, 1)]
     await one.lanes.release(row, after_s=0, error=None, is_counted=False)
     again = await claimed(one)
     await one.turns.commit_turn(ended(again, replies=commit.replies, answered=("web:1", bob)))
