@@ -36,6 +36,12 @@ class Paused:
         self.is_done, self.may_end = threading.Event(), threading.Event()
 
     async def write(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self._engine.write(self._paused(work), **options)
+
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self._engine.write_at_once(self._paused(work), **options)
+
+    def _paused(self, work: Callable[[Connection], Any]) -> Callable[[Connection], Any]:
         def paused(connection: Connection) -> Any:
             result = work(connection)
             connection.execute("SELECT 1").fetchone()  # the server has it all
@@ -43,7 +49,7 @@ class Paused:
             self.may_end.wait(60)
             return result
 
-        return await self._engine.write(paused, **options)
+        return paused
 
 
 @pytest.fixture
@@ -181,6 +187,15 @@ class Broken:
         def again(connection: Any) -> Any:
             connection.may_be_done = True
             return work(connection)
+
+        return await self._engine.write(again, **options)
+
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        await self._engine.write_at_once(work, **options)
+
+        def again(connection: Any) -> Any:
+            connection.may_be_done = True
+            return work(connection)()
 
         return await self._engine.write(again, **options)
 
