@@ -15,6 +15,7 @@ from gateway.errors import ClaimLost, StoreUnavailable
 from gateway.store.engine import Connection, snapshot, statement
 from gateway.store.postgres.engine import PostgresEngine
 from gateway.store.postgres.statements import numbered
+from gateway.store.postgres.threads import Threads
 from tests.servers.postgres import PostgresServer
 
 COUNT = "SELECT count(*) FROM adapter_notes"
@@ -382,3 +383,25 @@ async def test_foreign_commits_grow_with_time(engine: PostgresEngine, monkeypatc
     assert engine.foreign_commits == engine.of("people").foreign_commits == 100
     monkeypatch.setattr("gateway.store.postgres.engine.time.monotonic", lambda: 101.1)
     assert engine.foreign_commits == 101
+
+
+async def test_a_thread_is_still_at_work_where_its_caller_was_cancelled() -> None:
+    """What comes next does not wait for it longer than for any other."""
+    threads = Threads(1, patience_s=0.3, busy=lambda: StoreUnavailable("all are busy"))
+    is_running, may_end = threading.Event(), threading.Event()
+
+    def hang(_slot: object) -> None:
+        is_running.set()
+        may_end.wait(20)
+
+    caller = asyncio.create_task(threads.do(hang))
+    try:
+        await asyncio.to_thread(is_running.wait)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        with pytest.raises(StoreUnavailable, match="all are busy"):
+            await asyncio.wait_for(threads.do(lambda _slot: None), 5)
+    finally:
+        may_end.set()
+        await threads.close()
