@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from gateway.agent.budgets import (
     Bill,
@@ -24,7 +25,7 @@ from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.persons import PERSON
-from gateway.store.rows import columns_of, insert, insert_numbered, marks_for, value_of
+from gateway.store.rows import columns_of, insert_numbered, marks_for, value_of
 from gateway.store.workers import IS_ALIVE
 
 ADD_TO_DAY = """
@@ -60,17 +61,22 @@ _BOTH = f"{_SPENT} UNION ALL {_RESERVED}"
 _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
+# Whose it was may have been erased since, also while this waited for the row of the reservation.
+_USER = "coalesce((SELECT user_id FROM reservations WHERE id = :reservation), :user_id)"
 # Of calls of a turn the first counts the turn, and a call counts once. Both are asked by the statement that adds up, so
 # that a server is not waited for in between.
 _ADD_CALL = f"""
     INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)
-    SELECT :day, :user_id, :personality_id, :model,
+    SELECT :day, {_USER}, :personality_id, :model,
            CASE WHEN :turn_id = '' OR EXISTS (SELECT 1 FROM usage WHERE turn_id = :turn_id) THEN 0 ELSE 1 END,
            1, :input_tokens, :output_tokens, coalesce(:cost_usd, 0.0)
     WHERE NOT EXISTS (SELECT 1 FROM usage WHERE call_id = :call_id) {ADD_TO_DAY}
+"""  # noqa: S608 (constants)
+_NOTE_CALL = f"""
+    INSERT INTO usage (call_id, turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
+    VALUES (:call_id, :turn_id, {_USER}, :personality_id, :model, :input_tokens, :output_tokens, :cost_usd, :at)
+    ON CONFLICT DO NOTHING
 """  # noqa: S608 (a constant)
-# Whose it was may have been erased since, also while this waited for the row.
-_FREE = "DELETE FROM reservations WHERE id = ? RETURNING user_id"
 _OF_EACH = {"whom": "user_id, personality_id, ", "whose": " GROUP BY user_id, personality_id"}
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 # Each walks one index in its own order, so nothing is sorted.
@@ -119,7 +125,9 @@ class SqlUsage:
         """It shares the commit of what is written next."""
 
         def work(connection: Connection) -> None:
-            add_bill(connection, bill, is_erased=bill.is_of_message and not _has_message(connection, bill))
+            is_erased = bill.is_of_message and not _has_message(connection, bill)
+            whose = replace(bill.spender, user_id=ERASED) if is_erased else bill.spender
+            add_bill(connection, replace(bill, spender=whose))
 
         # Of two calls of a turn one counts the turn; whatever else is added up is a row that is locked by its upsert.
         alone = (f"usage of {bill.spender.turn_id}",)
@@ -177,18 +185,20 @@ class SqlUsage:
         return [value_of(DayUsage, row) for row in rows]
 
 
-def add_bill(connection: Connection, bill: Bill | None, *, is_erased: bool = False) -> None:
+def add_bill(connection: Connection, bill: Bill | None) -> None:
     """Add what calls did cost to the sums, and end their reservation; a bill that was added before changes nothing."""
     if bill is None:
         return
-    user_id = ERASED if is_erased else bill.spender.user_id
     if bill.reservation is not None:
-        freed = connection.execute(_FREE, (bill.reservation,)).fetchone()
-        user_id = user_id if freed is None else freed["user_id"]
+        locking = f"SELECT 1 FROM reservations WHERE id = ? {connection.dialect.locked}"  # noqa: S608 (a word of the dialect)
+        connection.execute(locking, (bill.reservation,))
+    whose = columns_of(bill.spender) | {"reservation": bill.reservation, "day": bill.day, "at": wall_ms()}
     for number, call in enumerate(bill.calls):
-        noted = columns_of(bill.spender) | columns_of(call) | {"user_id": user_id, "call_id": f"{bill.id}-{number}"}
-        connection.execute(_ADD_CALL, noted | {"day": bill.day})
-        insert(connection, "usage", noted | {"at": wall_ms()}, "ON CONFLICT DO NOTHING")
+        noted = whose | columns_of(call) | {"call_id": f"{bill.id}-{number}"}
+        connection.execute(_ADD_CALL, noted)
+        connection.execute(_NOTE_CALL, noted)
+    if bill.reservation is not None:
+        connection.execute("DELETE FROM reservations WHERE id = ?", (bill.reservation,))
 
 
 def _has_message(connection: Connection, bill: Bill) -> bool:

@@ -39,6 +39,12 @@ class Paused:
         self.is_done, self.may_end = threading.Event(), threading.Event()
 
     async def write(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self._engine.write(self._paused(work), **options)
+
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self._engine.write_at_once(self._paused(work), **options)
+
+    def _paused(self, work: Callable[[Connection], Any]) -> Callable[[Connection], Any]:
         def paused(connection: Connection) -> Any:
             result = work(connection)
             connection.execute("SELECT 1").fetchone()  # the server has it all
@@ -46,7 +52,7 @@ class Paused:
             self.may_end.wait(60)
             return result
 
-        return await self._engine.write(paused, **options)
+        return paused
 
 
 @pytest.fixture
@@ -129,6 +135,7 @@ async def test_what_a_turn_does_after_its_person_was_erased_is_refused(workers: 
         output_usd_per_token=0.0,
     )
     granted = await one.usage.reserve(planned, {}, owner="one")
+    spent = [ModelUsage(model="m", input_tokens=1, output_tokens=1)]
     await one.turns.save_steps(row.turn_id, "steps", is_durable=False)
     paused = Paused(other.engine)
     erased = asyncio.create_task(paused.write(erasing(ada), alone=erasure.ALONE))
@@ -141,18 +148,17 @@ async def test_what_a_turn_does_after_its_person_was_erased_is_refused(workers: 
             turns.save_steps(row.turn_id, "more", is_durable=False),
             turns.begin_tool(row.turn_id, "call", "send"),
             one.inbox.add(said("a"), "t_again"),
+            one.usage.settle(Bill(granted.reservation, planned.spender, planned.day, spent)),  # type: ignore[union-attr]
         )
     ]
     await wait(other, *late)
     paused.may_end.set()
     await erased
-    *refused, again = await asyncio.gather(*late, return_exceptions=True)
+    *refused, again, noted = await asyncio.gather(*late, return_exceptions=True)
     assert [type(error) for error in refused] == [ClaimLost] * 3
-    assert again is None
+    assert (again, noted) == (None, None)
     assert await one.inbox.add(said("a"), "t_later") is None
-    spent = [ModelUsage(model="m", input_tokens=1, output_tokens=1)]
-    await one.usage.settle(Bill(granted.reservation, planned.spender, planned.day, spent))  # type: ignore[union-attr]
-    assert [row["user_id"] for row in await one.engine.rows("SELECT user_id FROM usage")] == [ERASED]
+    assert await summed(one) == [(ERASED, 1), (ERASED, 1, 1)]
     assert await left(one) == {}
     assert await try_claim(one) is None
 
@@ -235,13 +241,16 @@ class Doubting:
 
         return await self._engine.write(again, **options)
 
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self.write(lambda connection: work(connection)(), **options)
+
 
 class Broken(Doubting):
     """And it was."""
 
-    async def write(self, work: Callable[[Connection], Any], **options: Any) -> Any:
-        await self._engine.write(work, **options)
-        return await super().write(work, **options)
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        await self._engine.write_at_once(work, **options)
+        return await super().write_at_once(work, **options)
 
 
 @pytest.mark.parametrize("end", ["done", "parked", "dead"])
