@@ -64,10 +64,10 @@ class SqlInbox:
                 return _accept_at_once(connection, message, row, room, self._erased_key)
             if self._erased_key is None and connection.dialect.is_shared:
                 self._erased_key = key_of_erased(connection)
-            place = _place(connection)
+            place = step_by_step(connection)
             return lambda: place
 
-        def _place(connection: Connection) -> int | Refused | None:
+        def step_by_step(connection: Connection) -> int | Refused | None:
             is_erased = ask_whether_erased(connection, message)
             oldest = None if room is None else _oldest_of_full_queue(connection, message, room)
             if is_erased():
@@ -77,7 +77,7 @@ class SqlInbox:
             return _accept(connection, message, row, asks)
 
         if asks is not None:  # what it does at once is decided step by step
-            return await self._engine.write(_place, is_of_crowd=True, alone=())
+            return await self._engine.write(step_by_step, is_of_crowd=True, alone=())
         return await self._engine.write_at_once(work, is_of_crowd=True)
 
     async def parked(self) -> Sequence[Parked]:
@@ -90,8 +90,9 @@ def _accept_at_once(
 ) -> Callable[[], int]:
     """A message that is new, of a sender whose queue has room; refused where it is anything else."""
     arrive(connection, message.conversation, row["sender"], needs_channel=row["needs_channel"])
-    condition, digests = none_erased(erased_key, message)  # asked when the lane is locked, so of this moment
-    values: list[object] = [*row.values(), *lane_key(message.conversation), *digests]
+    is_no_erased, digests = none_erased(erased_key, message)
+    condition, key = is_no_erased, lane_key(message.conversation)
+    values: list[object] = [*row.values(), *key, *digests]
     if room is not None:
         condition += f" AND (SELECT count(*) FROM ({_WAITING}) AS waiting) < ?"  # noqa: S608 (a constant)
         values += [message.conversation.channel, row["sender"], room.messages, room.messages]
@@ -101,7 +102,7 @@ def _accept_at_once(
         ON CONFLICT DO NOTHING RETURNING seq
     """  # noqa: S608 (names of ours)
     asked = connection.execute(sql, values)
-    require(connection, _IS_KEPT, lane_key(message.conversation))
+    require(connection, f"{_IS_KEPT} AND {is_no_erased}", (*key, *digests))  # again, as it may have waited for its row
     return lambda: int(asked.fetchone()["seq"])
 
 
