@@ -16,10 +16,8 @@ from gateway.store.gathering import BY_PERSON, KEYS, OF_ACCOUNT, OF_TURN, OF_USE
 from gateway.store.lanes import waken
 from gateway.store.payloads import emptied
 from gateway.store.rows import marks_for
-from gateway.store.usage import ADD_TO_DAY
+from gateway.store.usage import ADD_TO_DAY, ERASED
 
-ERASED = "erased"
-"""The user id that replaces an erased one where a figure is kept: the sums of usage."""
 ALONE = (
     *("api_keys", "idempotency", "ingest", "journal", "links", "people"),
     *("session_edits", "sessions", "store", "usage"),

@@ -81,16 +81,19 @@ class Threads:
         done: asyncio.Future[T] = loop.create_future()
         job = _Job(run, done, self._arrivals, time.monotonic() + self._patience_s)
         self._under_way += 1
-        try:
-            if self._under_way > len(self._threads):
-                if len(self._threads) < self._most:
-                    self._start()
-                else:
-                    self._watch(job)
-            self._jobs.put(job)
-            return await done
-        finally:
-            self._under_way -= 1
+        done.add_done_callback(self._ended)
+        if self._under_way > len(self._threads):
+            if len(self._threads) < self._most:
+                self._start()
+            else:
+                self._watch(job)
+        self._jobs.put(job)
+        return await asyncio.shield(done)  # a caller that is cancelled leaves its thread at work
+
+    def _ended(self, done: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        if not done.cancelled():
+            done.exception()  # a caller that is gone does not hear of it
 
     async def close(self) -> None:
         """Finish what was asked, then close the connections."""
