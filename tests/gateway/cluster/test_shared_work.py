@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from gateway import __version__
-from gateway.agent.budgets import PlannedCall
+from gateway.agent.budgets import Bill, PlannedCall
 from gateway.agent.model import ModelUsage, Spender
 from gateway.app.gateway import Gateway
 from gateway.app.telling import MAX_PREVIEW_BYTES
@@ -361,7 +361,7 @@ async def _write_late(gateway: Gateway, user_id: str) -> None:
     planned = PlannedCall(spender=spender, day=day, model="m", input_tokens=1, output_tokens=1)
     await store.usage.reserve(planned, {}, owner=gateway.cluster.worker.id)
     call = ModelUsage(model="m", input_tokens=1, output_tokens=1, cost_usd=None)
-    await store.usage.settle(None, spender, day, [call])
+    await store.usage.settle(Bill(None, spender, day, (call,)))
     scope = MemoryScope(user_id=user_id, personality_id="assistant", session_id=None, turn_id=f"t_{user_id}")
     await gateway.memory_provider.sync(scope, [MemoryUpdate(action="add", store="user", content="Name: Ada")])
 
