@@ -73,24 +73,22 @@ class Threads:
         self._waiting: deque[_Job] = deque()
         self._is_watched = False
 
-    async def do(self, run: Callable[[Slot], T]) -> T:
-        """Run it in a thread and return its result; raises what it raises."""
+    def do(self, run: Callable[[Slot], T]) -> asyncio.Future[T]:
+        """Run it in a thread; the future gets its result, or what it raises."""
         loop = asyncio.get_running_loop()
         if self._arrivals is None or self._arrivals.loop is not loop:
             self._arrivals, self._is_watched = Arrivals(loop), False
         done: asyncio.Future[T] = loop.create_future()
         job = _Job(run, done, self._arrivals, time.monotonic() + self._patience_s)
         self._under_way += 1
-        try:
-            if self._under_way > len(self._threads):
-                if len(self._threads) < self._most:
-                    self._start()
-                else:
-                    self._watch(job)
-            self._jobs.put(job)
-            return await done
-        finally:
-            self._under_way -= 1
+        done.add_done_callback(self._end)
+        if self._under_way > len(self._threads):
+            if len(self._threads) < self._most:
+                self._start()
+            else:
+                self._watch(job)
+        self._jobs.put(job)
+        return done
 
     async def close(self) -> None:
         """Finish what was asked, then close the connections."""
@@ -98,6 +96,9 @@ class Threads:
             self._jobs.put(None)
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
+
+    def _end(self, _done: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
 
     def _watch(self, job: _Job) -> None:
         self._waiting.append(job)
