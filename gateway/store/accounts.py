@@ -32,6 +32,8 @@ _OF_USER = "SELECT * FROM accounts WHERE user_id = ? ORDER BY coalesce(first_see
 class SqlAccounts:
     """The table `accounts`. What was read last is kept, for `last_known` and `last_accounts_beside`."""
 
+    is_checked_by_commits = True  # by `ask_whether_still`
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._users: dict[str, str] = {}

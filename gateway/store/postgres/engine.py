@@ -164,7 +164,7 @@ class PostgresEngine:
         return await self._do(partial(self._repeating, work, time.monotonic() + PATIENCE_S))
 
     async def ask(self, asking: Asking[T]) -> T:
-        """Run it in a thread with all else that is asked in the same turn of the event loop, in one pipeline."""
+        """Run it in a thread with all else that is asked at this moment, in one pipeline."""
         return await self._state.together.add(asking)
 
     async def rows(self, sql: str, values: Values = ()) -> list[Any]:

@@ -1,7 +1,7 @@
 """What is asked of a server at the same moment, in one round trip.
 
-What comes up in one turn of the event loop is sent together at its end. So several turns that wait for the same answer
-share the next question, too; a few more than one of them asks are sent at once, and the rest by other threads.
+What comes up in one turn of the event loop and the next is sent together; the next one, because a task that is begun to
+ask may begin another that does.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Together:
         self._asked: list[_Asked] = []
 
     def add(self, asking: Asking[T]) -> asyncio.Future[T]:
-        """Ask it with all that comes before the event loop goes round; the future may be cancelled."""
+        """Ask it with all that comes before the event loop has gone round twice; the future may be cancelled."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._asked = loop, []
         done: asyncio.Future[T] = loop.create_future()
         if not self._asked:
-            loop.call_soon(self.send)
+            loop.call_soon(loop.call_soon, self.send)
         self._asked.append((asking, done))
         return done
 
