@@ -85,9 +85,9 @@ class LinkedIdentities:
             await self._left.wait()
 
     async def _user_of(self, account: str, label: str, known: str | None) -> str:
-        user_id = known if self._accounts.is_checked_by_commits else None
-        if user_id is None:
-            user_id = await self._accounts.resolve(account, label)
+        if known is None or not self._accounts.is_checked_by_commits:
+            known = await self._accounts.resolve(account, label)
+        user_id = known
         link = self._absorbed.get(user_id)
         if link is not None and link.state != "decided":  # it may have been carried out just while we looked
             user_id = await self._accounts.resolve(account, label)
