@@ -79,6 +79,7 @@ class TurnDependencies:
         memory_section: makes the part of the prompt that holds what is remembered.
         people: who is behind an account, links among them.
         recall: the trace memory; None where it is off.
+        asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
     """
 
     store: TurnStore
@@ -100,6 +101,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
+    asks_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,18 +81,22 @@ class Reading:
         memory: MemorySync,
         history: History,
         memory_section: MemorySection,
+        *,
+        asks_ahead: bool,
     ) -> None:
+        """`asks_ahead` where a server is waited for; on one machine it costs more than it saves."""
         self._sessions = sessions
         self._personalities = personalities
         self._memory = memory
         self._memory_section = memory_section
+        self._asks_ahead = asks_ahead
         self._history = history
         self._last: OrderedDict[Hashable, tuple[MemoryScope, Session]] = OrderedDict()
 
     def begin(self, message: InboundMessage, turn_id: str, scope: SessionScope) -> Ahead:
         """Ask for what the message's turn will most likely read; nothing where its session depends on the person."""
         ahead, key = Ahead(), conversation_key(message.conversation)
-        if session_key(message, "", scope) != key:
+        if not self._asks_ahead or session_key(message, "", scope) != key:
             return ahead
         ahead.begin(key, partial(self._sessions.active_session, key))
         ahead.begin(self._personalities, self._personalities.refresh)
@@ -118,16 +122,21 @@ class Reading:
             scope: with the question.
             leave_out: the turn whose messages are not shown.
         """
-        self._begin(ahead, scope, session, leave_out)
+        if self._asks_ahead:
+            self._begin(ahead, scope, session, leave_out)
         memory = await ahead.get(*self._remembered(scope))
         window = await ahead.get(*self._window(scope, session, leave_out))
+        if self._asks_ahead:
+            self._remember(message, scope, session)
+        return memory, window
+
+    def _remember(self, message: InboundMessage, scope: MemoryScope, session: Session) -> None:
         self._last[conversation_key(message.conversation), message.sender.user] = (
             replace(scope, question=""),
             replace(session, title="", summary=""),
         )
         if len(self._last) > KNOWN:
             self._last.popitem(last=False)
-        return memory, window
 
     async def section(self, memory: MemoryContext | Unread | None, question: str) -> str | None:
         """The part of the prompt that holds what is remembered; None for nothing."""

@@ -41,7 +41,14 @@ class TurnRunner:
         self._committer = Committer(
             parts.store, parts.channels, parts.outbox, parts.admission.people, parts.dispatcher.look
         )
-        self._reading = Reading(parts.sessions, parts.personalities, parts.memory, parts.history, parts.memory_section)
+        self._reading = Reading(
+            parts.sessions,
+            parts.personalities,
+            parts.memory,
+            parts.history,
+            parts.memory_section,
+            asks_ahead=parts.asks_ahead,
+        )
         self._answering = Answering(parts, settings, self._committer, self._reading)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._with_pictures = asyncio.Semaphore(TURNS_WITH_PICTURES)
