@@ -193,7 +193,7 @@ class Notifying:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def write(self, work: Callable[[Connection], Any], **how: Any) -> Any:
+    async def write_at_once(self, work: Callable[[Connection], Any], **how: Any) -> Any:
         """The work, and a notification."""
 
         def both(connection: Connection) -> Any:
@@ -201,7 +201,7 @@ class Notifying:
             connection.execute("SELECT pg_notify('ethos', '{}')")
             return result
 
-        return await self._engine.write(both, **how)
+        return await self._engine.write_at_once(both, **how)
 
 
 async def accept(url: str, name: str, *, is_notifying: bool) -> None:

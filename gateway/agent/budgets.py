@@ -7,6 +7,7 @@ to what it did cost. So no number of turns at once, in any number of processes, 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -138,6 +139,23 @@ class PlannedCall:
     output_usd_per_token: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What calls did cost, none where nothing came of it; with it their reservation, where there is one, is over.
+
+    Attributes:
+        id: unique; what is settled under it a second time was not known to be settled, and counts once.
+        is_of_message: the turn answers a message of the inbox. Where that is gone, its writer was erased meanwhile.
+    """
+
+    reservation: int | None
+    spender: Spender
+    day: str
+    calls: Sequence[ModelUsage]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    is_of_message: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
     """The call may be made, and say so much at most; `reservation` is to be settled."""
@@ -235,20 +253,8 @@ class UsageStore(Protocol):
     async def reserve(self, planned: PlannedCall, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
         """Reserve what the call may cost, if every limit has room for it; no two calls get the same room."""
 
-    async def settle(
-        self,
-        reservation: int | None,
-        spender: Spender,
-        day: str,
-        calls: Sequence[ModelUsage],
-        bill_id: str | None = None,
-    ) -> None:
-        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over.
-
-        Args:
-            bill_id: unique; what is settled under it a second time was not known to be settled, and counts once. None
-                where nobody tries it again.
-        """
+    async def settle(self, bill: Bill) -> None:
+        """Note what calls did cost. A turn that is committed may do it with that: see `TurnCommit.bill`."""
 
     async def forgive(self, alive: Collection[str]) -> int:
         """End the reservations of all owners but these, and those that give signs of life; how many.

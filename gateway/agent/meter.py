@@ -7,23 +7,22 @@ cost at most, and notes afterwards what it did cost. Where no budget is set, onl
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import structlog
 
-from gateway.agent.budgets import Budgets, BudgetUse, Denied, Granted, Limit, PlannedCall, Scope, UsageStore, uses
+from gateway.agent.budgets import Bill, Budgets, BudgetUse, Denied, Granted, Limit, PlannedCall, Scope, UsageStore, uses
 from gateway.agent.model import (
     Model,
     ModelEvent,
     ModelReply,
     ModelRequest,
     ModelUsage,
-    Spender,
     StreamRestarted,
     TextDelta,
     size_bytes,
@@ -64,26 +63,16 @@ class _Call:
     Attributes:
         reservation: None where no budget holds.
         said: of the answer so far, in pieces.
-        is_over: it was settled.
+        is_over: it has its bill.
     """
 
     name: str | None
     request: ModelRequest
     day: str
+    tab: Tab | None
     reservation: int | None = None
     said: list[str] = field(default_factory=list)
     is_over: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Bill:
-    """What is to be settled; `id` is what makes it count once, however often that is tried."""
-
-    reservation: int | None
-    spender: Spender
-    day: str
-    calls: Sequence[ModelUsage]
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 class Meter:
@@ -114,7 +103,7 @@ class Meter:
         self.states = ModelStates()
         self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
         self._settled = asyncio.Event()
-        self._unsettled: list[_Bill] = []  # what could not be written down yet
+        self._unsettled: list[Bill] = []  # what could not be written down yet
         self._settling: set[asyncio.Task[None]] = set()
 
     @property
@@ -138,25 +127,31 @@ class Meter:
         """End what processes had reserved that are dead; how many calls. `alive` are the owners besides this one."""
         return await self._store.forgive({self._owner, *alive})
 
-    def model(self, name: str | None) -> Model:
-        """The model of that name; one whose settings are wrong is there, too, and unavailable."""
+    def model(self, name: str | None, tab: Tab | None = None) -> Model:
+        """The model of that name; one whose settings are wrong is there, too, and unavailable.
+
+        Args:
+            tab: of the turn that the model answers in.
+        """
         try:
             model: Model | ConfigError = self._model(name)
         except ConfigError as error:
             model = error
-        return _MeteredModel(self, name, model)
+        return _MeteredModel(self, name, model, tab)
 
-    async def begin(self, name: str | None, model: str, request: ModelRequest) -> _Call:
+    async def begin(self, name: str | None, model: str, request: ModelRequest, tab: Tab | None = None) -> _Call:
         """Reserve what the call may cost.
 
         Raises:
             BudgetExhausted: there is no room for it.
             StoreError: it could not be written down.
         """
+        if tab is not None:
+            await tab.leave()  # it was not the last call: what this one waits for may be what that one holds
         if self._unsettled:
             await self._to_its_end(self._settle_late())
         limits = self.budgets.limits_of(request.spender)
-        call = _Call(name=name, request=request, day=self.budgets.day(self._now()))
+        call = _Call(name=name, request=request, day=self.budgets.day(self._now()), tab=tab)
         if not limits:
             return call
         has_limited_calls = any(limit.limits_calls for limit in limits.values())
@@ -167,19 +162,33 @@ class Meter:
             call.request = replace(request, max_output_tokens=granted.output_tokens)
         return call
 
-    async def end(self, call: _Call, usage: ModelUsage | None) -> None:
-        """Note what the call did cost; without a usage, what it must have cost by what was read and said.
+    async def end(self, call: _Call, usage: ModelUsage | None, *, is_answer: bool = False) -> None:
+        """Note what the call did cost; None where it cost nothing.
 
-        It is handed to the store, which commits it before or with whatever the answer changes, and is not waited for.
+        Args:
+            is_answer: the turn most likely ends with it; so the bill is left on its tab, where it has one.
         """
         call.is_over = True
         calls: tuple[ModelUsage, ...] = () if usage is None else (self._priced(call, usage),)
-        bill = _Bill(call.reservation, call.request.spender, call.day, calls)
+        is_of_message = call.tab is not None
+        bill = Bill(call.reservation, call.request.spender, call.day, calls, is_of_message=is_of_message)
+        if call.tab is not None and is_answer:
+            call.tab.bill = bill
+        else:
+            await self.settle(bill)
+
+    async def settle(self, bill: Bill) -> None:
+        """Hand a bill to the store; it is not waited for."""
         if bill.reservation is not None or bill.calls:
             settling = asyncio.create_task(self._settle(bill))  # not cancelled with the turn
             self._settling.add(settling)
             settling.add_done_callback(self._settling.discard)
-            await asyncio.sleep(0)  # in which the store is given it, so that what the answer changes comes behind it
+            await asyncio.sleep(0)  # in which the store is given it, so that what the turn changes comes behind it
+
+    def give_back(self, bill: Bill) -> None:
+        """The bill is settled, or waits to be: calls that wait for the room that it held look again."""
+        if bill.reservation is not None:
+            self._is_over()
 
     @staticmethod
     def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
@@ -257,7 +266,7 @@ class Meter:
             with suppress(StoreError):
                 answer = await reserving
                 if isinstance(answer, Granted):
-                    self._unsettled.append(_Bill(answer.reservation, planned.spender, planned.day, ()))
+                    self._unsettled.append(Bill(answer.reservation, planned.spender, planned.day, ()))
                     await self._settle_late()
             raise
 
@@ -285,32 +294,71 @@ class Meter:
             task.add_done_callback(_say_if_not_saved)
             raise
 
-    async def _settle(self, bill: _Bill) -> None:
+    async def _settle(self, bill: Bill) -> None:
         self._unsettled.append(bill)
         try:
             await self._settle_late()
         except StoreError as error:
             _log.error("usage_not_saved", waiting=len(self._unsettled), error=str(error))
         finally:
-            if bill.reservation is not None:
-                self._is_over()
+            self.give_back(bill)
 
     async def _settle_late(self) -> None:
         """Write down the bills that are not written, in order. Each is taken out first, so it is written once."""
         while self._unsettled:
             bill = self._unsettled.pop(0)
             try:
-                await self._store.settle(bill.reservation, bill.spender, bill.day, bill.calls, bill.id)
+                await self._store.settle(bill)
             except BaseException:
                 self._unsettled.insert(0, bill)
                 raise
 
 
+class Tab:
+    """The calls of one turn that answers a message; see `TurnCommit.bill`.
+
+    The bill of the answer is left for the turn's commit. All others are settled at once, since tools take their time. A
+    turn that ends in any other way leaves the block, and its bill is settled then.
+
+    Attributes:
+        bill: that is left for the commit.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.bill: Bill | None = None
+
+    def model(self, name: str | None) -> Model:
+        """See `Meter.model`."""
+        return self._meter.model(name, self)
+
+    def paid(self) -> None:
+        """The turn was committed with the bill."""
+        bill, self.bill = self.bill, None
+        if bill is not None:
+            self._meter.give_back(bill)
+
+    async def leave(self) -> None:
+        """Have the bill settled without a commit."""
+        bill, self.bill = self.bill, None
+        if bill is not None:
+            await self._meter.settle(bill)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+
 class _MeteredModel:
     """A model behind the meter; one whose settings are wrong waits until they are corrected."""
 
-    def __init__(self, meter: Meter, asked_name: str | None, model: Model | ConfigError) -> None:
+    def __init__(self, meter: Meter, asked_name: str | None, model: Model | ConfigError, tab: Tab | None) -> None:
         self._meter = meter
+        self._tab = tab
         self._asked_name = asked_name
         self._model = model
         self.name = (asked_name or "") if isinstance(model, ConfigError) else model.name
@@ -331,8 +379,8 @@ class _MeteredModel:
                         case StreamRestarted():  # what was said is paid for, and it is all asked again
                             await meter.end(call, meter.cut(call, self.name, was_read=True))
                             call = await self._begin(request)
-                        case ModelReply(usage=usage):
-                            await meter.end(call, usage)
+                        case ModelReply(message=message, usage=usage):
+                            await meter.end(call, usage, is_answer=not message.tool_calls)
                     yield event
         except ModelError:
             was_read = False
@@ -342,7 +390,7 @@ class _MeteredModel:
                 await meter.end(call, meter.cut(call, self.name, was_read=was_read))
 
     async def _begin(self, request: ModelRequest) -> _Call:
-        return await self._meter.begin(self._asked_name, self.name, request)
+        return await self._meter.begin(self._asked_name, self.name, request, self._tab)
 
     async def _watched(self, answer: AsyncGenerator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
         """The same; notes whether the model answers. One that refuses a request does."""

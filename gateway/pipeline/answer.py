@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import structlog
 
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
-from gateway.agent.meter import Meter
+from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
@@ -214,11 +214,17 @@ class Answering:
         Args:
             supersedes: the turn whose messages give way to this one's.
         """
+        async with Tab(self._parts.models) as tab:
+            return await self._answer(turn, control, asked, tab, supersedes)
+
+    async def _answer(
+        self, turn: Turn, control: TurnControl, asked: Question, tab: Tab, supersedes: str | None
+    ) -> float | None:
         parts, row = self._parts, turn.row
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
         shows = parts.channels.showing(turn.message.conversation.channel)
         preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
-        work = replace(await self._work(turn, state, preview, asked, supersedes), on_stop=control.stop)
+        work = replace(await self._work(turn, state, preview, asked, supersedes, tab=tab), on_stop=control.stop)
         try:
             async with preview:
                 ending = STOPPED if control.is_stop_requested else await self._interruptible(work, state, control)
@@ -235,13 +241,15 @@ class Answering:
         if ending is not None:
             state.stop()
         is_unread = work.context.is_unread
-        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes, is_unread=is_unread)
+        await self._commit_answer(
+            turn, state, asked=asked, tab=tab, ending=ending, supersedes=supersedes, is_unread=is_unread
+        )
         if ending is None:
             await parts.parking.answered(turn.message.conversation, work.model.name)
         return None
 
     async def _work(
-        self, turn: Turn, state: AgentState, preview: Preview, asked: Question, supersedes: str | None
+        self, turn: Turn, state: AgentState, preview: Preview, asked: Question, supersedes: str | None, *, tab: Tab
     ) -> AgentWork:
         parts, personality, message = self._parts, turn.personality, turn.message
         question = own_words(asked.text)
@@ -260,7 +268,7 @@ class Answering:
         )
         return AgentWork(
             turn_id=turn.row.turn_id,
-            model=parts.models.model(personality.model),
+            model=tab.model(personality.model),
             system=system_prompt(
                 personality.prompt,
                 setting,
@@ -327,21 +335,24 @@ class Answering:
         await self._committer.commit(parked)
         return await parking.announced(row.message.conversation, waits_for, error, again_s)
 
+    def _text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
+        if ending == STOPPED:
+            return state.text.strip() or stopped(turn.message)
+        return (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+
     async def _commit_answer(
         self,
         turn: Turn,
         state: AgentState,
         *,
         asked: Question,
+        tab: Tab,
         ending: str | None,
         supersedes: str | None,
         is_unread: bool,
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
-        if ending == STOPPED:
-            text = state.text.strip() or stopped(turn.message)
-        else:
-            text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+        text = self._text(turn, state, ending)
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
         text = (text + self._committer.in_form(memory.notice, turn.message)).strip()
@@ -366,8 +377,10 @@ class Answering:
             owner_chat=turn.owner_chat,
             is_stopped=ending == STOPPED,
             answered=(turn.account, turn.user_id),
+            bill=tab.bill,
         )
         await self._committer.commit(commit)
+        tab.paid()
         if self._parts.recall is not None:
             self._parts.recall.after_turn(turn.scope, state.text, turn.role)
         if supersedes is not None:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import structlog
 
+from gateway.agent.budgets import Bill
 from gateway.agent.loop import StepStore
 from gateway.domain.channels import Channels
 from gateway.domain.command_text import in_form
@@ -51,6 +52,7 @@ class TurnCommit:
         owner_chat: an owner's account, and the direct chat that it used with this turn.
         is_stopped: the person had said stop, and so the turn ended with what it had.
         answered: the account, and the user that was answered, which it must still be where the database is shared.
+        bill: of the answer's call, which is settled with the turn; harmless where it is settled already.
     """
 
     lane: int
@@ -73,6 +75,7 @@ class TurnCommit:
     owner_chat: tuple[str, ConversationRef] | None = None
     is_stopped: bool = False
     answered: tuple[str, str] | None = None
+    bill: Bill | None = None
 
 
 class TurnStore(CommittedMemory, StepStore, Protocol):

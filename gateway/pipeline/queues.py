@@ -52,10 +52,16 @@ class InboxRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """What a worker got; the next message of `suspects` (lanes) is for a worker that runs nothing else."""
+    """What a worker got.
+
+    Attributes:
+        suspects: lanes whose next message is for a worker that runs nothing else.
+        is_more: there were others to be claimed at that moment.
+    """
 
     rows: Sequence[InboxRow]
     suspects: Sequence[int] = ()
+    is_more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from gateway.people.identity.file import (
@@ -16,7 +16,7 @@ from gateway.people.identity.file import (
     new_user_id,
 )
 from gateway.people.identity.identities import MapImport, User
-from gateway.store.engine import Connection, Engine
+from gateway.store.engine import Connection, Engine, require
 from gateway.store.persons import LIVING
 from gateway.store.rows import columns_of, insert, marks_for, value_of
 from gateway.store.tombstones import DUE, tombstone_of
@@ -26,6 +26,8 @@ REMEMBERED = 20_000
 _AT_ONCE = 500
 _ALL = "SELECT * FROM accounts ORDER BY coalesce(first_seen_at, 0), key"
 _PERSON_OF = LIVING.format("(SELECT user_id FROM accounts WHERE key = ?)")
+_LOCKED = "SELECT user_id FROM accounts WHERE key = ? "
+_IS_STILL = f"SELECT 1 FROM ({_PERSON_OF}) AS person WHERE id = ? AND NOT EXISTS ({DUE})"  # noqa: S608 (constants)
 _OF_USER = "SELECT * FROM accounts WHERE user_id = ? ORDER BY coalesce(first_seen_at, 0), key"
 
 
@@ -145,28 +147,24 @@ class SqlAccounts:
 
 
 def still_is(connection: Connection, account: str, user_id: str) -> bool:
-    """The same, read at once."""
-    return ask_whether_still(connection, account, user_id)()
-
-
-def ask_whether_still(connection: Connection, account: str, user_id: str) -> Callable[[], bool]:
     """Whether an account still is the user that was answered, and nobody erases that user; to be asked in a commit.
 
     Until the commit ends nobody can give the account another user. A link that is decided counts as carried out.
     Only where the table is the truth: on one machine it is empty, and the turn holds those off by its presence.
     """
-    sql = f"SELECT user_id FROM accounts WHERE key = ? {connection.dialect.shared}"  # noqa: S608 (a name of ours)
-    locking = connection.execute(sql, (account,))
+    locking = connection.execute(_LOCKED + connection.dialect.shared, (account,))
     heirs = connection.execute(_PERSON_OF, (account,))  # behind the lock; a server is waited for once, for all three
     due = connection.execute(DUE)
+    row = locking.fetchone()
+    if row is None or heirs.fetchone()[0] != user_id:
+        return False
+    return not any(tombstone_of(each).names((user_id, row["user_id"])) for each in due)
 
-    def still() -> bool:
-        row = locking.fetchone()
-        if row is None or heirs.fetchone()[0] != user_id:
-            return False
-        return not any(tombstone_of(each).names((user_id, row["user_id"])) for each in due)
 
-    return still
+def require_still(connection: Connection, account: str, user_id: str) -> None:
+    """The same where nothing is read before the commit; refuses it also where anybody is to be erased."""
+    require(connection, _LOCKED + connection.dialect.shared, (account,))
+    require(connection, _IS_STILL, (account, user_id))
 
 
 def settle(connection: Connection, user_ids: Iterable[str]) -> None:

@@ -70,6 +70,10 @@ class Connection(Protocol):
         """Whether an earlier run of this work may have been committed: the connection broke in its COMMIT."""
 
     @property
+    def is_at_once(self) -> bool:
+        """Whether nothing may be read before the commit; see `Engine.write_at_once`."""
+
+    @property
     def in_transaction(self) -> bool:
         """Whether one is open."""
 
@@ -129,6 +133,23 @@ class Engine(Protocol):
                 name; `()` where the locks of the rows that it changes are enough.
         """
 
+    async def write_at_once(
+        self,
+        work: Work[Callable[[], T]],
+        *,
+        is_durable: bool = True,
+        is_of_crowd: bool = False,
+        alone: Sequence[str] = (),
+    ) -> T:
+        """Run `work` in a transaction that needs one round trip to a server, and return what its answer then gives.
+
+        Args:
+            work: where `connection.is_at_once`, it reads results only in the function that it returns, which is called
+                behind the commit and asks nothing more. What must hold for the commit it asks by `require`; where that
+                does not hold, it is run again without `is_at_once`. Then it reads, decides and raises as for `write`.
+            is_durable, is_of_crowd, alone: as `write` has them.
+        """
+
     async def read(self, work: Work[T]) -> T:
         """Run `work`, which only reads."""
 
@@ -169,6 +190,27 @@ def snapshot(connection: Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction:  # an error may have ended it
             connection.execute("COMMIT")
+
+
+def require(connection: Connection, sql: str, values: Sequence[Any] = ()) -> None:
+    """Where everything is asked at once: let it be committed only where a query finds a row, which it may lock.
+
+    Otherwise the server takes all back, and the work is run again step by step.
+    """
+    connection.execute(
+        f"WITH found AS MATERIALIZED ({sql}) SELECT refuse() WHERE NOT EXISTS (SELECT FROM found)",  # noqa: S608 (a query of ours)
+        values,
+    )
+
+
+def at_once(sql: str, values: Sequence[Any] = ()) -> Work[Callable[[], int]]:
+    """As `statement`, for `write_at_once`."""
+
+    def work(connection: Connection) -> Callable[[], int]:
+        cursor = connection.execute(sql, values)
+        return lambda: cursor.rowcount
+
+    return work
 
 
 def statement(sql: str, values: Sequence[Any] = ()) -> Work[int]:

@@ -13,6 +13,7 @@ from gateway.store.engine import Connection
 _DIGEST_BYTES = 16
 _KEY_BYTES = 32
 _MAKE_KEY = "INSERT INTO erased_events_key (only_row, key) VALUES (1, ?) ON CONFLICT DO NOTHING"
+_KEY = "SELECT key FROM erased_events_key"
 
 
 def remember_events(connection: Connection, turns: str) -> None:
@@ -36,6 +37,24 @@ def ask_whether_erased(connection: Connection, message: InboundMessage) -> Calla
     return lambda: asked.fetchone() is not None and _is_erased(connection, message)
 
 
+def none_erased(key: bytes | None, message: InboundMessage) -> tuple[str, tuple[bytes, ...]]:
+    """A condition that neither the event nor the message was erased, and its values; without a key, that nothing was.
+
+    `key` is what `key_of_erased` gave once: it never changes.
+    """
+    if key is None:
+        return "NOT EXISTS (SELECT 1 FROM erased_events)", ()
+    where = message.conversation
+    digests = _digests(key, where.channel, message.event_id, where.conversation, message.id)
+    return "NOT EXISTS (SELECT 1 FROM erased_events WHERE event = ? OR message = ?)", digests
+
+
+def key_of_erased(connection: Connection) -> bytes | None:
+    """What digests are made with; None before the first erasure."""
+    row = connection.execute(_KEY).fetchone()
+    return None if row is None else bytes(row[0])
+
+
 def _is_erased(connection: Connection, message: InboundMessage) -> bool:
     where = message.conversation
     digests = _digests(_key(connection), where.channel, message.event_id, where.conversation, message.id)
@@ -44,7 +63,7 @@ def _is_erased(connection: Connection, message: InboundMessage) -> bool:
 
 
 def _key(connection: Connection) -> bytes:
-    return bytes(connection.execute("SELECT key FROM erased_events_key").fetchone()[0])
+    return bytes(connection.execute(_KEY).fetchone()[0])
 
 
 def _digests(key: bytes, channel: str, event_id: str, conversation: str, message_id: str) -> tuple[bytes, bytes]:

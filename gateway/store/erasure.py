@@ -17,10 +17,7 @@ from gateway.store.erased_events import remember_events
 from gateway.store.lanes import waken
 from gateway.store.payloads import emptied
 from gateway.store.rows import marks_for
-from gateway.store.usage import ADD_TO_DAY
-
-ERASED = "erased"
-"""The user id that replaces an erased one where a figure is kept: the sums of usage."""
+from gateway.store.usage import ADD_TO_DAY, ERASED
 
 _GATHERED = {
     "gone_users": "id TEXT PRIMARY KEY",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gateway.cluster.leases import LeaseRow
 from gateway.errors import ClaimLost
-from gateway.store.engine import Connection, Engine, statement
+from gateway.store.engine import Connection, Engine, at_once, require, statement
 
 _TAKE = """
     INSERT INTO leases (name, worker, epoch, until) VALUES (?1, ?2, 1, now_ms() + ?3)
@@ -39,27 +39,27 @@ class SqlLeases:
         self._engine = engine
 
     async def take(self, name: str, *, worker: str, lease_s: float) -> int | None:
-        def work(connection: Connection) -> int | None:
-            row = connection.execute(_TAKE, (name, worker, round(lease_s * 1000))).fetchone()
-            return None if row is None else int(row["epoch"])
+        def work(connection: Connection) -> Callable[[], int | None]:
+            asked = connection.execute(_TAKE, (name, worker, round(lease_s * 1000)))
+            return lambda: None if (row := asked.fetchone()) is None else int(row["epoch"])
 
-        return await self._engine.write(work, alone=())  # a crash of the server that forgot it would let two hold it
+        return await self._engine.write_at_once(work)  # a crash of the server that forgot it would let two hold it
 
     async def renew(self, epochs: Mapping[str, int], *, worker: str, lease_s: float) -> Collection[str]:
         lease_ms = round(lease_s * 1000)
 
-        def work(connection: Connection) -> Collection[str]:
+        def work(connection: Connection) -> Callable[[], Collection[str]]:
             asked = [
                 connection.execute(_RENEW, (lease_ms, name, epoch, worker)) for name, epoch in sorted(epochs.items())
             ]
-            return frozenset(str(row["name"]) for cursor in asked for row in cursor.fetchall())
+            return lambda: frozenset(str(row["name"]) for cursor in asked for row in cursor.fetchall())
 
-        return await self._engine.write(work, alone=())
+        return await self._engine.write_at_once(work)
 
     async def give_back(self, name: str, epoch: int, *, worker: str) -> None:
         is_session = name.startswith("session:")
-        given = statement(_FORGET, (name, epoch, worker)) if is_session else statement(_GIVE_BACK, (name, epoch))
-        await self._engine.write(given, is_durable=False, alone=())
+        given = at_once(_FORGET, (name, epoch, worker)) if is_session else at_once(_GIVE_BACK, (name, epoch))
+        await self._engine.write_at_once(given, is_durable=False)
 
     async def forget_sessions(self) -> None:
         """Remove the leases of sessions that are over: their workers were killed. A key can name a person."""
@@ -82,6 +82,9 @@ def hold_epoch(connection: Connection, name: str, epoch: int) -> None:
     Raises:
         ClaimLost: a later holder has taken it.
     """
+    if connection.is_at_once:
+        require(connection, f"{_EPOCH} AND epoch = ? {connection.dialect.shared}", (name, epoch))
+        return
     row = connection.execute(f"{_EPOCH} {connection.dialect.shared}", (name,)).fetchone()
     if row is None or row["epoch"] != epoch:
         raise ClaimLost(f"{name} was taken by another worker")

@@ -7,7 +7,7 @@ from functools import partial
 
 from gateway.pipeline.storable import storable_id
 from gateway.runtime.failpoints import reach
-from gateway.store.engine import Connection, Engine, Work, statement
+from gateway.store.engine import Connection, Engine, Work
 from gateway.store.leases import hold_epoch
 from gateway.store.payloads import storable
 from gateway.store.rows import put
@@ -32,24 +32,24 @@ class SqlNotes:
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         row = {"channel": self._channel, "key": storable_id(key), "text": storable(text)}
-        work = partial(put, table="adapter_notes", columns=row, key="channel, key")
-        await self._engine.write(self._under_epoch(work), is_durable=is_durable, alone=())
+        await self._write(partial(put, table="adapter_notes", columns=row, key="channel, key"), is_durable=is_durable)
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
-        work = statement(_REMOVE, (self._channel, storable_id(key)))
-        await self._engine.write(self._under_epoch(work), is_durable=False, alone=())
+        values = (self._channel, storable_id(key))
+        await self._write(lambda connection: connection.execute(_REMOVE, values), is_durable=False)
 
-    def _under_epoch(self, work: Work[object]) -> Work[object]:
-        """The same, which raises ClaimLost where another worker holds the channel by now."""
-        if (epoch := self._epoch()) == 0:
-            return work
+    async def _write(self, ask: Work[object], *, is_durable: bool) -> None:
+        """Raises ClaimLost where another worker holds the channel by now."""
+        epoch = self._epoch()
 
-        def held(connection: Connection) -> object:
-            hold_epoch(connection, f"channel:{self._channel}", epoch)
-            return work(connection)
+        def work(connection: Connection) -> Callable[[], None]:
+            if epoch:
+                hold_epoch(connection, f"channel:{self._channel}", epoch)
+            ask(connection)
+            return lambda: None
 
-        return held
+        await self._engine.write_at_once(work, is_durable=is_durable)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         prefix = storable_id(prefix)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import wall_ms
-from gateway.store.engine import Connection, Engine, statement
+from gateway.store.engine import Connection, Engine, Row, at_once, statement
 from gateway.store.leases import hold_epoch
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
 from gateway.store.queue_rows import LANE, RAISE, correct_waits, lane_key
@@ -23,6 +23,22 @@ _CLAIM = """
                       due_at = ?1, waiting_since = ?1, epoch = ?2
     WHERE lane = ?3 AND seq = ?4 AND state <> 'sending' RETURNING failing_since
 """
+# The same where nothing is read before: of the oldest, if its time has come.
+_CLAIM_AT_ONCE = f"""
+    UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + now_ms() - due_at,
+                      due_at = now_ms(), waiting_since = now_ms(), epoch = ?
+    WHERE lane = {LANE} AND state = 'ready' AND due_at <= now_ms() AND ended_at IS NULL
+    AND seq = (SELECT min(seq) FROM outbox AS head WHERE head.lane = outbox.lane AND head.ended_at IS NULL)
+    RETURNING *, now_ms() AS now_ms, EXISTS (
+        SELECT 1 FROM outbox AS later
+        WHERE later.lane = outbox.lane AND later.seq > outbox.seq AND later.ended_at IS NULL
+    ) AS has_more
+"""  # noqa: S608 (names of ours)
+_WAITS = f"""
+    SELECT due_at - now_ms() AS due_in_ms FROM outbox
+    WHERE lane = {LANE} AND state = 'ready' AND due_at > now_ms() AND ended_at IS NULL
+    AND seq = (SELECT min(seq) FROM outbox AS head WHERE head.lane = outbox.lane AND head.ended_at IS NULL)
+"""  # noqa: S608 (names of ours)
 _UNSENT = """
     SELECT channel, conversation, thread, due_at - now_ms() AS due_in_ms FROM outbox JOIN (
         SELECT lane AS head_lane, min(seq) AS head FROM outbox
@@ -101,31 +117,15 @@ class SqlOutbox:
     async def claim_reply(
         self, conversation: ConversationRef, *, is_durable: bool, epoch: int = 0
     ) -> OutboxRow | NotDue | None:
-        def work(connection: Connection) -> OutboxRow | NotDue | None:
-            asked = connection.execute(_OLDEST_TWO, (conversation.channel, *lane_key(conversation)))
+        def work(connection: Connection) -> Callable[[], OutboxRow | NotDue | None]:
             if epoch:
                 hold_epoch(connection, f"channel:{conversation.channel}", epoch)
-            rows = asked.fetchall()
-            if not rows or rows[0]["state"] == "sending":
-                return None
-            head, now_ms = rows[0], rows[0]["now_ms"]
-            if head["due_at"] > now_ms:
-                return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
-            row = connection.execute(_CLAIM, (now_ms, epoch, head["lane"], head["seq"])).fetchone()
-            if row is None:  # another worker was faster, on a channel that is everybody's
-                return None
-            failing_since = row["failing_since"]
-            return value_of(
-                OutboxRow,
-                head,
-                message=outbound(head),
-                attempts=head["attempts"] + 1,
-                has_more=len(rows) > 1,
-                epoch=epoch,
-                failing_s=None if failing_since is None else max(0, now_ms - failing_since) / 1000,
-            )
+            if connection.is_at_once:
+                return _claim_at_once(connection, conversation, epoch)
+            claimed = _claim(connection, conversation, epoch)
+            return lambda: claimed
 
-        return await self._engine.write(work, is_durable=is_durable, alone=())
+        return await self._engine.write_at_once(work, is_durable=is_durable)
 
     async def record_sent(self, row: OutboxRow, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
         await self._end(_SENT, (receipt_json(receipt), wall_ms(), row.lane, row.seq), notice)
@@ -154,14 +154,14 @@ class SqlOutbox:
 
     async def _end(self, sql: str, values: tuple[object, ...], notice: OutboundMessage | None) -> None:
         def work(connection: Connection) -> None:
-            if notice is None:
-                connection.execute(sql, values)
-                return
             ended = connection.execute(f"{sql} RETURNING turn_id", values).fetchone()
-            if ended is not None:  # none where its person was erased meanwhile
+            if ended is not None and notice is not None:  # none where its person was erased meanwhile
                 insert_replies(connection, ended["turn_id"], (notice,))
 
-        await self._engine.write(work, alone=())
+        if notice is None:
+            await self._engine.write_at_once(at_once(sql, values))
+        else:
+            await self._engine.write(work, alone=())
 
     async def recover_replies(self, channel: str | None = None, epoch: int = 1) -> int:
         """What waits never waits longer than it was meant to, nor than an hour, whatever the clock does."""
@@ -178,3 +178,46 @@ class SqlOutbox:
 
     async def put_off(self, channel: str | None = None) -> Sequence[ConversationRef]:
         return [conversation_of(row) for row in await self._engine.rows(_PUT_OFF, (channel,))]
+
+
+def _claim(connection: Connection, conversation: ConversationRef, epoch: int) -> OutboxRow | NotDue | None:
+    rows = connection.execute(_OLDEST_TWO, (conversation.channel, *lane_key(conversation))).fetchall()
+    if not rows or rows[0]["state"] == "sending":
+        return None
+    head, now_ms = rows[0], rows[0]["now_ms"]
+    if head["due_at"] > now_ms:
+        return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
+    row = connection.execute(_CLAIM, (now_ms, epoch, head["lane"], head["seq"])).fetchone()
+    if row is None:  # another worker was faster, on a channel that is everybody's
+        return None
+    return _claimed(head, row["failing_since"], attempts=head["attempts"] + 1, has_more=len(rows) > 1, epoch=epoch)
+
+
+def _claim_at_once(
+    connection: Connection, conversation: ConversationRef, epoch: int
+) -> Callable[[], OutboxRow | NotDue | None]:
+    key = lane_key(conversation)
+    asked = connection.execute(_CLAIM_AT_ONCE, (epoch, *key))
+    waiting = connection.execute(_WAITS, key)
+
+    def claimed() -> OutboxRow | NotDue | None:
+        row = asked.fetchone()
+        if row is not None:
+            return _claimed(row, row["failing_since"], attempts=row["attempts"], has_more=row["has_more"], epoch=epoch)
+        waits = waiting.fetchone()
+        return None if waits is None else NotDue(due_in_s=waits["due_in_ms"] / 1000)
+
+    return claimed
+
+
+def _claimed(row: Row, failing_since: int | None, *, attempts: int, has_more: bool, epoch: int) -> OutboxRow:
+    failing_s = None if failing_since is None else max(0, row["now_ms"] - failing_since) / 1000
+    return value_of(
+        OutboxRow,
+        row,
+        message=outbound(row),
+        attempts=attempts,
+        has_more=has_more,
+        epoch=epoch,
+        failing_s=failing_s,
+    )

@@ -12,6 +12,7 @@ from gateway.config.addresses import shown
 from gateway.pipeline.queues import LanesDue
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
+from gateway.store.claims import SqlLanes
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.copy_state import refuse_moved
 from gateway.store.deliveries import SqlDeliveries
@@ -20,7 +21,6 @@ from gateway.store.documents import SqlDocuments
 from gateway.store.engine import Engine
 from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
-from gateway.store.lanes import SqlLanes
 from gateway.store.links import SqlLinks
 from gateway.store.log import SqlConversationLog
 from gateway.store.memory_journal import SqlMemoryJournal

@@ -11,11 +11,11 @@ from gateway.domain.sessions import Session
 from gateway.errors import ClaimLost, PersonChanged
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store.accounts import ask_whether_still
+from gateway.store.accounts import require_still, still_is
 from gateway.store.clock import wall_ms
-from gateway.store.engine import Connection, Engine, Row, statement
+from gateway.store.engine import Connection, Engine, Row, require, statement
 from gateway.store.ingest import insert_job
-from gateway.store.lanes import hold, put_off, settle
+from gateway.store.lanes import hold, hold_at_once, put_off, settle
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
@@ -24,6 +24,7 @@ from gateway.store.proposals import insert_proposals
 from gateway.store.queue_rows import Place
 from gateway.store.rows import put
 from gateway.store.sessions import save_message, save_session
+from gateway.store.usage import add_bill
 
 _END = """
     UPDATE inbox SET state = ?, error = ?, ended_at = ?, attempts = attempts + 1
@@ -44,6 +45,10 @@ _DONE = """
     SELECT 1 FROM inbox JOIN lanes ON lanes.id = inbox.lane
     WHERE inbox.lane = ? AND inbox.seq = ? AND inbox.state = ? AND lanes.claim IS DISTINCT FROM ?
 """
+_IS_THERE_OR_MADE = """
+    SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ?)
+    OR ? >= (SELECT accepted_at FROM inbox WHERE lane = ? AND seq = ?)
+"""
 _BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ?"
 
@@ -62,9 +67,10 @@ class SqlTurns:
         self._on_messages = on_messages
 
     async def commit_turn(self, commit: TurnCommit) -> bool:
-        def work(connection: Connection) -> bool:
+        def work(connection: Connection) -> Callable[[], bool]:
             if connection.may_be_done and _is_done(connection, commit):
-                return True
+                add_bill(connection, commit.bill)  # it was another worker's commit, perhaps
+                return lambda: True
             _end_row(connection, commit)
             insert_replies(connection, commit.turn_id, commit.replies, delivered=commit.delivered)
             _keep_said(connection, commit)
@@ -79,9 +85,11 @@ class SqlTurns:
                 insert_job(connection, commit.ingest)
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
-            return _release(connection, commit)
+            has_more = _release(connection, commit)
+            add_bill(connection, commit.bill)  # last: others wait for the sums of a day no longer than they must
+            return has_more
 
-        has_more = await self._engine.write(work, alone=() if commit.people is None else ("people",))
+        has_more = await self._engine.write_at_once(work, alone=() if commit.people is None else ("people",))
         self._on_messages(len(commit.messages))
         return has_more
 
@@ -146,13 +154,20 @@ def _open_turn(connection: Connection, turn_id: str) -> Row:
 
 def _end_row(connection: Connection, commit: TurnCommit) -> None:
     """Lock the lane, whose lock is the first that a turn takes, and end or park its message."""
-    holding = hold(connection, commit.lane, commit.claim)
     place = (commit.lane, commit.inbox_seq)
     error = None if commit.error is None else storable(commit.error)
     if commit.end == "parked":
-        ended = connection.execute(_PARK, (error, commit.waits_for, *place))
+        ending: str = _PARK
+        values: tuple[object, ...] = (error, commit.waits_for, *place)
     else:
-        ended = connection.execute(_END, (commit.end, error, wall_ms(), *place))
+        ending, values = _END, (commit.end, error, wall_ms(), *place)
+    if connection.is_at_once:
+        hold_at_once(connection, commit.lane, commit.claim)
+        require(connection, "SELECT 1 FROM inbox WHERE lane = ? AND seq = ? AND ended_at IS NULL", place)
+        connection.execute(ending, values)
+        return
+    holding = hold(connection, commit.lane, commit.claim)
+    ended = connection.execute(ending, values)
     has_ended, held = bool(ended.rowcount), holding()  # behind both, so that a server is waited for once
     if not has_ended:
         raise ClaimLost(f"turn {commit.turn_id} has ended already, or was erased; nothing of it was committed")
@@ -178,28 +193,25 @@ def _is_done(connection: Connection, commit: TurnCommit) -> bool:
     return connection.execute(_DONE, values).fetchone() is not None
 
 
-def _release(connection: Connection, commit: TurnCommit) -> bool:
-    """Give the lane free, as the last that the turn does; whether there is something to answer in it now."""
-    if commit.end != "parked":
-        is_same = _asked_who(connection, commit)
-        has_more = settle(connection, commit.lane)
-        if not is_same():
+def _release(connection: Connection, commit: TurnCommit) -> Callable[[], bool]:
+    """Give the lane free, as the last that the turn does; then gives whether something is to be answered there now."""
+    if commit.end == "parked":
+        put_off(connection, commit.lane, commit.inbox_seq, commit.claim, commit.again_after_s)
+        return lambda: False
+    if commit.answered is not None and connection.dialect.is_shared:
+        if connection.is_at_once:
+            require_still(connection, *commit.answered)
+        elif not still_is(connection, *commit.answered):
             raise PersonChanged("who was answered is another person by now, or is being erased; the turn runs again")
-        return has_more
-    put_off(connection, commit.lane, commit.inbox_seq, commit.claim, commit.again_after_s)
-    return False
-
-
-def _asked_who(connection: Connection, commit: TurnCommit) -> Callable[[], bool]:
-    """Whether the account still is the user that was answered; asked now, and read with what comes behind."""
-    if commit.answered is None or not connection.dialect.is_shared:
-        return lambda: True
-    account, user_id = commit.answered
-    return ask_whether_still(connection, account, user_id)
+    return settle(connection, commit.lane)
 
 
 def _as_it_is_now(connection: Connection, session: Session, commit: TurnCommit) -> Session:
     """A session that was deleted while its turn ran starts empty: no earlier message comes back."""
+    if connection.is_at_once:
+        values = (session.id, to_ms(session.created_at), commit.lane, commit.inbox_seq)
+        require(connection, _IS_THERE_OR_MADE, values)
+        return session
     if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session.id,)).fetchone() is not None:
         return session
     sql = "SELECT accepted_at FROM inbox WHERE lane = ? AND seq = ?"

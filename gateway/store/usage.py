@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gateway.agent.budgets import (
+    Bill,
     DaySpending,
     DayUsage,
     Denied,
@@ -25,7 +25,7 @@ from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.persons import PERSON
-from gateway.store.rows import columns_of, insert, insert_new, insert_numbered, marks_for, value_of
+from gateway.store.rows import columns_of, insert_numbered, marks_for, value_of
 from gateway.store.workers import IS_ALIVE
 
 ADD_TO_DAY = """
@@ -36,6 +36,8 @@ ADD_TO_DAY = """
         cost_usd = usage_days.cost_usd + excluded.cost_usd
 """
 """What becomes of a day's sum when more is added to it."""
+ERASED = "erased"
+"""The user id that replaces an erased one where a figure is kept: the sums of usage."""
 _WHOSE: Mapping[Scope, str] = {
     "user": f" AND user_id IN {PERSON.format('?2')}",
     "personality": " AND personality_id = ?2",
@@ -59,8 +61,22 @@ _BOTH = f"{_SPENT} UNION ALL {_RESERVED}"
 _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
-# Whose it was may have been erased since, also while this waited for the row.
-_FREE = "DELETE FROM reservations WHERE id = ? RETURNING user_id"
+# Whose it was may have been erased since, also while this waited for the row of the reservation.
+_USER = "coalesce((SELECT user_id FROM reservations WHERE id = :reservation), :user_id)"
+# Of calls of a turn the first counts the turn, and a call counts once. Both are asked by the statement that adds up, so
+# that a server is not waited for in between.
+_ADD_CALL = f"""
+    INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)
+    SELECT :day, {_USER}, :personality_id, :model,
+           CASE WHEN :turn_id = '' OR EXISTS (SELECT 1 FROM usage WHERE turn_id = :turn_id) THEN 0 ELSE 1 END,
+           1, :input_tokens, :output_tokens, coalesce(:cost_usd, 0.0)
+    WHERE NOT EXISTS (SELECT 1 FROM usage WHERE call_id = :call_id) {ADD_TO_DAY}
+"""  # noqa: S608 (constants)
+_NOTE_CALL = f"""
+    INSERT INTO usage (call_id, turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
+    VALUES (:call_id, :turn_id, {_USER}, :personality_id, :model, :input_tokens, :output_tokens, :cost_usd, :at)
+    ON CONFLICT DO NOTHING
+"""  # noqa: S608 (a constant)
 _OF_EACH = {"whom": "user_id, personality_id, ", "whose": " GROUP BY user_id, personality_id"}
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 # Each walks one index in its own order, so nothing is sorted.
@@ -105,26 +121,17 @@ class SqlUsage:
 
         return await self._engine.write(work, is_durable=False)
 
-    async def settle(
-        self,
-        reservation: int | None,
-        spender: Spender,
-        day: str,
-        calls: Sequence[ModelUsage],
-        bill_id: str | None = None,
-    ) -> None:
-        """It shares the commit of what is written next, which is mostly the turn's own."""
-        bill = bill_id or secrets.token_hex(8)
+    async def settle(self, bill: Bill) -> None:
+        """It shares the commit of what is written next."""
 
         def work(connection: Connection) -> None:
-            whose = spender
-            if reservation is not None:
-                freed = connection.execute(_FREE, (reservation,)).fetchone()
-                whose = spender if freed is None else replace(spender, user_id=freed["user_id"])
-            _save(connection, bill, whose, day, calls)
+            is_erased = bill.is_of_message and not _has_message(connection, bill)
+            whose = replace(bill.spender, user_id=ERASED) if is_erased else bill.spender
+            add_bill(connection, replace(bill, spender=whose))
 
         # Of two calls of a turn one counts the turn; whatever else is added up is a row that is locked by its upsert.
-        await self._engine.write(work, is_durable=False, is_urgent=False, alone=(f"usage of {spender.turn_id}",))
+        alone = (f"usage of {bill.spender.turn_id}",)
+        await self._engine.write(work, is_durable=False, is_urgent=False, alone=alone)
 
     async def forgive(self, alive: Collection[str]) -> int:
         def work(connection: Connection) -> int:
@@ -137,7 +144,7 @@ class SqlUsage:
                 call = ModelUsage(
                     model=row["model"], input_tokens=row["input_tokens"], output_tokens=0, cost_usd=row["input_usd"]
                 )
-                _save(connection, secrets.token_hex(8), value_of(Spender, row), row["day"], [call])
+                add_bill(connection, Bill(None, value_of(Spender, row), row["day"], (call,)))
             return len(rows)
 
         return await self._engine.write(work)
@@ -178,17 +185,26 @@ class SqlUsage:
         return [value_of(DayUsage, row) for row in rows]
 
 
-def _save(connection: Connection, bill_id: str, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:
-    for number, call in enumerate(calls):
-        is_counted = connection.execute("SELECT 1 FROM usage WHERE turn_id = ? LIMIT 1", (spender.turn_id,)).fetchone()
-        turns = int(bool(spender.turn_id) and is_counted is None)
-        row = columns_of(spender) | columns_of(call)
-        noted = {**row, "call_id": f"{bill_id}-{number}", "at": wall_ms()}
-        if not insert_new(connection, "usage", noted):
-            continue  # it was settled before
-        del row["turn_id"]
-        sums = {"day": day, **row, "turns": turns, "calls": 1, "cost_usd": call.cost_usd or 0.0}
-        insert(connection, "usage_days", sums, ADD_TO_DAY)
+def add_bill(connection: Connection, bill: Bill | None) -> None:
+    """Add what calls did cost to the sums, and end their reservation; a bill that was added before changes nothing."""
+    if bill is None:
+        return
+    if bill.reservation is not None:
+        locking = f"SELECT 1 FROM reservations WHERE id = ? {connection.dialect.locked}"  # noqa: S608 (a word of the dialect)
+        connection.execute(locking, (bill.reservation,))
+    whose = columns_of(bill.spender) | {"reservation": bill.reservation, "day": bill.day, "at": wall_ms()}
+    for number, call in enumerate(bill.calls):
+        noted = whose | columns_of(call) | {"call_id": f"{bill.id}-{number}"}
+        connection.execute(_ADD_CALL, noted)
+        connection.execute(_NOTE_CALL, noted)
+    if bill.reservation is not None:
+        connection.execute("DELETE FROM reservations WHERE id = ?", (bill.reservation,))
+
+
+def _has_message(connection: Connection, bill: Bill) -> bool:
+    """Whether the message of a turn is there; until this transaction ends its commit and its erasure wait for it."""
+    sql = f"SELECT 1 FROM inbox WHERE turn_id = ? {connection.dialect.shared}"  # noqa: S608 (a word of the dialect)
+    return connection.execute(sql, (bill.spender.turn_id,)).fetchone() is not None
 
 
 def _totals(

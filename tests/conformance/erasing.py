@@ -13,7 +13,8 @@ from gateway.ops.privacy.people import accounts_of, is_known, known_user_ids
 from gateway.people.access_records import LetIn
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store import erasure, personal
-from gateway.store.erasure import ERASED, Person
+from gateway.store.erasure import Person
+from gateway.store.usage import ERASED
 from tests.conformance.links import link
 from tests.conformance.proposals import proposal
 from tests.conformance.stores import House, answer, claimed, ended, said, session_of, written

@@ -8,11 +8,12 @@ from typing import Protocol
 
 import pytest
 
-from gateway.agent.budgets import Denied, Granted, Limit, PlannedCall, Scope, Totals, UsageStore, UsageSum
+from gateway.agent.budgets import Bill, Denied, Granted, Limit, PlannedCall, Scope, Totals, UsageStore, UsageSum
 from gateway.agent.model import ModelUsage, Spender
+from gateway.errors import ClaimLost
 from gateway.people.linking.links import LinkStore
 from tests.conformance.links import link
-from tests.conformance.stores import House
+from tests.conformance.stores import House, claimed, ended, said
 
 DAY = "2026-11-21"
 ADA = Spender(user_id="u_ada", personality_id="assistant", turn_id="t_1")
@@ -82,7 +83,7 @@ async def spend(
                 await asyncio.sleep(0)
                 said = answer.output_tokens
                 call = cost(said, (10 + said) * usd_per_token)
-                await store.settle(answer.reservation, one.spender, DAY, [call])
+                await store.settle(Bill(answer.reservation, one.spender, DAY, [call]))
 
     await asyncio.gather(*(turn(number) for number in range(times)))
     rows = await stores[0].spent(since=DAY)
@@ -108,13 +109,13 @@ class UsageSuite:
         first = await granted(store, ask(output_tokens=300), limits)
         denied = await store.reserve(ask(output_tokens=300), limits, owner="me")
         assert denied == Denied(scope="user", what="tokens", limit=400, is_final=False)
-        await store.settle(first.reservation, ADA, DAY, [cost(5)])
+        await store.settle(Bill(first.reservation, ADA, DAY, [cost(5)]))
         assert (await granted(store, ask(output_tokens=300), limits)).output_tokens == 300
 
     async def test_what_is_spent_is_final_for_the_day_and_the_next_day_begins_with_nothing(self, house: House) -> None:
         store, limits = usage_of(house), per_user(usd=0.2)
         dear = ask(usd_per_token=0.001)
-        await store.settle(None, ADA, DAY, [cost(5, 0.2)])
+        await store.settle(Bill(None, ADA, DAY, [cost(5, 0.2)]))
         denied = await store.reserve(dear, limits, owner="me")
         assert denied == Denied(scope="user", what="usd", limit=0.2, is_final=True)
         await granted(store, replace(dear, day="2026-11-22"), limits)
@@ -129,7 +130,7 @@ class UsageSuite:
         first = await granted(store, ask(), limits)
         second = await granted(store, ask(), limits)
         for one in (first, second):
-            await store.settle(one.reservation, ADA, DAY, [cost(1)])
+            await store.settle(Bill(one.reservation, ADA, DAY, [cost(1)]))
         await granted(store, ask(), limits)
         await granted(store, ask(replace(ADA, turn_id="")), limits)
         other = await store.reserve(ask(replace(ADA, turn_id="t_other")), limits, owner="me")
@@ -141,13 +142,13 @@ class UsageSuite:
         for number in range(3):
             spender = replace(ADA, turn_id=f"t_{number}")
             one = await granted(store, ask(spender), limits)
-            await store.settle(one.reservation, spender, DAY, [])
+            await store.settle(Bill(one.reservation, spender, DAY, []))
         assert list(await store.spent(since=DAY)) == []
 
     @pytest.mark.parametrize("scope", ["user", "personality", "gateway"])
     async def test_a_limit_holds_for_those_whose_it_is(self, house: House, scope: Scope) -> None:
         store = usage_of(house)
-        await store.settle(None, ADA, DAY, [cost(90)])
+        await store.settle(Bill(None, ADA, DAY, [cost(90)]))
         limits: dict[Scope, Limit] = {scope: Limit(tokens=150)}
         engineer = replace(BEN, personality_id="engineer")
         answers = [await store.reserve(ask(spender), limits, owner="me") for spender in (ADA, engineer)]
@@ -156,7 +157,7 @@ class UsageSuite:
 
     async def test_a_model_that_costs_nothing_answers_when_all_money_is_spent(self, house: House) -> None:
         store = usage_of(house)
-        await store.settle(None, ADA, DAY, [cost(1, 5.0)])
+        await store.settle(Bill(None, ADA, DAY, [cost(1, 5.0)]))
         assert (await granted(store, ask(), per_user(usd=1.0))).output_tokens == 100
 
     async def test_a_process_that_died_leaves_no_reservation_and_what_it_had_read_is_counted(
@@ -173,7 +174,7 @@ class UsageSuite:
         assert [(row.turns, row.input_tokens, row.output_tokens) for row in await store.spent(since=DAY)] == [
             (1, 10, 0)
         ]
-        await store.settle(mine.reservation, ADA, DAY, [cost(1)])
+        await store.settle(Bill(mine.reservation, ADA, DAY, [cost(1)]))
         assert (await granted(store, ask(output_tokens=150), limits)).output_tokens == 150
 
     async def test_what_is_settled_twice_counts_once(self, house: House) -> None:
@@ -181,12 +182,26 @@ class UsageSuite:
         store = usage_of(house)
         one = await granted(store, ask(), per_user(tokens=200))
         for _ in range(2):
-            await store.settle(one.reservation, ADA, DAY, [cost(1), cost(2)], "bill")
+            await store.settle(Bill(one.reservation, ADA, DAY, [cost(1), cost(2)], "bill"))
         assert [(row.turns, row.calls, row.output_tokens) for row in await store.spent(since=DAY)] == [(1, 2, 3)]
+
+    async def test_a_bill_is_settled_with_its_turn_or_not_at_all_and_once(self, house: House) -> None:
+        store, turns = usage_of(house), house.store.turns
+        await house.store.inbox.add(said("a"), ADA.turn_id)
+        row = await claimed(house.store)
+        one = await granted(store, ask(), per_user(tokens=200))
+        bill = Bill(one.reservation, ADA, DAY, [cost(1)], is_of_message=True)
+        with pytest.raises(ClaimLost):
+            await turns.commit_turn(replace(ended(row, bill=bill), claim="of another"))
+        assert await people(store) == {("u_ada", "assistant"): (Totals(), Totals(turns=1, tokens=110))}
+        await turns.commit_turn(ended(row, bill=bill))
+        for _ in range(2):
+            assert await people(store) == {("u_ada", "assistant"): (Totals(turns=1, tokens=11), Totals())}
+            await store.settle(bill)
 
     async def test_calls_of_a_turn_that_end_at_once_count_the_turn_once(self, house: House) -> None:
         store = usage_of(house)
-        await asyncio.gather(*(store.settle(None, ADA, DAY, [cost(1)]) for _ in range(8)))
+        await asyncio.gather(*(store.settle(Bill(None, ADA, DAY, [cost(1)])) for _ in range(8)))
         assert [(row.turns, row.calls) for row in await store.spent(since=DAY)] == [(1, 8)]
 
     async def test_reservations_of_processes_that_live_are_left_alone(self, house: House) -> None:
@@ -201,7 +216,7 @@ class UsageSuite:
         """Row 22: budgets follow the person, from the decision to its end."""
         store = usage_of(house)
         links: LinkStore = house.store.links  # type: ignore[attr-defined]
-        await store.settle(None, BEN, DAY, [cost(50)])
+        await store.settle(Bill(None, BEN, DAY, [cost(50)]))
         await granted(store, ask(BEN), {})
         await links.decide(link(ADA.user_id, BEN.user_id), request_id=None)
         await links.advance("l_1", "linked")
@@ -216,9 +231,9 @@ class UsageSuite:
     async def test_what_a_day_costs_is_told_by_person_and_personality(self, house: House) -> None:
         store = usage_of(house)
         links: LinkStore = house.store.links  # type: ignore[attr-defined]
-        await store.settle(None, ADA, DAY, [cost(50, 0.25)])
-        await store.settle(None, BEN, DAY, [cost(20)])
-        await store.settle(None, ADA, "2026-11-22", [cost(1)])
+        await store.settle(Bill(None, ADA, DAY, [cost(50, 0.25)]))
+        await store.settle(Bill(None, BEN, DAY, [cost(20)]))
+        await store.settle(Bill(None, ADA, "2026-11-22", [cost(1)]))
         await granted(store, ask(ADA), {})  # of a turn that was counted
         await granted(store, ask(replace(BEN, turn_id="t_9"), usd_per_token=0.5), {})
         assert await people(store) == {
@@ -232,9 +247,9 @@ class UsageSuite:
 
     async def test_usage_is_added_up_by_day_person_personality_and_model(self, house: House) -> None:
         store = usage_of(house)
-        await store.settle(None, ADA, DAY, [cost(1, 0.25), cost(1)])
-        await store.settle(None, replace(ADA, turn_id="t_3"), DAY, [cost(1, 0.5)])
-        await store.settle(None, BEN, "2026-11-22", [replace(cost(1, 1.0), model="other")])
+        await store.settle(Bill(None, ADA, DAY, [cost(1, 0.25), cost(1)]))
+        await store.settle(Bill(None, replace(ADA, turn_id="t_3"), DAY, [cost(1, 0.5)]))
+        await store.settle(Bill(None, BEN, "2026-11-22", [replace(cost(1, 1.0), model="other")]))
         await house.reopen()
         store = usage_of(house)
         rows = [

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.budgets import Budgets, DayUsage, Denied, Granted, Limit, PlannedCall, Totals, grant
-from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, most_input_tokens
+from gateway.agent.budgets import Bill, Budgets, DayUsage, Denied, Granted, Limit, PlannedCall, Totals, grant
+from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, Tab, most_input_tokens
 from gateway.agent.model import (
     ChatMessage,
     Model,
@@ -68,10 +68,10 @@ class House:
             lambda _name: model, self.store, budgets or Budgets(), Prices(), owner="me", now=lambda: self.now
         )
 
-    async def ask(self, text: str = "hello", spender: Spender = ADA) -> str:
+    async def ask(self, text: str = "hello", spender: Spender = ADA, tab: Tab | None = None) -> str:
         reply = ""
         request = ModelRequest(system="", messages=(ChatMessage(role="user", text=text),), spender=spender)
-        async for event in self.meter.model(None).stream(request):
+        async for event in self.meter.model(None, tab).stream(request):
             if isinstance(event, ModelReply):
                 reply = event.message.text
         return reply
@@ -111,6 +111,16 @@ async def test_what_a_call_did_cost_is_counted_where_nothing_is_limited(make: Ma
     spent = await house.spent()
     assert spent is not None
     assert (spent.turns, spent.calls, spent.input_tokens, spent.cost_usd) == (1, 2, 20, 0.02)
+
+
+async def test_a_tab_holds_the_bill_of_its_last_answer_and_leaves_it_with_the_block(make: Make) -> None:
+    house = make(ScriptedModel("one", "two"), Budgets(user=Limit(tokens=OUTPUT_TOKENS)))  # room for one at a time
+    async with asyncio.timeout(60), Tab(house.meter) as tab:
+        assert [await house.ask(tab=tab) for _ in range(2)] == ["one", "two"]
+        spent = await house.spent()
+        assert (spent and spent.calls, await house.has_reservations()) == (1, True)
+    spent = await house.spent()
+    assert (spent and spent.calls, await house.has_reservations()) == (2, False)
 
 
 async def test_a_call_without_room_is_not_made_and_says_when_there_is_room_again(make: Make) -> None:
@@ -210,10 +220,10 @@ async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_t
     class Full(SqlUsage):
         is_full = True
 
-        async def settle(self, *args: object) -> None:
+        async def settle(self, bill: Bill) -> None:
             if self.is_full:
                 raise StoreUnavailable("full")
-            await super().settle(*args)  # type: ignore[arg-type]
+            await super().settle(bill)
 
     house = make(ScriptedModel("one", "two"), store=Full)
     assert await house.ask() == "one"
@@ -387,11 +397,11 @@ async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn
 
         tries = 0
 
-        async def settle(self, *args: Any) -> None:
+        async def settle(self, bill: Bill) -> None:
             self.tries += 1
             if self.tries == 1:
                 raise StoreUnavailable("full")
-            await super().settle(*args)
+            await super().settle(bill)
             begun.set()
             await released.wait()
 

@@ -154,6 +154,8 @@ class PostgresConnection:
         self._is_open = False
         self._clock_ms: int | None = None
         self.may_be_done = False
+        self.is_at_once = False
+        self._cleared = 0
         self.is_committing = False
         self._limits = (str(round(statement_timeout_s * 1_000)), str(IDLE_IN_TRANSACTION_MS))
         own = connection.info.backend_pid
@@ -253,8 +255,15 @@ class PostgresConnection:
         self._is_open = self.is_committing = False
         with contextlib.suppress(psycopg.Error):  # it was raised before, or the connection is broken
             self._leave()
-        if not self.is_broken and self._connection.pgconn.transaction_status != TransactionStatus.IDLE:
-            self._connection.execute("ROLLBACK")
+        if self.is_broken:
+            return
+        is_idle = self._connection.pgconn.transaction_status == TransactionStatus.IDLE
+        self._cleared += 1
+        # What was to be prepared behind the error was not. psycopg forgets it with either of these, but looks only at
+        # the answer to a statement that it has not seen before.
+        ending = "DEALLOCATE ALL" if is_idle else "ROLLBACK"
+        if not is_idle or self._connection.prepare_threshold is not None:
+            self._connection.execute(f"{ending} -- {self._cleared}", prepare=False)
 
     def script(self, text: str) -> None:
         """Run several statements, which hold no values and take any time."""

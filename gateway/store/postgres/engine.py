@@ -12,9 +12,9 @@ import copy
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import psycopg
 import structlog
@@ -44,7 +44,7 @@ _UNAVAILABLE = (
     "08", "25006", "25P03", "26000", "28", "3D000", "40", "42501", "42P05", "53", "55P03", "57", "58", "XX",
 )  # fmt: skip
 # Those that may be gone with a new connection: to a server that starts, to the next primary, with plans made anew.
-_PASSING = ("08", "0A000", "25006", "25P03", "53300", "57P")
+_PASSING = ("08", "0A000", "25006", "25P03", "26000", "53300", "57P")
 _OUR_TABLES = """
     SELECT quote_ident(relname) FROM pg_class
     WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY relname
@@ -56,16 +56,19 @@ _BROKEN = """
 _CHECKSUMS = "SELECT coalesce(checksum_failures, 0) FROM pg_stat_database WHERE datname = current_database()"
 # The smallest real write.
 _NOTHING_NEW = "UPDATE schema SET version = version"
+# Of the SQL function `refuse`, by which work that asks everything at once takes it back.
+_REFUSED = "ET001"
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(Generic[T]):
     work: Work[Any]
     is_durable: bool
     is_long: bool
     alone: Sequence[str]
+    is_at_once: bool = False
 
 
 class Server:
@@ -155,6 +158,17 @@ class PostgresEngine:
         names = self._alone if alone is None else alone
         return await self._write(work, names, is_durable=is_durable, is_repeatable=is_repeatable)
 
+    async def write_at_once(
+        self,
+        work: Work[Callable[[], T]],
+        *,
+        is_durable: bool = True,
+        is_of_crowd: bool = False,  # noqa: ARG002 (as above)
+        alone: Sequence[str] = (),
+    ) -> T:
+        """Run `work` in a transaction that is sent whole, and then read what it found."""
+        return await self._run(_Write(work, is_durable, is_long=False, alone=alone, is_at_once=True))
+
     async def write_long(self, work: Work[T], *, alone: Sequence[str] | None = None) -> T:
         """The same without a limit of time; others go on meanwhile, and see nothing of it."""
         return await self._write(work, self._alone if alone is None else alone, is_long=True)
@@ -224,22 +238,26 @@ class PostgresEngine:
         is_repeatable: bool = True,
         is_long: bool = False,
     ) -> T:
-        job = _Write(work, is_durable, is_long, alone)
+        return await self._run(_Write(work, is_durable, is_long, alone), is_repeatable=is_repeatable)
+
+    async def _run(self, job: _Write[T], *, is_repeatable: bool = True) -> T:
         until_s = time.monotonic() + PATIENCE_S
         return await self._do(
             partial(self._repeating, partial(self._writing, job), until_s, is_repeatable=is_repeatable)
         )
 
     async def _do(self, run: Callable[[Slot], T]) -> T:
-        return await self._begin(run)
-
-    def _begin(self, run: Callable[[Slot], T]) -> asyncio.Future[T]:
-        if self._state.is_closed:
-            raise StoreUnavailable(f"{self._server.shown} is closed")
-        return self._state.threads.do(run)
+        self._check_open()
+        return await self._state.threads.do(run)
 
     def _ask(self, askings: Sequence[Asking[Any]]) -> asyncio.Future[Sequence[Answer]]:
-        return self._begin(partial(self._repeating, partial(answers, askings), time.monotonic() + PATIENCE_S))
+        self._check_open()
+        until_s = time.monotonic() + PATIENCE_S
+        return self._state.threads.begin(partial(self._repeating, partial(answers, askings), until_s))
+
+    def _check_open(self) -> None:
+        if self._state.is_closed:
+            raise StoreUnavailable(f"{self._server.shown} is closed")
 
     async def _try_out(self) -> None:
         try:
@@ -257,7 +275,22 @@ class PostgresEngine:
             connection.set_clock(self._clock_ms())
         return connection
 
-    def _writing(self, job: _Write, connection: PostgresConnection) -> Any:
+    def _writing(self, job: _Write[Any], connection: PostgresConnection) -> Any:
+        if not job.is_at_once:
+            return self._written(job, connection)
+        if not connection.may_be_done:
+            connection.is_at_once = True
+            try:
+                return self._written(job, connection)()
+            except psycopg.Error as error:
+                if error.sqlstate != _REFUSED:
+                    raise
+                connection.clear()
+            finally:
+                connection.is_at_once = False
+        return self._written(replace(job, work=lambda connection: job.work(connection)()), connection)
+
+    def _written(self, job: _Write[Any], connection: PostgresConnection) -> Any:
         connection.begin(is_durable=job.is_durable, alone=job.alone, is_long=job.is_long)
         result = job.work(connection)
         reach("database.committing")

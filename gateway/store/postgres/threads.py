@@ -73,15 +73,19 @@ class Threads:
         self._waiting: deque[_Job] = deque()
         self._is_watched = False
 
-    def do(self, run: Callable[[Slot], T]) -> asyncio.Future[T]:
-        """Run it in a thread; the future gets its result, or what it raises."""
+    async def do(self, run: Callable[[Slot], T]) -> T:
+        """Run it in a thread and return its result; raises what it raises."""
+        return await asyncio.shield(self.begin(run))  # a caller that is cancelled leaves its thread at work
+
+    def begin(self, run: Callable[[Slot], T]) -> asyncio.Future[T]:
+        """The same for who does not wait: the future gets the result, or what it raises, and is not to be cancelled."""
         loop = asyncio.get_running_loop()
         if self._arrivals is None or self._arrivals.loop is not loop:
             self._arrivals, self._is_watched = Arrivals(loop), False
         done: asyncio.Future[T] = loop.create_future()
         job = _Job(run, done, self._arrivals, time.monotonic() + self._patience_s)
         self._under_way += 1
-        done.add_done_callback(self._end)
+        done.add_done_callback(self._ended)
         if self._under_way > len(self._threads):
             if len(self._threads) < self._most:
                 self._start()
@@ -90,15 +94,17 @@ class Threads:
         self._jobs.put(job)
         return done
 
+    def _ended(self, done: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        if not done.cancelled():
+            done.exception()  # a caller that is gone does not hear of it
+
     async def close(self) -> None:
         """Finish what was asked, then close the connections."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
-
-    def _end(self, _done: asyncio.Future[Any]) -> None:
-        self._under_way -= 1
 
     def _watch(self, job: _Job) -> None:
         self._waiting.append(job)

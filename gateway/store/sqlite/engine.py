@@ -90,6 +90,7 @@ class SqliteConnection(sqlite3.Connection):
 
     dialect: Dialect = SQLITE
     may_be_done = False
+    is_at_once = False
 
 
 def connect(
@@ -241,6 +242,17 @@ class SqliteEngine:
         elif len(self._patient) == 1:
             loop.call_later(PATIENCE_S, self._hand_over)
         return await done
+
+    async def write_at_once(
+        self,
+        work: Work[Callable[[], T]],
+        *,
+        is_durable: bool = True,
+        is_of_crowd: bool = False,
+        alone: Sequence[str] = (),  # noqa: ARG002 (it always is)
+    ) -> T:
+        """As `write`: nothing is far away here."""
+        return await self.write(lambda connection: work(connection)(), is_durable=is_durable, is_of_crowd=is_of_crowd)
 
     async def outside(self, work: SqliteWork[T]) -> T:
         """Run `work` in the writer thread outside of any transaction, for what SQLite does not do inside of one.

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.async_api import expect
 
+from gateway.agent.budgets import Bill
 from gateway.agent.model import ModelUsage, Spender
 from gateway.app.gateway import Gateway
 from tests.browser.dashboard.conftest import Open, look_over
@@ -20,7 +21,7 @@ async def used_last_month(gateway: Gateway, *, turns: int) -> None:
     for number in range(turns):
         spender = Spender(user_id="u_ada", personality_id="assistant", turn_id=f"t_{number}")
         call = ModelUsage(model="offline", input_tokens=10, output_tokens=1, cost_usd=None)
-        await gateway.store.usage.settle(None, spender, day, [call])
+        await gateway.store.usage.settle(Bill(None, spender, day, [call]))
 
 
 async def test_what_was_used_is_drawn_and_stands_in_tables(open_desk: Open) -> None:

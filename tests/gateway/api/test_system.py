@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.agent.budgets import Bill
 from gateway.agent.model import ModelUsage, Spender
 from gateway.app.gateway import Gateway
 from gateway.config import LiveConfig
@@ -35,9 +36,8 @@ async def test_usage_is_by_day_person_personality_and_model(
     call = ModelUsage(model="small", input_tokens=10, output_tokens=5, cost_usd=0.5)
     day = (await operator_api.get("/system/usage", params={"days": 1})).json()["since"]
     for user in (ada, "u_other"):
-        await gateway.store.usage.settle(
-            None, Spender(user_id=user, personality_id="assistant", turn_id=user), day, [call]
-        )
+        spender = Spender(user_id=user, personality_id="assistant", turn_id=user)
+        await gateway.store.usage.settle(Bill(None, spender, day, [call]))
     rows = (await operator_api.get("/system/usage", params={"user": "mail:ada@example.org"})).json()["rows"]
     assert rows == [
         {

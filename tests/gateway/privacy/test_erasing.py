@@ -22,8 +22,9 @@ from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.home import clean_restored, eraser_of, opened
 from gateway.ops.privacy.tombstones import TOMBSTONES_NAME
 from gateway.people.identity import IdentityMap
-from gateway.store.erasure import ERASED, KEY_COLUMNS, USER_COLUMNS
+from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS
 from gateway.store.stores import open_store
+from gateway.store.usage import ERASED
 from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from gateway.agent.budgets import PlannedCall
+from gateway.agent.budgets import Bill, PlannedCall
 from gateway.agent.model import ModelUsage, Spender
 from gateway.errors import ClaimLost, PersonChanged
 from gateway.people.identity.file import Move
@@ -22,8 +23,10 @@ from gateway.store.engine import Connection, Engine
 from gateway.store.erasure import Person
 from gateway.store.stores import Stores, open_postgres
 from gateway.store.turns import SqlTurns
+from gateway.store.usage import ERASED, SqlUsage
 from tests.conformance.stores import HERE, answer, claimed, ended, said, session_of, try_claim, written
 
+DAY = "2026-11-20"
 LATER_MS = 4_000_000_000_000
 TABLES = ("inbox", "outbox", "messages", "sessions", "memory_journal", "turn_steps", "tool_journal")
 
@@ -36,6 +39,12 @@ class Paused:
         self.is_done, self.may_end = threading.Event(), threading.Event()
 
     async def write(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self._engine.write(self._paused(work), **options)
+
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self._engine.write_at_once(self._paused(work), **options)
+
+    def _paused(self, work: Callable[[Connection], Any]) -> Callable[[Connection], Any]:
         def paused(connection: Connection) -> Any:
             result = work(connection)
             connection.execute("SELECT 1").fetchone()  # the server has it all
@@ -43,7 +52,7 @@ class Paused:
             self.may_end.wait(60)
             return result
 
-        return await self._engine.write(paused, **options)
+        return paused
 
 
 @pytest.fixture
@@ -119,13 +128,14 @@ async def test_what_a_turn_does_after_its_person_was_erased_is_refused(workers: 
     planned = PlannedCall(
         spender=Spender(user_id=ada, personality_id="assistant", turn_id=row.turn_id),
         model="m",
-        day="2026-11-20",
+        day=DAY,
         input_tokens=1,
         output_tokens=1,
         input_usd=0.0,
         output_usd_per_token=0.0,
     )
     granted = await one.usage.reserve(planned, {}, owner="one")
+    spent = [ModelUsage(model="m", input_tokens=1, output_tokens=1)]
     await one.turns.save_steps(row.turn_id, "steps", is_durable=False)
     paused = Paused(other.engine)
     erased = asyncio.create_task(paused.write(erasing(ada), alone=erasure.ALONE))
@@ -138,18 +148,17 @@ async def test_what_a_turn_does_after_its_person_was_erased_is_refused(workers: 
             turns.save_steps(row.turn_id, "more", is_durable=False),
             turns.begin_tool(row.turn_id, "call", "send"),
             one.inbox.add(said("a"), "t_again"),
+            one.usage.settle(Bill(granted.reservation, planned.spender, planned.day, spent)),  # type: ignore[union-attr]
         )
     ]
     await wait(other, *late)
     paused.may_end.set()
     await erased
-    *refused, again = await asyncio.gather(*late, return_exceptions=True)
+    *refused, again, noted = await asyncio.gather(*late, return_exceptions=True)
     assert [type(error) for error in refused] == [ClaimLost] * 3
-    assert again is None
+    assert (again, noted) == (None, None)
     assert await one.inbox.add(said("a"), "t_later") is None
-    spent = [ModelUsage(model="m", input_tokens=1, output_tokens=1)]
-    await one.usage.settle(granted.reservation, planned.spender, planned.day, spent)  # type: ignore[union-attr]
-    assert [row["user_id"] for row in await one.engine.rows("SELECT user_id FROM usage")] == [erasure.ERASED]
+    assert await summed(one) == [(ERASED, 1), (ERASED, 1, 1)]
     assert await left(one) == {}
     assert await try_claim(one) is None
 
@@ -160,29 +169,88 @@ async def test_an_account_that_became_another_user_has_its_turn_run_again(worker
     accounts = SqlAccounts(other.engine.of("accounts"))
     bob = await accounts.resolve("web:2", "Bob")
     await accounts.move({"web:1": Move(from_users=(ada,), to_user=bob, via="link-code")})
+    bill = bill_of(row, ada)
     with pytest.raises(PersonChanged):
-        await one.turns.commit_turn(commit)
+        await one.turns.commit_turn(replace(commit, bill=bill))
     assert await left(one) == {"inbox": 1}
+    assert await summed(one) == []
+    await one.usage.settle(bill)
+    assert await summed(one) == [(ada, 1), (ada, 1, 1)]
     await one.lanes.release(row, after_s=0, error=None, is_counted=False)
     again = await claimed(one)
     await one.turns.commit_turn(ended(again, replies=commit.replies, answered=("web:1", bob)))
     assert await left(one) == {"inbox": 1, "outbox": 1}
 
 
-class Broken:
-    """An engine that runs each work again after it was committed, as after a connection that broke in COMMIT."""
+def bill_of(row: InboxRow, ada: str) -> Bill:
+    """What a call of the turn did cost."""
+    spender = Spender(user_id=ada, personality_id="assistant", turn_id=row.turn_id)
+    return Bill(None, spender, DAY, [ModelUsage(model="m", input_tokens=1, output_tokens=1)], is_of_message=True)
+
+
+async def summed(stores: Stores) -> list[tuple[Any, ...]]:
+    """Whose the calls are, and how many turns and calls; of all users, as they stand in the sums and one by one."""
+    ones = await stores.engine.rows("SELECT user_id, count(*) FROM usage GROUP BY user_id")
+    sums = await stores.engine.rows("SELECT user_id, turns, calls FROM usage_days")
+    return [tuple(row) for row in (*ones, *sums)]
+
+
+async def test_a_bill_that_is_settled_beside_its_commit_counts_once_and_so_does_its_turn(
+    workers: tuple[Stores, Stores],
+) -> None:
+    """The commit of a turn that was cancelled goes on, and another worker's call for the same turn is counted, too."""
+    one, other = workers
+    row, ada, commit = await a_turn(one)
+    bill, paused = bill_of(row, ada), Paused(one.engine)
+    committing = asyncio.create_task(SqlTurns(paused).commit_turn(replace(commit, bill=bill)))  # type: ignore[arg-type]
+    await asyncio.to_thread(paused.is_done.wait, 60)
+    late = [asyncio.create_task(other.usage.settle(each)) for each in (bill, bill_of(row, ada))]
+    await wait(other, *late)
+    paused.may_end.set()
+    await asyncio.gather(committing, *late)
+    assert await summed(one) == [(ada, 2), (ada, 1, 2)]
+
+
+async def test_a_bill_names_nobody_who_was_erased_beside_it_or_before(workers: tuple[Stores, Stores]) -> None:
+    one, other = workers
+    row, ada, commit = await a_turn(one)
+    paused = Paused(one.engine)
+    first = asyncio.create_task(SqlUsage(paused).settle(bill_of(row, ada)))  # type: ignore[arg-type]
+    await asyncio.to_thread(paused.is_done.wait, 60)
+    erased = asyncio.create_task(other.engine.write_long(erasing(ada), alone=erasure.ALONE))
+    await wait(other, erased)
+    paused.may_end.set()
+    await asyncio.gather(first, erased)
+    bill = bill_of(row, ada)
+    with pytest.raises(ClaimLost):
+        await one.turns.commit_turn(replace(commit, bill=bill))
+    await one.usage.settle(bill)
+    assert await summed(one) == [(ERASED, 2), (ERASED, 1, 2)]
+
+
+class Doubting:
+    """An engine whose work may have been committed before, by a run whose connection broke in COMMIT."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def write(self, work: Callable[[Connection], Any], **options: Any) -> Any:
-        await self._engine.write(work, **options)
-
         def again(connection: Any) -> Any:
             connection.may_be_done = True
             return work(connection)
 
         return await self._engine.write(again, **options)
+
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        return await self.write(lambda connection: work(connection)(), **options)
+
+
+class Broken(Doubting):
+    """And it was."""
+
+    async def write_at_once(self, work: Callable[[Connection], Any], **options: Any) -> Any:
+        await self._engine.write_at_once(work, **options)
+        return await super().write_at_once(work, **options)
 
 
 @pytest.mark.parametrize("end", ["done", "parked", "dead"])
@@ -190,8 +258,12 @@ async def test_a_commit_that_may_be_done_and_is_counts_as_done(workers: tuple[St
     one, _ = workers
     await one.inbox.add(said("a"), "t_a")
     row = await claimed(one)
-    commit = ended(row, replies=(answer("r"),), end=end, again_after_s=60.0)
+    commit = ended(row, replies=(answer("r"),), end=end, again_after_s=60.0, bill=bill_of(row, "u_ada"))
     assert await SqlTurns(Broken(one.engine)).commit_turn(commit)  # type: ignore[arg-type]
+    assert await summed(one) == [("u_ada", 1), ("u_ada", 1, 1)]
+    elsewhere = replace(commit, bill=bill_of(row, "u_ada"))  # another worker had committed the turn
+    assert await SqlTurns(Doubting(one.engine)).commit_turn(elsewhere)  # type: ignore[arg-type]
+    assert await summed(one) == [("u_ada", 2), ("u_ada", 1, 2)]
     assert len(await one.outbox.unsent()) == 1
     with pytest.raises(ClaimLost):
         await one.turns.commit_turn(commit)

@@ -74,6 +74,8 @@ class FailingDatabase:
 
         return await self._database.write(run, is_durable=is_durable, **options)
 
+    write_at_once = SqliteEngine.write_at_once
+
     def run(self, do: Callable[[], Any]) -> Any:
         self.statements += 1
         if self.statements != self._fail_at:
@@ -85,7 +87,7 @@ class FailingDatabase:
 
 class _Failing:
     dialect = SQLITE
-    may_be_done = False
+    may_be_done = is_at_once = False
 
     def __init__(self, connection: sqlite3.Connection, by: FailingDatabase) -> None:
         self._connection = connection
@@ -195,6 +197,7 @@ class Hanging:
             print("written", flush=True)
             sys.stdin.read()
         return await self.database.write(hang)
+    write_at_once = SqliteEngine.write_at_once
 
 async def main():
     store = open_store(Path(sys.argv[1]))

@@ -6,16 +6,18 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 
 from gateway.errors import ClaimLost, StoreUnavailable
-from gateway.store.engine import snapshot, statement
+from gateway.store.engine import Connection, snapshot, statement
 from gateway.store.postgres.engine import PostgresEngine
 from gateway.store.postgres.statements import numbered
 from gateway.store.postgres.together import MOST_TOGETHER
+from gateway.store.postgres.threads import Threads
 from tests.servers.postgres import PostgresServer
 from tests.servers.silent_proxy import SilentProxy, silent_proxy
 
@@ -66,6 +68,31 @@ def test_places_of_values_get_numbers_but_not_in_quotes_and_comments(sql: str, e
     if expected is None:
         expected = ("SELECT '?', 'it''s :a', \"?\", $1 -- is it?\n, /* ?\n? */ $2::text", ())
     assert numbered(sql) == expected
+
+
+async def test_what_was_to_be_prepared_behind_an_error_is_prepared_again(postgres_url: str) -> None:
+    """psycopg prepares what it has sent five times; an error of the server in the same pipeline takes that back."""
+    engine = PostgresEngine(postgres_url, connections=1)
+
+    def work(divisor: int, connection: Connection) -> int:
+        connection.execute("SELECT 1 / ?", (divisor,))
+        asked = connection.execute("SELECT 41 + ?", (1,))
+        return int(asked.fetchone()[0])
+
+    def read(divisor: int, connection: Connection) -> int:
+        with snapshot(connection):
+            return work(divisor, connection)
+
+    try:
+        for run in (partial(engine.write, partial(work, 1)), partial(engine.read, partial(read, 1))):
+            for good in (0, 5):  # the second error is behind a statement that is sent to be prepared
+                for _ in range(good):
+                    assert await run() == 42
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    await engine.write(partial(work, 0))
+            assert await run() == 42
+    finally:
+        await engine.close()
 
 
 async def test_values_come_back_as_they_went_in(engine: PostgresEngine) -> None:
@@ -475,3 +502,25 @@ async def test_foreign_commits_grow_with_time(engine: PostgresEngine, monkeypatc
     assert engine.foreign_commits == engine.of("people").foreign_commits == 100
     monkeypatch.setattr("gateway.store.postgres.engine.time.monotonic", lambda: 101.1)
     assert engine.foreign_commits == 101
+
+
+async def test_a_thread_is_still_at_work_where_its_caller_was_cancelled() -> None:
+    """What comes next does not wait for it longer than for any other."""
+    threads = Threads(1, patience_s=0.3, busy=lambda: StoreUnavailable("all are busy"))
+    is_running, may_end = threading.Event(), threading.Event()
+
+    def hang(_slot: object) -> None:
+        is_running.set()
+        may_end.wait(20)
+
+    caller = asyncio.create_task(threads.do(hang))
+    try:
+        await asyncio.to_thread(is_running.wait)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        with pytest.raises(StoreUnavailable, match="all are busy"):
+            await asyncio.wait_for(threads.do(lambda _slot: None), 5)
+    finally:
+        may_end.set()
+        await threads.close()

@@ -7,14 +7,15 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.cluster.leases import LEASE_S
-from gateway.errors import StoreUnavailable
-from gateway.store.engine import snapshot, statement
+from gateway.errors import ClaimLost, StoreUnavailable
+from gateway.store.engine import require, snapshot, statement
 from gateway.store.postgres.engine import PostgresEngine
 from gateway.store.stores import open_postgres
 from tests.servers import pgbouncer, postgres
@@ -123,6 +124,39 @@ async def test_work_that_must_not_be_repeated_says_that_it_is_not_known(
     try:
         with pytest.raises(StoreUnavailable, match="not known whether it was committed"):
             await other.write(work, is_repeatable=False)
+    finally:
+        await other.close()
+
+
+async def test_a_transaction_is_one_round_trip_and_asked_step_by_step_where_it_is_refused(
+    proxy: SilentProxy, server: PostgresServer, engine: PostgresEngine
+) -> None:
+    other = PostgresEngine(replace(server, port=proxy.port).url(), connections=1)
+    seen: list[bool] = []
+
+    def work(key: str, is_good: bool, connection: Any) -> Any:
+        seen.append(connection.is_at_once)
+        connection.execute(KEEP, ("c", key, ""))
+        if connection.is_at_once:
+            require(connection, "SELECT 1 WHERE ?", (is_good,))
+        elif not is_good:
+            raise ClaimLost("it is another's")
+        count = connection.execute("SELECT count(*) FROM adapter_notes")
+        return lambda: count.fetchone()[0]
+
+    try:
+        for number in range(10):  # then all statements are prepared
+            assert await other.write_at_once(partial(work, f"{number}", True)) == number + 1
+        before = proxy.round_trips
+        for _ in range(5):
+            assert await other.write_at_once(partial(work, "again", True)) == 11
+        assert proxy.round_trips - before == 5
+        assert all(seen)
+        seen.clear()
+        with pytest.raises(ClaimLost):
+            await other.write_at_once(partial(work, "refused", False))
+        assert seen == [True, False]
+        assert len(await engine.rows(KEYS)) == 11
     finally:
         await other.close()
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
-from gateway.store.lanes import SqlLanes
+from gateway.store.claims import SqlLanes
 from gateway.store.sessions import SqlSessions
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.store.sqlite.search import BATCH, expression
@@ -207,6 +207,8 @@ class CountingDatabase:
 
     async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True, **options: bool) -> Any:
         return await self._database.write(self._counted(work), is_durable=is_durable, **options)
+
+    write_at_once = SqliteEngine.write_at_once
 
 
 async def test_the_cost_of_a_window_and_of_a_claim_does_not_grow_with_what_is_finished(store: Stores) -> None:

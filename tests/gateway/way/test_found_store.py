@@ -33,7 +33,7 @@ class Broken:
         self.failing = set(failing)
 
     dialect = SQLITE
-    may_be_done = False
+    may_be_done = is_at_once = False
 
     @property
     def in_transaction(self) -> bool:

@@ -14,7 +14,7 @@ from gateway.messages import Attachment
 from gateway.pipeline import attachments as attachments_module
 from gateway.pipeline import attempts as attempts_module
 from gateway.pipeline.commit import TurnCommit
-from gateway.store.lanes import SqlLanes
+from gateway.store.claims import SqlLanes
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel

@@ -13,11 +13,10 @@ from gateway.store.sqlite.engine import SqliteEngine
 from tests.gateway.way.conftest import House, settled
 
 TURNS = 8
-# Accepted, claimed, noted by the meter and committed, the reply claimed, and its receipt.
-WRITES = 6
+# Accepted, claimed, committed, the reply claimed, and its receipt.
+WRITES = 5
 # The session, and what was said in it since the last turn.
 READS = 2
-# The meter's note shares the turn's commit.
 COMMITS = 5
 
 

@@ -19,6 +19,11 @@ CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$
     )
 $$;
 
+-- Ends a transaction whose work has asked everything at once, where something does not hold; see `require` in engine.py.
+CREATE FUNCTION refuse() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$ BEGIN
+    RAISE EXCEPTION 'refused' USING ERRCODE = 'ET001';
+END $$;
+
 -- ---- queues ---------------------------------------------------------------------------------------------------------
 
 CREATE TABLE lanes (
