@@ -31,7 +31,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
-from gateway.pipeline.commands import STOPPED, ChatCommands
+from gateway.pipeline.commands import STOPPED, ChatCommands, gave_up, stopped
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.history import History, as_stored
@@ -388,17 +388,3 @@ class Answering:
         if memory.applied:
             await self._parts.memory.apply(turn.scope, memory.applied)
         self._parts.history.answered(session, turn.personality.model)
-
-
-def stopped(message: InboundMessage) -> str:
-    """The answer to a message that was stopped before anything was written.
-
-    The answer to `/stop` tells the person. This one has no text and only ends the wait of a client; the menu of a
-    platform waits for words.
-    """
-    return STOPPED if message.command is not None else ""
-
-
-def gave_up(timeout_s: float) -> str:
-    """What the person is told when the time of a turn was over."""
-    return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."

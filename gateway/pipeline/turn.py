@@ -19,9 +19,9 @@ from gateway.errors import PersonalityError
 from gateway.messages import ConversationRef
 from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
-from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings, stopped
+from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings
 from gateway.pipeline.attachments import Question, has_pictures, read_message
-from gateway.pipeline.commands import PAIR, CommandCall, CommandResult
+from gateway.pipeline.commands import PAIR, CommandCall, CommandResult, stopped
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading

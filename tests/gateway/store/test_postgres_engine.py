@@ -16,8 +16,8 @@ from gateway.errors import ClaimLost, StoreUnavailable
 from gateway.store.engine import Connection, snapshot, statement
 from gateway.store.postgres.engine import PostgresEngine
 from gateway.store.postgres.statements import numbered
-from gateway.store.postgres.together import MOST_TOGETHER
 from gateway.store.postgres.threads import Threads
+from gateway.store.postgres.together import MOST_TOGETHER
 from tests.servers.postgres import PostgresServer
 from tests.servers.silent_proxy import SilentProxy, silent_proxy
 
@@ -286,10 +286,12 @@ async def test_an_error_reaches_only_who_asked(watched: tuple[PostgresEngine, Si
 async def test_who_gives_up_asking_disturbs_nobody(watched: tuple[PostgresEngine, SilentProxy]) -> None:
     engine, proxy = watched
     ran: list[str] = []
+    sent = threading.Event()
 
     def question(name: str) -> Any:
         def ask(connection: Any) -> Any:
             ran.append(name)
+            sent.set()
             return asking("SELECT ?::text", name)(connection)
 
         return ask
@@ -298,7 +300,7 @@ async def test_who_gives_up_asking_disturbs_nobody(watched: tuple[PostgresEngine
     callers = {name: asyncio.ensure_future(engine.ask(question(name))) for name in ("early", "late", "last")}
     await asyncio.sleep(0)  # each has asked, and nothing is sent
     callers["early"].cancel()
-    await asyncio.sleep(0)
+    await asyncio.to_thread(sent.wait, 30)
     callers["late"].cancel()
     proxy.go_on()
     assert await callers["last"] == "last"
