@@ -312,6 +312,7 @@ class Composition:
 
     def _turn_dependencies(self) -> TurnDependencies:
         return TurnDependencies(
+            asks_ahead=self.store.is_shared,
             store=self.store.turns,
             sessions=self.store.sessions,
             history=self.history,

@@ -6,8 +6,9 @@ never looked at here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gateway.domain.channels import Channels
@@ -67,11 +68,13 @@ class Entry:
             `revoked`: tell them that they are not let in, or not any more; `ignore`: say nothing.
         account: `kind:id`.
         role: what its writer may do; of no meaning for strangers.
+        user_id: who is behind the account, as was read for this decision; None for nobody yet.
     """
 
     verdict: Verdict
     account: str
     role: Role = "guest"
+    user_id: str | None = None
 
 
 class Access:
@@ -103,15 +106,14 @@ class Access:
             IdentityMapBroken, FileError: who is who cannot be read now.
         """
         account = self.account(message)
-        snapshot = await self._people.snapshot()
-        known = await self._identities.known({account, *snapshot.ranks, *self._operators.accounts()})
-        return self._entry(message, account, snapshot, known)
+        snapshot, known = await self._look_up(account)
+        return replace(self._entry(message, account, snapshot, known), user_id=known.get(account))
 
     def is_let_in(self, message: InboundMessage) -> bool:
         """Whether it is answered, by what was read last: for what cannot wait and does no harm."""
         account = self.account(message)
         snapshot = self._people.last
-        known = self._identities.last_known({account, *snapshot.ranks, *self._operators.accounts()})
+        known = self._identities.last_known(self._named(account, snapshot))
         return self._entry(message, account, snapshot, known).verdict == "answer"
 
     def account(self, message: InboundMessage) -> str:
@@ -128,8 +130,8 @@ class Access:
         Raises:
             as `entry`.
         """
-        snapshot = await self._people.snapshot()
-        given = self.rank_of(await self._accounts_of(account, snapshot), snapshot)
+        snapshot, known = await self._look_up(account)
+        given = self.rank_of(_accounts_behind(account, known), snapshot)
         if given == "owner":
             return given
         admitted = self._admitted(channel, self._rule(channel).mode, account, snapshot)
@@ -137,8 +139,8 @@ class Access:
 
     async def is_revoked(self, account: str) -> bool:
         """Whether all access of the person with this account, `kind:id`, is revoked; raises as `entry`."""
-        snapshot = await self._people.snapshot()
-        return self.rank_of(await self._accounts_of(account, snapshot), snapshot) == "revoked"
+        snapshot, known = await self._look_up(account)
+        return self.rank_of(_accounts_behind(account, known), snapshot) == "revoked"
 
     def rank_of(self, accounts: Collection[str], snapshot: AccessSnapshot) -> Rank | None:
         """What a person with these accounts was given by name; None where that is nothing."""
@@ -147,11 +149,18 @@ class Access:
         given = ranks_of(accounts, snapshot.ranks)
         return "revoked" if "revoked" in given else highest(rank for rank in given if rank != "revoked")
 
-    async def _accounts_of(self, account: str, snapshot: AccessSnapshot) -> set[str]:
-        """The account, and those of the same person that were given something."""
-        return _accounts_behind(
-            account, await self._identities.known({account, *snapshot.ranks, *self._operators.accounts()})
-        )
+    async def _look_up(self, account: str) -> tuple[AccessSnapshot, Mapping[str, str]]:
+        """Who was let in, and who is behind the account and those that were given something; asked at once."""
+        keys = self._named(account, self._people.last)
+        if self._people.is_fresh:
+            return self._people.last, await self._identities.known(keys)
+        snapshot, known = await asyncio.gather(self._people.snapshot(), self._identities.known(keys))
+        named = self._named(account, snapshot)
+        return snapshot, known if named <= keys else await self._identities.known(named)
+
+    def _named(self, account: str, snapshot: AccessSnapshot) -> set[str]:
+        """The account, and those that were given something."""
+        return {account, *snapshot.ranks, *self._operators.accounts()}
 
     def _rule(self, channel: str) -> AccessRule:
         return _OF_LOCAL if channel == LOCAL else self.rules.get(channel, AccessRule())

@@ -177,6 +177,11 @@ class AccessRecords:
         """The records as they were read last."""
         return self._snapshot
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was changed since."""
+        return self._read_at == self._store.foreign_changes
+
     def changed(self) -> None:
         """Say that this process changed it."""
         self.reread()
@@ -192,7 +197,7 @@ class AccessRecords:
 
         A change by another process is seen with the next commit of ours, and every message begins with one.
         """
-        if self._read_at == self._store.foreign_changes:
+        if self.is_fresh:
             return self._snapshot
         async with self._reading:
             seen, changes = self._store.foreign_changes, self._changes

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
 
 import structlog
 
@@ -21,7 +20,7 @@ from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
 from gateway.domain.sessions import LOCAL, Session, SessionScope, SessionStore, with_title
-from gateway.errors import MemoryUnavailable, ModelRefused, ModelUnavailable
+from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
 from gateway.memory.prompt_section import MemorySection
@@ -32,7 +31,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
-from gateway.pipeline.commands import STOPPED, ChatCommands
+from gateway.pipeline.commands import STOPPED, ChatCommands, gave_up, stopped
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.history import History, as_stored
@@ -41,9 +40,9 @@ from gateway.pipeline.parking import Parking, expired
 from gateway.pipeline.presence import Presence
 from gateway.pipeline.preview import Preview
 from gateway.pipeline.queues import InboxRow
+from gateway.pipeline.reading import Ahead, Reading, Unread
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
-from gateway.runtime.observe import span
 
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
@@ -53,16 +52,8 @@ _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 UNREAD = "I could not read my memory just now, so this answer was given without it."
 """What the person is told below an answer."""
 _NOTED = " What I am to remember now is kept, and written as soon as the memory is back."
-# What the model is told instead of what it remembers.
-_UNREAD_SECTION = """\
-## Your memory
-
-It cannot be read just now, so you do not see your notes from earlier. If they matter for the answer, say so; do not say
-that there are none."""
 
 _log = structlog.get_logger(__name__)
-Unread = Literal["unread"]
-"""In place of a memory that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +79,7 @@ class TurnDependencies:
         memory_section: makes the part of the prompt that holds what is remembered.
         people: who is behind an account, links among them.
         recall: the trace memory; None where it is off.
+        asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
     """
 
     store: TurnStore
@@ -109,6 +101,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
+    asks_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +110,7 @@ class Turn:
 
     Attributes:
         account: of who wrote it, `kind:id`.
+        ahead: what is asked already of what it reads.
     """
 
     row: InboxRow
@@ -125,6 +119,7 @@ class Turn:
     session: Session
     personality: Personality
     role: Role
+    ahead: Ahead
     owner_chat: tuple[str, ConversationRef] | None = None
 
     @property
@@ -204,8 +199,9 @@ class Turn:
 class Answering:
     """Lets the agent answer in open turns."""
 
-    def __init__(self, parts: TurnDependencies, settings: TurnSettings, committer: Committer) -> None:
+    def __init__(self, parts: TurnDependencies, settings: TurnSettings, committer: Committer, reading: Reading) -> None:
         self._parts = parts
+        self._reading = reading
         self._settings = settings
         self._committer = committer
         self._loop = AgentLoop(parts.store)
@@ -257,11 +253,12 @@ class Answering:
     ) -> AgentWork:
         parts, personality, message = self._parts, turn.personality, turn.message
         question = own_words(asked.text)
-        memory = await self._memory(replace(turn.scope, question=question))
-        remembered = await self._memory_section(memory, question)
+        memory, history = await self._reading.memory_and_history(
+            turn.ahead, message, replace(turn.scope, question=question), turn.session, supersedes
+        )
+        remembered = await self._reading.section(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
-        history = await parts.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
         toolbox = turn.toolbox(parts.toolbox)
         setting = Setting(
             capabilities=parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL,
@@ -288,18 +285,6 @@ class Answering:
             on_text=preview.grow,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
-
-    async def _memory(self, scope: MemoryScope) -> MemoryContext | Unread | None:
-        try:
-            with span("memory.prefetch"):
-                return await self._parts.memory.prefetch(scope)
-        except MemoryUnavailable:
-            return "unread"
-
-    async def _memory_section(self, memory: MemoryContext | Unread | None, question: str) -> str | None:
-        if memory is None:
-            return None
-        return _UNREAD_SECTION if memory == "unread" else await self._parts.memory_section.render(memory, question)
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
         """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
@@ -403,17 +388,3 @@ class Answering:
         if memory.applied:
             await self._parts.memory.apply(turn.scope, memory.applied)
         self._parts.history.answered(session, turn.personality.model)
-
-
-def stopped(message: InboundMessage) -> str:
-    """The answer to a message that was stopped before anything was written.
-
-    The answer to `/stop` tells the person. This one has no text and only ends the wait of a client; the menu of a
-    platform waits for words.
-    """
-    return STOPPED if message.command is not None else ""
-
-
-def gave_up(timeout_s: float) -> str:
-    """What the person is told when the time of a turn was over."""
-    return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."

@@ -76,3 +76,17 @@ class ChatCommands(Protocol):
 
     async def run(self, name: str, call: CommandCall) -> CommandResult:
         """Do it; an error on purpose becomes the answer."""
+
+
+def stopped(message: InboundMessage) -> str:
+    """The answer to a message that was stopped before anything was written.
+
+    The answer to `/stop` tells the person. This one has no text and only ends the wait of a client; the menu of a
+    platform waits for words.
+    """
+    return STOPPED if message.command is not None else ""
+
+
+def gave_up(timeout_s: float) -> str:
+    """What the person is told when the time of a turn was over."""
+    return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."

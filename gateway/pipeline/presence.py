@@ -32,8 +32,10 @@ class Presence:
     @asynccontextmanager
     async def turn(
         self, account: str, conversation: ConversationRef, stop: Callable[[], object]
-    ) -> AsyncGenerator[None]:
+    ) -> AsyncGenerator[bool]:
         """Around a turn; begins when nothing that is the account's or the conversation's is being erased.
+
+        Gives whether it may have waited for that: then what was read before is old.
 
         Args:
             account: `kind:id`.
@@ -41,12 +43,13 @@ class Presence:
             stop: asks the turn to end with what it has.
         """
         turn = _Turn(names=frozenset([account, without_thread(conversation)]), account=account, stop=stop)
-        if self._closed:
+        may_wait = bool(self._closed)
+        if may_wait:
             async with self._changed:
                 await self._changed.wait_for(lambda: not any(self._closed[name] for name in turn.names))
         self._turns.add(turn)
         try:
-            yield
+            yield may_wait
         finally:
             self._turns.discard(turn)
             if self._closed:

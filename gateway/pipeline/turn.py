@@ -19,11 +19,12 @@ from gateway.errors import PersonalityError
 from gateway.messages import ConversationRef
 from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
-from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings, stopped
+from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings
 from gateway.pipeline.attachments import Question, has_pictures, read_message
-from gateway.pipeline.commands import PAIR, CommandCall, CommandResult
+from gateway.pipeline.commands import PAIR, CommandCall, CommandResult, stopped
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.queues import InboxRow
+from gateway.pipeline.reading import Ahead, Reading
 from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.observe import note, stage, waited
 
@@ -40,7 +41,15 @@ class TurnRunner:
         self._committer = Committer(
             parts.store, parts.channels, parts.outbox, parts.admission.people, parts.dispatcher.look
         )
-        self._answering = Answering(parts, settings, self._committer)
+        self._reading = Reading(
+            parts.sessions,
+            parts.personalities,
+            parts.memory,
+            parts.history,
+            parts.memory_section,
+            asks_ahead=parts.asks_ahead,
+        )
+        self._answering = Answering(parts, settings, self._committer, self._reading)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._with_pictures = asyncio.Semaphore(TURNS_WITH_PICTURES)
 
@@ -55,13 +64,14 @@ class TurnRunner:
         if row.attempts == 1 and not row.is_told:  # not what it has waited for since
             waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
         with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
-            again_s = await self._admit(row, control)
+            with self._reading.begin(row.message, row.turn_id, self._settings.session_scope) as ahead:
+                again_s = await self._admit(row, control, ahead)
             note(outcome="done" if again_s is None else "parked")
         if again_s is None:
             self._parts.parking.ended(row.message.conversation)
         return again_s
 
-    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
+    async def _admit(self, row: InboxRow, control: TurnControl, ahead: Ahead) -> float | None:
         parts = self._parts
         entry = await parts.admission.access.entry(row.message)
         note(access=entry.verdict)
@@ -69,17 +79,20 @@ class TurnRunner:
             await self._answer_unadmitted(row, control, entry)
             return None
         async with (
-            parts.presence.turn(entry.account, row.message.conversation, control.stop),
-            parts.people.present(entry.account, row.message.sender.display_name) as user_id,
+            parts.presence.turn(entry.account, row.message.conversation, control.stop) as has_waited,
+            parts.people.present(entry.account, row.message.sender.display_name, entry.user_id) as user_id,
         ):
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
             pictures = self._with_pictures if has_pictures(row.message) else contextlib.nullcontext()
+            if has_waited or lock.locked() or (has_pictures(row.message) and self._with_pictures.locked()):
+                ahead.forget()
             # One session can be met in two conversations, with the scope `user`.
             is_met = key != conversation_key(row.message.conversation)
             held = self._parts.held_sessions.held(key) if is_met else contextlib.nullcontext()
             async with lock, held, pictures:
-                return await self._run(row, control, entry, user_id, key)
+                turn = await self._open(row, entry, user_id, key, ahead)
+                return await self._run(row, control, entry, turn)
 
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
@@ -102,9 +115,8 @@ class TurnRunner:
         if isinstance(meeting.change, ClaimOwner):
             await self._parts.admission.claimed(row.message, entry.account)
 
-    async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
+    async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, turn: Turn | str) -> float | None:
         parts = self._parts
-        turn = await self._open(row, entry, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
             await self._end_with_text(row, control, turn if isinstance(turn, str) else stopped(row.message))
             return None
@@ -121,7 +133,7 @@ class TurnRunner:
             message=row.message,
             turn_id=row.turn_id,
             account=entry.account,
-            user_id=user_id,
+            user_id=turn.user_id,
             role=entry.role,
             session=turn.session,
             personality=turn.personality,
@@ -143,9 +155,9 @@ class TurnRunner:
         person = await self._parts.people.ids(turn.user_id)
         return await self._parts.history.last_question(turn.session, person)
 
-    async def _open(self, row: InboxRow, entry: Entry, user_id: str, key: str) -> Turn | str:
+    async def _open(self, row: InboxRow, entry: Entry, user_id: str, key: str, ahead: Ahead) -> Turn | str:
         """The session and who answers in it; a text for the person where none can."""
-        session = await self._parts.sessions.active_session(key)
+        session = await self._reading.session(ahead, key)
         if session is None:
             wanted = self._settings.personality_of_channel(row.message.conversation.channel)
             session = new_session(
@@ -154,7 +166,6 @@ class TurnRunner:
                 user_id=user_id,
                 personality_id=wanted or self._settings.default_personality,
             )
-        await self._parts.personalities.refresh()
         try:
             personality = self._parts.personalities.get(session.personality_id)
         except PersonalityError as error:
@@ -169,6 +180,7 @@ class TurnRunner:
             session=session,
             personality=personality,
             role=entry.role,
+            ahead=ahead,
             owner_chat=await self._owner_chat(row, entry),
         )
 

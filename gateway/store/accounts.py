@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from gateway.people.identity.file import (
@@ -34,6 +34,8 @@ _OF_USER = "SELECT * FROM accounts WHERE user_id = ? ORDER BY coalesce(first_see
 class SqlAccounts:
     """The table `accounts`. What was read last is kept, for `last_known` and `last_accounts_beside`."""
 
+    is_checked_by_commits = True  # by `ask_whether_still`
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._users: dict[str, str] = {}
@@ -53,7 +55,7 @@ class SqlAccounts:
 
     async def known(self, keys: Collection[str]) -> dict[str, str]:
         possible = list(filter(is_key, keys))
-        accounts = await self._engine.read(partial(_accounts_beside, keys=possible)) if possible else {}
+        accounts = await self._engine.ask(partial(_accounts_beside, keys=possible)) if possible else {}
         self._remember(keys, accounts)
         return {key: accounts[key] for key in keys if key in accounts}
 
@@ -185,17 +187,17 @@ def _users_of(connection: Connection, keys: Iterable[str]) -> dict[str, str]:
     return {key: found[key] for key in wanted if key in found}
 
 
-def _accounts_beside(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
+def _accounts_beside(connection: Connection, keys: Sequence[str]) -> Callable[[], dict[str, str]]:
     """The user of each of these accounts, and of all others of the same users."""
-    found: dict[str, str] = {}
+    asked = []
     for some in _batches(keys):
         sql = f"""
             SELECT accounts.key, accounts.user_id FROM accounts
             JOIN (SELECT DISTINCT user_id FROM accounts WHERE key IN ({marks_for(some)})) AS asked
             ON asked.user_id = accounts.user_id ORDER BY coalesce(accounts.first_seen_at, 0), accounts.key
         """  # noqa: S608 (question marks)
-        found |= {row["key"]: row["user_id"] for row in connection.execute(sql, some)}
-    return found
+        asked.append(connection.execute(sql, some))
+    return lambda: {row["key"]: row["user_id"] for rows in asked for row in rows}
 
 
 def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:

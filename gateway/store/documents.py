@@ -7,7 +7,7 @@ one document also exclude each other by its name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -25,14 +25,18 @@ from gateway.store.payloads import from_ms, to_ms
 from gateway.store.rows import marks_for, put
 
 T = TypeVar("T")
-_LOAD = "SELECT path, content, sha256, position, modified_at FROM documents"
-# What the journal says of documents that have no row: Markdown files keep their history there, too.
-_TAILS = """
-    SELECT document, hash_after, position FROM memory_journal AS tail WHERE outcome = 'applied' AND position = (
-        SELECT max(position) FROM memory_journal AS entry
-        WHERE entry.document = tail.document AND entry.outcome = 'applied'
-    )
-"""
+# Of a document that has no row, what the journal says: Markdown files keep their history there, too.
+_TAIL = """(
+    SELECT {} FROM memory_journal WHERE document = asked.path AND outcome = 'applied' AND position IS NOT NULL
+    ORDER BY position DESC LIMIT 1
+)"""
+_LOAD = f"""
+    SELECT asked.path, documents.path AS found, sha256, modified_at,
+        coalesce(content, {_TAIL.format("hash_after")}) AS content,
+        coalesce(documents.position, {_TAIL.format("position")}) AS position
+    FROM ({{}}) AS asked LEFT JOIN documents ON documents.path = asked.path
+"""  # noqa: S608 (constants)
+_LOCK = "SELECT path FROM documents WHERE path = ?"
 _SETTLED = "SELECT turn_id, update_index, outcome FROM memory_journal WHERE outcome IS NOT NULL"
 _PUT = """
     INSERT INTO documents (path, content, version, sha256, position, archive, modified_at)
@@ -67,14 +71,15 @@ class SqlDocuments:
         return f"{self._place} {key}"
 
     async def load(self, keys: Sequence[str]) -> Sequence[StoredDocument]:
-        return await explained(self._engine.read(partial(_load, keys=keys)))
+        return await explained(self._engine.ask(partial(_ask, keys=keys)))
 
     async def load_with_pending(self, keys: Sequence[str]) -> tuple[Sequence[StoredDocument], Sequence[JournalRequest]]:
-        def load(connection: Connection) -> tuple[list[StoredDocument], list[JournalRequest]]:
-            pending = _pending(connection, keys)  # first: what is applied in between is seen twice, and not missed
-            return _load(connection, keys), pending
+        def asking(connection: Connection) -> Callable[[], tuple[list[StoredDocument], list[JournalRequest]]]:
+            pending = _ask_pending(connection, keys)  # first: what is applied in between is seen twice, and not missed
+            found = _ask(connection, keys)
+            return lambda: (found(), pending())
 
-        return await explained(self._engine.read(load))
+        return await explained(self._engine.ask(asking))
 
     async def forget_pending(self, user_ids: Collection[str]) -> None:
         marks, ids = marks_for(user_ids), tuple(user_ids)
@@ -83,7 +88,7 @@ class SqlDocuments:
 
     async def change(self, key: str, keys: Collection[Key], work: Work) -> Commit:
         def change(connection: Connection) -> Commit:
-            [document] = _load(connection, [key], connection.dialect.locked)
+            document = _locked(connection, key)
             commit = work(document, _settled(connection, keys))
             if commit.entries:
                 _put(connection, key, commit.document)
@@ -123,7 +128,7 @@ class SqlDocuments:
 
     async def put_whole(self, key: str, whole: WholeDocument | None, *, instead_of: StoredDocument) -> bool:
         def put_it(connection: Connection) -> bool:
-            if _load(connection, [key], connection.dialect.locked) != [instead_of]:
+            if _locked(connection, key) != instead_of:
                 return False
             put_history(connection, document=key, entries=() if whole is None else whole.entries)
             if whole is None:
@@ -162,17 +167,27 @@ async def explained(asked: Awaitable[T]) -> T:
         raise MemoryUnavailable(str(error)) from error
 
 
-def _load(connection: Connection, keys: Sequence[str], locked: str = "") -> list[StoredDocument]:
-    sql = f"{_LOAD} WHERE path IN ({marks_for(keys)}) {locked}"
-    found = {row["path"]: _document(row) for row in connection.execute(sql, tuple(keys))}
-    missing = [key for key in keys if key not in found]
-    if missing:
-        rows = connection.execute(f"{_TAILS} AND document IN ({marks_for(missing)})", tuple(missing))
-        found |= {row["document"]: _never_written(row) for row in rows}
-    return [found.get(key, StoredDocument()) for key in keys]
+def _ask(connection: Connection, keys: Sequence[str]) -> Callable[[], list[StoredDocument]]:
+    """The documents, in the order of the keys."""
+    asked = " UNION ALL ".join(["SELECT ? AS path", *["SELECT ?"] * (len(keys) - 1)])
+    rows = connection.execute(_LOAD.format(asked), tuple(keys))
+
+    def take() -> list[StoredDocument]:
+        found = {row["path"]: _document(row) for row in rows}
+        return [found[key] for key in keys]
+
+    return take
+
+
+def _locked(connection: Connection, key: str) -> StoredDocument:
+    """One of them, which nobody else changes until the transaction ends."""
+    connection.execute(f"{_LOCK} {connection.dialect.locked}", (key,))
+    return _ask(connection, [key])()[0]
 
 
 def _document(row: Row) -> StoredDocument:
+    if row["found"] is None:
+        return _never_written(row)
     return StoredDocument(
         data=bytes(row["content"]),
         sha256=row["sha256"],
@@ -182,18 +197,21 @@ def _document(row: Row) -> StoredDocument:
 
 
 def _never_written(tail: Row) -> StoredDocument:
-    """No text, where the history ends with another one: the next change notes that first."""
-    left = tail["hash_after"]
+    """No text. Where the history ends with one, the next change notes first that it is gone."""
+    if tail["position"] is None:
+        return StoredDocument()
+    left = tail["content"]
     return StoredDocument(sha256="" if left is None else bytes(left).hex(), position=tail["position"])
 
 
-def _pending(connection: Connection, keys: Sequence[str]) -> list[JournalRequest]:
+def _ask_pending(connection: Connection, keys: Sequence[str]) -> Callable[[], list[JournalRequest]]:
     """What turns have committed for these documents and is not applied yet, in the order of the commits."""
     sql = f"""
         SELECT * FROM memory_journal {connection.dialect.by_pending}
         WHERE document IN ({marks_for(keys)}) AND {_OF_TURNS} ORDER BY id
     """  # noqa: S608 (constants)
-    return [request_of(row) for row in connection.execute(sql, tuple(keys))]
+    rows = connection.execute(sql, tuple(keys))
+    return lambda: [request_of(row) for row in rows]
 
 
 def _settled(connection: Connection, keys: Collection[Key]) -> dict[Key, MemoryOutcome]:

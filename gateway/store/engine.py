@@ -85,6 +85,8 @@ class Connection(Protocol):
 
 
 Work = Callable[[Connection], T]
+Asking = Callable[[Connection], Callable[[], T]]
+"""Runs statements, and gives what takes their rows and makes the answer of them."""
 
 
 class Engine(Protocol):
@@ -150,6 +152,12 @@ class Engine(Protocol):
 
     async def read(self, work: Work[T]) -> T:
         """Run `work`, which only reads."""
+
+    async def ask(self, asking: Asking[T]) -> T:
+        """Read something short in two steps: `asking` runs the statements, and what it returns takes their rows.
+
+        On a server all that is asked at the same moment shares a round trip, and comes when all of it is there.
+        """
 
     async def rows(self, sql: str, values: Values = ()) -> list[Any]:
         """All rows of one query."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -179,16 +179,17 @@ class SqlPeople:
         return self._engine.foreign_commits
 
     async def snapshot(self) -> AccessSnapshot:
-        def work(connection: Connection) -> AccessSnapshot:
-            return AccessSnapshot(
-                ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
-                admitted=frozenset(
-                    (row["channel"], row["account"]) for row in connection.execute("SELECT * FROM admissions")
-                ),
-                chats={row["account"]: conversation_of(row) for row in connection.execute(_CHATS)},
+        def asking(connection: Connection) -> Callable[[], AccessSnapshot]:
+            ranks = connection.execute("SELECT * FROM account_ranks")
+            admissions = connection.execute("SELECT * FROM admissions")
+            chats = connection.execute(_CHATS)
+            return lambda: AccessSnapshot(
+                ranks={row["account"]: row["rank"] for row in ranks},
+                admitted=frozenset((row["channel"], row["account"]) for row in admissions),
+                chats={row["account"]: conversation_of(row) for row in chats},
             )
 
-        return await self._engine.read(work)
+        return await self._engine.ask(asking)
 
     async def requests(self) -> Sequence[Request]:
         rows = await self._engine.rows(_REQUESTS)

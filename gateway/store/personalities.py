@@ -52,7 +52,8 @@ class StoredPersonalities:
         return {name: data for name, data in found.items() if data is not None}
 
     async def refresh(self) -> None:
-        hashes = {row["path"]: row["sha256"] for row in await self._engine.rows(_HASHES) if _is_ours(row["path"])}
+        rows = await self._engine.ask(lambda connection: connection.execute(_HASHES).fetchall)
+        hashes = {row["path"]: row["sha256"] for row in rows if _is_ours(row["path"])}
         held = self._held
         changed = [path for path, sha256 in hashes.items() if path not in held or held[path][0] != sha256]
         if changed or len(hashes) != len(held):

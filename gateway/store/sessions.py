@@ -6,11 +6,12 @@ which copies it (`_COPY_SESSION`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from gateway.domain.sessions import Session, SessionHit, SessionMessage
-from gateway.store.engine import Connection, Engine, Row, statement
+from gateway.store.engine import Connection, Cursor, Engine, Row, statement
 from gateway.store.payloads import conversation_of, storable, to_ms
 from gateway.store.persons import PERSON
 from gateway.store.rows import columns_of, insert, value_of
@@ -60,10 +61,12 @@ class SqlSessions:
         self._index = index
 
     async def active_session(self, key: str) -> Session | None:
-        return await self._one(_ACTIVE, key)
+        row = await self._engine.ask(lambda connection: connection.execute(_ACTIVE, (key,)).fetchone)
+        return None if row is None else session_of(row)
 
     async def session(self, session_id: str) -> Session | None:
-        return await self._one("SELECT * FROM sessions WHERE id = ?", session_id)
+        row = await self._engine.row("SELECT * FROM sessions WHERE id = ?", (session_id,))
+        return None if row is None else session_of(row)
 
     async def list_sessions(
         self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
@@ -89,22 +92,10 @@ class SqlSessions:
         return [message_of(row) for row in reversed(rows)]
 
     async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
-        def work(connection: Connection) -> list[SessionMessage]:
-            newest_first: list[SessionMessage] = []
-            left_chars = max_chars
-            rows = connection.execute(_WINDOW, (session_id, after))
-            for _, turn in groupby(rows, key=lambda row: row["turn_id"]):
-                messages = []
-                for row in turn:
-                    left_chars -= len(row["text"])
-                    if left_chars < 0:
-                        rows.close()
-                        return newest_first
-                    messages.append(message_of(row))
-                newest_first += messages
-            return newest_first
+        def asking(connection: Connection) -> Callable[[], list[SessionMessage]]:
+            return partial(_newest_that_fit, connection.execute(_WINDOW, (session_id, after)), max_chars)
 
-        return (await self._engine.read(work))[::-1]
+        return (await self._engine.ask(asking))[::-1]
 
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
         rows = await self._engine.rows(_OLDER, (session_id, after, before))
@@ -118,9 +109,21 @@ class SqlSessions:
         await self._index.catch_up()
         return await self._engine.read(lambda connection: search_messages(connection, query, user_id, limit))
 
-    async def _one(self, sql: str, value: str) -> Session | None:
-        row = await self._engine.row(sql, (value,))
-        return None if row is None else session_of(row)
+
+def _newest_that_fit(rows: Cursor, max_chars: int) -> list[SessionMessage]:
+    """The messages of whole turns, as they come, which is newest first."""
+    newest_first: list[SessionMessage] = []
+    left_chars = max_chars
+    for _, turn in groupby(rows, key=lambda row: row["turn_id"]):
+        messages = []
+        for row in turn:
+            left_chars -= len(row["text"])
+            if left_chars < 0:
+                rows.close()
+                return newest_first
+            messages.append(message_of(row))
+        newest_first += messages
+    return newest_first
 
 
 def save_session(connection: Connection, session: Session) -> None:

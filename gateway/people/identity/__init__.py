@@ -42,6 +42,8 @@ _Result = TypeVar("_Result")
 class IdentityMap:
     """The map as a file; see `gateway.people.identity.identities.Identities`."""
 
+    is_checked_by_commits = False  # a file is in no transaction
+
     def __init__(self, path: Path, *, lock_timeout_s: float = 10.0) -> None:
         """Name the file, `<data directory>/users/identity-map.json`; neither it nor its directory need exist."""
         self._disk = IdentityDisk(path)

@@ -68,6 +68,9 @@ class Identities(Protocol):
         StoreUnavailable: the same of the database.
     """
 
+    is_checked_by_commits: bool
+    """Whether a turn's commit asks again who is behind the account, so it may begin with what was read before."""
+
     async def resolve(self, key: str, label: str) -> str:
         """The user behind an account; on first contact a new one is written down.
 

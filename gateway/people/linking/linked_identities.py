@@ -56,14 +56,19 @@ class LinkedIdentities:
         return await self._store.person_ids(user_id)
 
     @asynccontextmanager
-    async def present(self, account: str, label: str) -> AsyncGenerator[str]:
+    async def present(self, account: str, label: str, known: str | None = None) -> AsyncGenerator[str]:
         """The user behind an account; a link waits until all who are present as its absorbed user have left.
+
+        Args:
+            account: `kind:id`.
+            label: see `Identities.resolve`.
+            known: the user, as was read for the same message; None where there was none.
 
         Raises:
             as `Identities.resolve`, and StoreUnavailable.
         """
         with span("turn.identity"):
-            user_id = await self._user_of(account, label)
+            user_id = await self._user_of(account, label, known)
         self._present[user_id] += 1  # without a pause since it was known
         try:
             yield user_id
@@ -79,8 +84,10 @@ class LinkedIdentities:
         while self._present[user_id]:
             await self._left.wait()
 
-    async def _user_of(self, account: str, label: str) -> str:
-        user_id = await self._accounts.resolve(account, label)
+    async def _user_of(self, account: str, label: str, known: str | None) -> str:
+        if known is None or not self._accounts.is_checked_by_commits:
+            known = await self._accounts.resolve(account, label)
+        user_id = known
         link = self._absorbed.get(user_id)
         if link is not None and link.state != "decided":  # it may have been carried out just while we looked
             user_id = await self._accounts.resolve(account, label)

@@ -230,6 +230,13 @@ class PostgresConnection:
         if wanted:
             self._execute(f"SELECT {', '.join(wanted)}", values)
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Send what is asked in the block at once, and have all answers at its end; for what only reads."""
+        self._enter()
+        yield
+        self._leave()
+
     def commit(self) -> None:
         """Send what is left, and commit.
 

@@ -26,9 +26,10 @@ from gateway.runtime.logs import hiding, secrets_of
 from gateway.runtime.observe import happened
 from gateway.runtime.postgres_reasons import is_lasting, reason_of
 from gateway.store.dialect import POSTGRES
-from gateway.store.engine import Values, Work
+from gateway.store.engine import Asking, Values, Work
 from gateway.store.postgres.connection import PostgresConnection, connect
 from gateway.store.postgres.threads import Slot, Threads
+from gateway.store.postgres.together import Answer, Together, answers
 
 T = TypeVar("T")
 
@@ -127,7 +128,7 @@ class PostgresEngine:
         self._server = Server(url, statement_timeout_s=statement_timeout_s, prepared_statements=prepared_statements)
         self._clock_ms = clock_ms
         self._alone: Sequence[str] = ("store",)
-        self._state = _State(connections, self._server)
+        self._state = _State(connections, self._server, self._ask)
 
     @property
     def foreign_commits(self) -> int:
@@ -176,6 +177,10 @@ class PostgresEngine:
         """Run `work` in a thread; each statement sees what is committed when it begins."""
         return await self._do(partial(self._repeating, work, time.monotonic() + PATIENCE_S))
 
+    async def ask(self, asking: Asking[T]) -> T:
+        """Run it in a thread with all else that is asked at this moment, in one pipeline."""
+        return await self._state.together.add(asking)
+
     async def rows(self, sql: str, values: Values = ()) -> list[Any]:
         """All rows of one query."""
         return await self.read(lambda connection: connection.execute(sql, values).fetchall())
@@ -216,6 +221,7 @@ class PostgresEngine:
         """Finish what was asked, then close. Idempotent."""
         if self._state.is_closed:
             return
+        self._state.together.send()
         self._state.is_closed = True
         if self._state.trying is not None:
             await asyncio.wait([self._state.trying])
@@ -241,9 +247,17 @@ class PostgresEngine:
         )
 
     async def _do(self, run: Callable[[Slot], T]) -> T:
+        self._check_open()
+        return await self._state.threads.do(run)
+
+    def _ask(self, askings: Sequence[Asking[Any]]) -> asyncio.Future[Sequence[Answer]]:
+        self._check_open()
+        until_s = time.monotonic() + PATIENCE_S
+        return self._state.threads.begin(partial(self._repeating, partial(answers, askings), until_s))
+
+    def _check_open(self) -> None:
         if self._state.is_closed:
             raise StoreUnavailable(f"{self._server.shown} is closed")
-        return await self._state.threads.do(run)
 
     async def _try_out(self) -> None:
         try:
@@ -330,7 +344,10 @@ class PostgresEngine:
 class _State:
     """What the views of one engine share."""
 
-    def __init__(self, connections: int, server: Server) -> None:
+    def __init__(
+        self, connections: int, server: Server, ask: Callable[[Sequence[Asking[Any]]], asyncio.Future[Sequence[Answer]]]
+    ) -> None:
+        self.together = Together(ask)
         self.threads = Threads(connections, patience_s=PATIENCE_S, busy=self._busy)
         self._connections = connections
         self.problem: str | None = None

@@ -75,6 +75,10 @@ class Threads:
 
     async def do(self, run: Callable[[Slot], T]) -> T:
         """Run it in a thread and return its result; raises what it raises."""
+        return await asyncio.shield(self.begin(run))  # a caller that is cancelled leaves its thread at work
+
+    def begin(self, run: Callable[[Slot], T]) -> asyncio.Future[T]:
+        """The same for who does not wait: the future gets the result, or what it raises, and is not to be cancelled."""
         loop = asyncio.get_running_loop()
         if self._arrivals is None or self._arrivals.loop is not loop:
             self._arrivals, self._is_watched = Arrivals(loop), False
@@ -88,7 +92,7 @@ class Threads:
             else:
                 self._watch(job)
         self._jobs.put(job)
-        return await asyncio.shield(done)  # a caller that is cancelled leaves its thread at work
+        return done
 
     def _ended(self, done: asyncio.Future[Any]) -> None:
         self._under_way -= 1

@@ -34,7 +34,7 @@ from gateway.runtime.observe import happened
 from gateway.store.arrivals import resolve
 from gateway.store.clock import steady_ms
 from gateway.store.dialect import SQLITE, Dialect
-from gateway.store.engine import Connection, Values, Work
+from gateway.store.engine import Asking, Connection, Values, Work
 from gateway.store.sqlite.compacting import compact
 from gateway.store.sqlite.readers import Readers
 from gateway.store.sqlite.write_ahead_log import LogCut, log_of, make_certain
@@ -299,6 +299,10 @@ class SqliteEngine:
             return await self._readers.read(work)
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
+
+    async def ask(self, asking: Asking[T]) -> T:
+        """Run both of its steps in a reader thread."""
+        return await self.read(lambda connection: asking(connection)())
 
     async def rows(self, sql: str, values: Values = ()) -> list[sqlite3.Row]:
         """All rows of one query."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,9 @@ from gateway.store.engine import Connection, snapshot, statement
 from gateway.store.postgres.engine import PostgresEngine
 from gateway.store.postgres.statements import numbered
 from gateway.store.postgres.threads import Threads
+from gateway.store.postgres.together import MOST_TOGETHER
 from tests.servers.postgres import PostgresServer
+from tests.servers.silent_proxy import SilentProxy, silent_proxy
 
 COUNT = "SELECT count(*) FROM adapter_notes"
 NOTE = "INSERT INTO adapter_notes (channel, key, text) VALUES (?, ?, ?)"
@@ -27,6 +30,29 @@ async def engine(postgres_url: str) -> AsyncIterator[PostgresEngine]:
     opened = PostgresEngine(postgres_url)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def watched(
+    postgres_server: PostgresServer, postgres_url: str
+) -> AsyncIterator[tuple[PostgresEngine, SilentProxy]]:
+    """An engine that has asked before, and the proxy between it and the server."""
+    with silent_proxy(postgres_server.port) as proxy:
+        url = replace(postgres_server, port=proxy.port).url(postgres_url.rpartition("/")[2])
+        opened = PostgresEngine(url, connections=1)
+        await opened.row(COUNT)
+        yield opened, proxy
+        await opened.close()
+
+
+def asking(sql: str, *values: Any) -> Any:
+    """A question for the first column of the first row."""
+
+    def ask(connection: Any) -> Any:
+        rows = connection.execute(sql, values)
+        return lambda: rows.fetchone()[0]
+
+    return ask
 
 
 @pytest.mark.parametrize(
@@ -215,6 +241,101 @@ async def test_an_error_in_a_snapshot_leaves_a_good_connection(postgres_url: str
         assert [*await engine.row(COUNT)] == [0]
     finally:
         await engine.close()
+
+
+async def test_what_is_asked_at_the_same_moment_shares_a_round_trip(
+    watched: tuple[PostgresEngine, SilentProxy],
+) -> None:
+    engine, proxy = watched
+    answers: list[Any] = []
+
+    def two(connection: Any) -> Any:
+        rows = [connection.execute("SELECT ?::bigint", (number,)) for number in (7, 8)]
+        return lambda: [row.fetchone()[0] for row in rows]
+
+    async def trips(*askings: Any) -> int:
+        before = proxy.round_trips
+        answers.extend(await asyncio.gather(*map(engine.ask, askings)))
+        return proxy.round_trips - before
+
+    text = "SELECT ?::text"
+    assert await trips(two) == 1
+    assert await trips(asking(text, "a"), two, asking(text, "b")) == 1
+    assert answers == [[7, 8], "a", [7, 8], "b"]
+    assert await trips(*[asking(text, "c")] * (MOST_TOGETHER + 1)) == 2, "a long row of them is cut"
+    await trips(*[asking(text, "\U0001f600" * 1_000_000), asking(text, "d")] * 3)
+    assert answers[-2:] == ["\U0001f600" * 1_000_000, "d"], "a socket takes less than that"
+
+
+async def test_an_error_reaches_only_who_asked(watched: tuple[PostgresEngine, SilentProxy]) -> None:
+    engine, _ = watched
+
+    def broken(connection: Any) -> Any:
+        rows = connection.execute("SELECT 1")
+        return lambda: rows.fetchone()["nothing"]
+
+    answers = await asyncio.gather(
+        *map(engine.ask, (asking("SELECT 1"), asking("SELECT 1 / 0"), asking("SELECT 2"), broken, asking("SELECT 3"))),
+        return_exceptions=True,
+    )
+    assert answers[::2] == [1, 2, 3]
+    assert [type(error) for error in answers[1::2]] == [psycopg.errors.DivisionByZero, KeyError]
+    assert await engine.problem() is None
+
+
+async def test_who_gives_up_asking_disturbs_nobody(watched: tuple[PostgresEngine, SilentProxy]) -> None:
+    engine, proxy = watched
+    ran: list[str] = []
+    sent = threading.Event()
+
+    def question(name: str) -> Any:
+        def ask(connection: Any) -> Any:
+            ran.append(name)
+            sent.set()
+            return asking("SELECT ?::text", name)(connection)
+
+        return ask
+
+    proxy.go_silent()
+    callers = {name: asyncio.ensure_future(engine.ask(question(name))) for name in ("early", "late", "last")}
+    await asyncio.sleep(0)  # each has asked, and nothing is sent
+    callers["early"].cancel()
+    await asyncio.to_thread(sent.wait, 30)
+    callers["late"].cancel()
+    proxy.go_on()
+    assert await callers["last"] == "last"
+    assert callers["early"].cancelled()
+    assert callers["late"].cancelled()
+    assert ran == ["late", "last"]
+    assert await engine.ask(asking("SELECT 1")) == 1
+
+
+async def test_what_was_asked_together_is_asked_again_when_the_connection_breaks(
+    watched: tuple[PostgresEngine, SilentProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, proxy = watched
+    broken = threading.Event()
+    proxy.go_silent_at(1, broken.set)
+    asked = asyncio.gather(*(engine.ask(asking("SELECT ?::text", name)) for name in "ab"))
+    await asyncio.to_thread(broken.wait, 30)
+    proxy.cut()
+    proxy.go_on()
+    assert await asked == ["a", "b"]
+    monkeypatch.setattr("gateway.store.postgres.engine.PATIENCE_S", 0.2)
+    proxy.refuse()
+    proxy.cut()
+    answers = await asyncio.gather(*(engine.ask(asking("SELECT 1")) for _ in "ab"), return_exceptions=True)
+    assert {type(error) for error in answers} == {StoreUnavailable}
+
+
+async def test_what_is_asked_last_is_answered_before_the_end(postgres_url: str) -> None:
+    engine = PostgresEngine(postgres_url)
+    asked = asyncio.ensure_future(engine.ask(asking("SELECT 1")))
+    await asyncio.sleep(0)
+    await engine.close()
+    assert await asked == 1
+    with pytest.raises(StoreUnavailable, match="is closed"):
+        await engine.ask(asking("SELECT 1"))
 
 
 async def test_writes_of_one_store_follow_one_another(engine: PostgresEngine) -> None:
