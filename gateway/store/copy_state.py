@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -37,8 +38,17 @@ class CopyState:
 
 def state_of(connection: Connection) -> CopyState | None:
     """None for a database that never was an end of a copy."""
-    row = connection.execute("SELECT state, other, since FROM copy_state").fetchone()
-    return None if row is None else CopyState(row["state"], row["other"], from_ms(row["since"]))
+    return _ask(connection)()
+
+
+def _ask(connection: Connection) -> Callable[[], CopyState | None]:
+    asked = connection.execute("SELECT state, other, since FROM copy_state")
+
+    def state() -> CopyState | None:
+        row = asked.fetchone()
+        return None if row is None else CopyState(row["state"], row["other"], from_ms(row["since"]))
+
+    return state
 
 
 def set_state(connection: Connection, state: State | None, other: str) -> None:
@@ -55,7 +65,16 @@ def refuse_moved(connection: Connection, place: str) -> None:
     Raises:
         StoreMoved: this database has gone elsewhere, or has not all that is copied into it; says what to do.
     """
-    found = state_of(connection)
+    ask_whether_moved(connection, place)()
+
+
+def ask_whether_moved(connection: Connection, place: str) -> Callable[[], None]:
+    """The same, to be read with what is asked behind it."""
+    asked = _ask(connection)
+    return lambda: _refuse_moved(asked(), place)
+
+
+def _refuse_moved(found: CopyState | None, place: str) -> None:
     if found is None or found.state == "arrived":
         return
     when = f"{found.since.astimezone():%Y-%m-%d %H:%M}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.domain.root_secret import HOW_TO_MAKE_ONE, fingerprint
 from gateway.errors import ForeignSecret
-from gateway.store.copy_state import refuse_moved
+from gateway.store.copy_state import ask_whether_moved
 from gateway.store.engine import Connection, Engine
 
 _SECRET = "secret"  # noqa: S105 (a name)
@@ -47,12 +49,18 @@ async def check_still(engine: Engine, place: str, secret: bytes | None) -> None:
         StoreUnavailable: the database cannot be used now.
     """
 
-    def work(connection: Connection) -> str | None:
-        refuse_moved(connection, place)
-        row = connection.execute("SELECT value FROM settings WHERE name = ?", (_SECRET,)).fetchone()
-        return None if row is None else str(row["value"])
+    def asking(connection: Connection) -> Callable[[], str | None]:
+        refuse_moved = ask_whether_moved(connection, place)
+        asked = connection.execute("SELECT value FROM settings WHERE name = ?", (_SECRET,))
 
-    known = await engine.read(work)
+        def known() -> str | None:
+            refuse_moved()
+            row = asked.fetchone()
+            return None if row is None else str(row["value"])
+
+        return known
+
+    known = await engine.ask(asking)
     if known is not None and secret is not None:
         _compare(known, fingerprint(secret))
 

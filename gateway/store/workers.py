@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from gateway.cluster.worker import SILENT_S, SeenWorker, Work, Worker
-from gateway.store.engine import Connection, Engine, statement
+from gateway.store.engine import Connection, Engine, at_once, statement
 from gateway.store.payloads import from_ms, to_ms
 from gateway.store.rows import marks_for
 
@@ -59,7 +59,7 @@ class SqlWorkers:
             to_ms(worker.started_at),
             worker.is_draining,
         )
-        await self._engine.write(statement(_BEAT, row), is_durable=False, alone=())
+        await self._engine.write_at_once(at_once(_BEAT, row), is_durable=False)
 
     async def leave(self, worker_id: str) -> None:
         values = (worker_id, _FORGOTTEN_AFTER_MS)

@@ -22,6 +22,7 @@ from psycopg.types.string import BytesBinaryDumper
 
 from gateway.store.dialect import POSTGRES, Dialect
 from gateway.store.engine import Values
+from gateway.store.postgres.batching import BatchingConnection
 from gateway.store.postgres.statements import numbered
 
 # So many characters, of up to four bytes, may be on their way: a socket takes more than that. A pipeline of psycopg
@@ -363,7 +364,7 @@ def connect(url: str, *, timeout_s: float, statement_timeout_s: float, is_prepar
     Raises:
         psycopg.Error: it cannot be reached, or refuses us.
     """
-    connection: psycopg.Connection[Any] = psycopg.Connection.connect(
+    connection: psycopg.Connection[Any] = BatchingConnection.connect(
         url,
         autocommit=True,
         prepare_threshold=5 if is_preparing else None,

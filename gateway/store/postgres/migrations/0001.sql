@@ -10,12 +10,13 @@ CREATE TABLE schema (
     oldest_program bigint NOT NULL
 );
 
--- The clock of leases and waits. STABLE although it goes on inside of a statement: so an index on a time can be used.
+-- The clock of leases and waits: when the statement began. That is STABLE, so an index on a time can be used, and the
+-- planner puts the expression into the place of the call, which costs a tenth of it.
 -- `ethos.now_ms` is the time in tests that let it pass.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT coalesce(
         nullif(current_setting('ethos.now_ms', true), '')::bigint,
-        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+        floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint
     )
 $$;
 
