@@ -32,13 +32,14 @@ class SilentProxy:
 
     Attributes:
         round_trips: how often a client asked something after the last answer, over all connections.
+        pieces: how often something came from a client.
         watched: how often each of these words came from the server; one that is cut in two is missed.
     """
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.latency_s = 0.0
-        self.round_trips = 0
+        self.round_trips = self.pieces = 0
         self.watched: dict[bytes, int] = {}
         self._stops_at: int | None = None
         self._told_of_stop: Callable[[], None] = lambda: None
@@ -182,6 +183,7 @@ class SilentProxy:
         while is_open:
             data = await self._loop.sock_recv(source, _PIECE_BYTES)
             is_asked = source.getsockname()[1] == self.port
+            self.pieces += bool(data) and is_asked
             self.round_trips += bool(data) and is_asked and last != [source]
             last[:] = [source]
             if self.round_trips == self._stops_at:
