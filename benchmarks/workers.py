@@ -108,9 +108,7 @@ async def one_by_one(make: Make) -> None:
                 per_s[is_whole].append((await workers.rate(AT_ONCE * PEOPLE_PER_PLACE, MEASURED_S / 2)).per_s)
     whole, single = statistics.median(per_s[True]), statistics.median(per_s[False])
     ratio = whole / single
-    print(
-        f"one worker, instant model: {whole:.1f} turns/s; one by one statement: {single:.1f}; {ratio:.2f} times"
-    )
+    print(f"one worker, instant model: {whole:.1f} turns/s; one by one statement: {single:.1f}; {ratio:.2f} times")
 
 
 def show_cores(rate: Rate) -> None:

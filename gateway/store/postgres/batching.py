@@ -25,6 +25,14 @@ class _Pipeline(psycopg.Pipeline):
             self.command_queue.popleft()()
         yield from ()
 
+    def _exit_gen(self) -> PQGen[None]:
+        """Without the request to flush that psycopg sends behind a Sync: a pooler would wait for what belongs to it."""
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
+
     def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
         yield from send(self.pgconn)
         yield from super()._fetch_gen(flush=flush)

@@ -203,7 +203,7 @@ class CountingDatabase:
     async def read(self, work: Callable[[Any], Any]) -> Any:
         return await self._database.read(self._counted(work))
 
-    rows, row = SqliteEngine.rows, SqliteEngine.row
+    rows, row, ask = SqliteEngine.rows, SqliteEngine.row, SqliteEngine.ask
 
     async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True, **options: bool) -> Any:
         return await self._database.write(self._counted(work), is_durable=is_durable, **options)
