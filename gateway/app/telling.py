@@ -47,6 +47,8 @@ class Telling:
         self._do = do
         self._clock = asyncio.get_running_loop().time
         self._previews: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._growing: dict[str, OutboundMessage] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._places: OrderedDict[str, ConversationRef] = OrderedDict()  # answered lately, by what spans call them
         self._showing = Showing(gateway.channels, gateway.outbox)
         self._topics = _Topics(news)
@@ -72,6 +74,7 @@ class Telling:
         stack.enter_context(listening(_Tools(self), only="tool.call"))
         stack.callback(self._showing.close)
         stack.callback(self._topics.close)
+        stack.callback(self._forget_growing)
 
     def tell_topics(self, *topics: str) -> None:
         """A page of this worker has changed something."""
@@ -89,16 +92,34 @@ class Telling:
 
     def told_log(self, conversation: ConversationRef) -> None:
         """The log has something new."""
+        self._forget_growing(conversation)
         self._news.tell("log", at=_written(conversation))
 
     def showed(self, message: OutboundMessage) -> None:
-        """An answer has grown; not more often than somebody elsewhere needs to see it."""
+        """An answer has grown: told not more often than somebody elsewhere needs to see it, the last time, too."""
         told_at, text = self._previews.get(message.id, (float("-inf"), ""))
         now = self._clock()
-        if message.text and (now - told_at < PREVIEW_EVERY_S or len(text) == len(message.text)):
+        if message.text and now - told_at < PREVIEW_EVERY_S:
+            if message.id not in self._growing:
+                wait_s = told_at + PREVIEW_EVERY_S - now
+                self._timers[message.id] = asyncio.get_running_loop().call_later(wait_s, self._grown, message.id)
+            self._growing[message.id] = message
             return
-        _keep(self._previews, message.id, (now, message.text))
-        self.tell_preview(message)
+        self._forget_growing(message.conversation)
+        if not message.text or len(text) != len(message.text):
+            _keep(self._previews, message.id, (now, message.text))
+            self.tell_preview(message)
+
+    def _grown(self, message_id: str) -> None:
+        del self._timers[message_id]
+        self.showed(self._growing.pop(message_id))
+
+    def _forget_growing(self, conversation: ConversationRef | None = None) -> None:
+        """What has grown is to be seen in another way by now, or not at all; None: all of it."""
+        for message_id, message in [*self._growing.items()]:
+            if conversation in (None, message.conversation):
+                del self._growing[message_id]
+                self._timers.pop(message_id).cancel()
 
     def tell_preview(self, message: OutboundMessage) -> None:
         """Tell an answer so far; of a long one, what it begins with."""

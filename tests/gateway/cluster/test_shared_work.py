@@ -18,7 +18,7 @@ from gateway import __version__
 from gateway.agent.budgets import Bill, PlannedCall
 from gateway.agent.model import ModelUsage, Spender
 from gateway.app.gateway import Gateway
-from gateway.app.telling import MAX_PREVIEW_BYTES
+from gateway.app.telling import MAX_PREVIEW_BYTES, PREVIEW_EVERY_S
 from gateway.app.upkeep import Upkeep
 from gateway.cluster.worker import SeenWorker, Worker, differences
 from gateway.config.file import load_config
@@ -108,6 +108,10 @@ async def _sees_a_conversation(north: Gateway, south: Gateway) -> None:
         with stage("turn", "t1", CHAT), span("tool.call", tool="search"):
             pass
         await north.local_channel.preview(message)
+        await north.local_channel.preview(replace(message, text="so far, and"))
+        await north.local_channel.preview(replace(message, text="so far, and then the model thinks"))
+        await until(lambda: "so far, and then the model thinks" in there.told)
+        assert "so far, and" not in there.told
         await north.local_channel.preview(replace(message, text="so far, and too soon to be told"))
         await north.local_channel.preview(replace(message, id="r2", text=long))
         await north.local_channel.send(message)
@@ -119,6 +123,8 @@ async def _sees_a_conversation(north: Gateway, south: Gateway) -> None:
         assert long.startswith(cut)
         assert 0.8 * MAX_PREVIEW_BYTES < len(cut.encode()) < MAX_PREVIEW_BYTES
         assert here.told.count("news") == 1, "nothing comes back"
+        await asyncio.sleep(2 * PREVIEW_EVERY_S)
+        assert "so far, and too soon to be told" not in there.told, "the answer is there"
         assert "so far, and too soon to be told" in here.told
 
 
