@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,7 +20,7 @@ from gateway.domain.sessions import LOCAL
 from gateway.errors import StoreError
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.pipeline.attempts import Attempts
-from gateway.pipeline.queues import Asks, Claimed, DeliveryPolicy, InboxRow, LaneStore
+from gateway.pipeline.queues import Asks, Claimed, DeliveryPolicy, Held, InboxRow, LaneStore
 from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.failpoints import reach
 
@@ -313,19 +313,33 @@ class Dispatcher:
         return TurnControl(row=row, is_stop_requested=is_stopped, had_effect=row.had_effect)
 
     async def _renew(self) -> None:
+        """Keep what is answered here, and give back what was claimed and is not: the answer to the claim was lost."""
+        seen: set[str] = set()
         while True:
             await asyncio.sleep(self._lease_s / 3)
             running = dict(self._running)
-            if running:
-                try:
-                    held = {lane.claim: lane for lane in await self._store.renew(self._owner, self._lease_s)}
-                except StoreError as error:
-                    _log.error("lease_not_renewed", error=str(error))
-                    continue
-                for turn_id, control in running.items():
-                    lane = held.get(control.row.claim) if control.row is not None else None
-                    if lane is None:
-                        if turn_id in self._running:
-                            control.lose()
-                    elif lane.stop_seq is not None and control.row is not None and lane.stop_seq > control.row.seq:
-                        self.stop(control.row.message.conversation, lane.stop_seq)
+            if not running and not self._is_shared:
+                continue
+            try:
+                held = {lane.claim: lane for lane in await self._store.renew(self._owner, self._lease_s)}
+                here = {control.row.claim for control in self._running.values() if control.row is not None}
+                unknown = held.keys() - here
+                for claim in unknown & seen:  # twice in a row: a claim that is on its way is known by now
+                    _log.warning("claim_given_back", lane=held[claim].lane)
+                    await self._store.free(held[claim])
+                    self.look()
+                seen = unknown
+            except StoreError as error:
+                _log.error("lease_not_renewed", error=str(error))
+                continue
+            self._take_note(running, held)
+
+    def _take_note(self, running: Mapping[str, TurnControl], held: Mapping[str, Held]) -> None:
+        """Stop turns whose claims are another's by now, and those that are to be stopped."""
+        for turn_id, control in running.items():
+            lane = held.get(control.row.claim) if control.row is not None else None
+            if lane is None:
+                if turn_id in self._running:
+                    control.lose()
+            elif lane.stop_seq is not None and control.row is not None and lane.stop_seq > control.row.seq:
+                self.stop(control.row.message.conversation, lane.stop_seq)

@@ -172,6 +172,9 @@ class LaneStore(Protocol):
     async def renew(self, worker: str, lease_s: float) -> Sequence[Held]:
         """Put off the end of all leases of the worker; what it still holds."""
 
+    async def free(self, held: Held) -> None:
+        """Give back a lane that is claimed so and that nobody answers in; it is due now."""
+
     async def release(self, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool) -> None:
         """Give the lane back, to be claimed again after some seconds; `is_counted`: the attempt failed.
 

@@ -12,7 +12,7 @@ from gateway.domain.sessions import LOCAL
 from gateway.errors import StoreError
 from gateway.messages import ConversationRef
 from gateway.pipeline.queues import SUSPECT_DEATHS, Claimed, Held, InboxRow, Look
-from gateway.store.engine import Connection, Engine, Row, require, statement
+from gateway.store.engine import Connection, Engine, Row, at_once, require, statement
 from gateway.store.lanes import HASTEN, put_off, settle
 from gateway.store.payloads import inbound, storable
 from gateway.store.queue_rows import LANE, correct_waits, lane_key
@@ -72,6 +72,9 @@ _DIED = """
 _FREE = """
     UPDATE lanes SET claim = NULL, worker = NULL, due_at = now_ms() + ?, waiting_since = now_ms()
     WHERE id = ? AND worker = ?
+"""
+_FREE_CLAIM = """
+    UPDATE lanes SET claim = NULL, worker = NULL, due_at = now_ms(), waiting_since = now_ms() WHERE id = ? AND claim = ?
 """
 # One machine's worker gives no signs of life: who holds a lane beside it is dead.
 _DEAD = f"""
@@ -136,6 +139,9 @@ class SqlLanes:
             return [Held(lane=row["id"], claim=row["claim"], stop_seq=row["stop_seq"]) for row in rows]
 
         return await self._engine.write(work, is_durable=False, alone=())
+
+    async def free(self, held: Held) -> None:
+        await self._engine.write_at_once(at_once(_FREE_CLAIM, (held.lane, held.claim)), is_durable=False)
 
     async def release(self, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool) -> None:
         def work(connection: Connection) -> None:

@@ -23,11 +23,13 @@ _CLAIM = """
                       due_at = ?1, waiting_since = ?1, epoch = ?2
     WHERE lane = ?3 AND seq = ?4 AND state <> 'sending' RETURNING failing_since
 """
-# The same where nothing is read before: of the oldest, if its time has come.
+# The same where nothing is read before: of the oldest, if its time has come. One that is being sent under the holder's
+# own epoch is not: it was claimed, and a connection that broke has kept that from who asked.
 _CLAIM_AT_ONCE = f"""
     UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + now_ms() - due_at,
                       due_at = now_ms(), waiting_since = now_ms(), epoch = ?
-    WHERE lane = {LANE} AND state = 'ready' AND due_at <= now_ms() AND ended_at IS NULL
+    WHERE lane = {LANE} AND (state = 'ready' OR (state = 'sending' AND epoch = ?)) AND due_at <= now_ms()
+    AND ended_at IS NULL
     AND seq = (SELECT min(seq) FROM outbox AS head WHERE head.lane = outbox.lane AND head.ended_at IS NULL)
     RETURNING *, now_ms() AS now_ms, EXISTS (
         SELECT 1 FROM outbox AS later
@@ -182,9 +184,13 @@ class SqlOutbox:
 
 def _claim(connection: Connection, conversation: ConversationRef, epoch: int) -> OutboxRow | NotDue | None:
     rows = connection.execute(_OLDEST_TWO, (conversation.channel, *lane_key(conversation))).fetchall()
-    if not rows or rows[0]["state"] == "sending":
+    if not rows:
         return None
     head, now_ms = rows[0], rows[0]["now_ms"]
+    if head["state"] == "sending":
+        if not epoch or head["epoch"] != epoch:
+            return None
+        return _claimed(head, head["failing_since"], attempts=head["attempts"], has_more=len(rows) > 1, epoch=epoch)
     if head["due_at"] > now_ms:
         return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
     row = connection.execute(_CLAIM, (now_ms, epoch, head["lane"], head["seq"])).fetchone()
@@ -197,7 +203,7 @@ def _claim_at_once(
     connection: Connection, conversation: ConversationRef, epoch: int
 ) -> Callable[[], OutboxRow | NotDue | None]:
     key = lane_key(conversation)
-    asked = connection.execute(_CLAIM_AT_ONCE, (epoch, *key))
+    asked = connection.execute(_CLAIM_AT_ONCE, (epoch, *key, epoch or -1))
     waiting = connection.execute(_WAITS, key)
 
     def claimed() -> OutboxRow | NotDue | None:

@@ -44,7 +44,7 @@ def activity(url: str) -> list[str]:
     """What the server does in this database, and who holds which lease for how long; for people."""
     with psycopg.connect(url, autocommit=True) as connection:
         sessions = connection.execute(_ACTIVITY).fetchall()
-        leases = connection.execute("SELECT *, expires_at - now_ms() AS for_ms FROM leases").fetchall()
+        leases = connection.execute("SELECT *, until - now_ms() AS for_ms FROM leases").fetchall()
     return [str(row) for row in (*sessions, *leases)]
 
 

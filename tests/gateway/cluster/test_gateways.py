@@ -15,6 +15,7 @@ from gateway.cluster.leases import LEASE_S
 from gateway.config.file import load_config
 from gateway.errors import StoreUnavailable
 from gateway.services.caller import operator
+from tests.fake_channel import FakeChannel
 from tests.servers import pgbouncer as poolers
 from tests.servers.postgres import PostgresServer
 from tests.servers.silent_proxy import silent_proxy
@@ -148,3 +149,21 @@ async def test_a_worker_is_not_ready_while_its_database_is_silent_or_it_drains_a
             await becomes(200)
             stop.set()
             await becomes(503)
+
+
+async def test_a_claim_of_which_the_worker_does_not_know_is_given_back(postgres_url: str, tmp_path: Path) -> None:
+    """A connection that breaks in its COMMIT keeps what was claimed from the worker, which would renew it for ever."""
+    home = config(tmp_path / "north", postgres_url, "north", "limits: {lease_s: 5}\n")
+    async with asyncio.timeout(PATIENCE_S), serving(home) as (north, _):
+        await reaches(north, "up")
+        fake = north.adapters[0]
+        assert isinstance(fake, FakeChannel)
+        await fake.ask("hello there")
+        message = fake.message("are you still there?")
+        await north.store.inbox.add(message, "t_unknown")
+        claimed = await north.store.lanes.claim(
+            north.cluster.worker.id, lease_s=5, limit=9, turns_of_one={"": 9, "local": 9}
+        )
+        assert len(claimed.rows) == 1
+        while message.id not in [reply.reply_to for reply in fake.sent]:
+            await north.outbox.next_send.wait()

@@ -213,7 +213,9 @@ async def test_a_reply_is_claimed_and_put_back_only_under_the_epoch_of_the_holde
     assert second
     assert second.is_uncertain
     await store.outbox.record_retry(row, after_s=0, error="late", is_uncertain=False)
-    assert await store.outbox.claim_reply(HERE, is_durable=True, epoch=2) is None, "it is being sent"
+    again = await store.outbox.claim_reply(HERE, is_durable=True, epoch=2)
+    assert again, "who holds the channel asks again where the answer to its claim was lost"
+    assert again.is_uncertain, "the late word of the former holder has changed nothing"
 
 
 async def test_a_note_of_a_channel_is_written_under_the_epoch_of_its_holder_only(store: Stores) -> None:
