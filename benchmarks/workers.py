@@ -3,10 +3,9 @@
     python -m benchmarks.workers
 
 Prints turns per second of 1, 2 and 4 workers with a model that takes 250 ms and with one that answers at once, the CPU
-of worker and server for each turn and what that means for 8 cores, the same of a worker that waits for each statement,
-the round trips and transactions of a quiet turn, the rate of accepts, the time from an accept to its claim by another
-worker, how a channel is taken over, and what an idle worker asks. All people write on one channel, which one worker
-holds. It takes some three minutes.
+of worker and server for each turn and what that means for 8 cores, the round trips and transactions of a quiet turn,
+the rate of accepts, the time from an accept to its claim by another worker, how a channel is taken over, and what an
+idle worker asks. All people write on one channel, which one worker holds. It takes some three minutes.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ ACCEPTS_S = 3.0
 ACCEPTING = (4, 8)
 CORES = 8
 PAUSE_S = 8.0
-ROUNDS = 3
 _WATCH = """
     CREATE TABLE moments (lane bigint, what text, at double precision);
     CREATE FUNCTION note_moment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -96,19 +94,6 @@ async def turns(make: Make, slow: Callable[[float], None]) -> None:
                 f"{rate.server_cpu_s * 1e3:>15.2f} {rate.per_s * (rate.worker_cpu_s + rate.server_cpu_s):>11.2f}"
             )
     show_cores(found[2, 0.0])
-
-
-async def one_by_one(make: Make) -> None:
-    """Turns of one worker that sends each transaction whole, and of one that waits for each statement; by turns."""
-    per_s: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(ROUNDS):
-        for is_whole in (True, False):
-            async with make(f"{'whole' if is_whole else 'one by one'} {number}") as workers:
-                await workers.start(prepare=() if is_whole else ("benchmarks.workers_cluster:ask_one_by_one",))
-                per_s[is_whole].append((await workers.rate(AT_ONCE * PEOPLE_PER_PLACE, MEASURED_S / 2)).per_s)
-    whole, single = statistics.median(per_s[True]), statistics.median(per_s[False])
-    ratio = whole / single
-    print(f"one worker, instant model: {whole:.1f} turns/s; one by one statement: {single:.1f}; {ratio:.2f} times")
 
 
 def show_cores(rate: Rate) -> None:
@@ -293,7 +278,7 @@ def accepts(url: str) -> None:
 async def measure(server: PostgresServer, directory: Path) -> None:
     """All, one after the other, each on a database of its own."""
     with slow_model() as (model_url, slow):
-        for part in (turns, one_by_one, quiet, hand_over, take_over):
+        for part in (turns, quiet, hand_over, take_over):
             with fresh_database(server, make_tables) as url:
 
                 def make(name: str, through: str = url) -> Any:
@@ -301,8 +286,6 @@ async def measure(server: PostgresServer, directory: Path) -> None:
 
                 if part is turns:
                     await turns(make, slow)
-                elif part is one_by_one:
-                    await one_by_one(make)
                 elif part is quiet:
                     await quiet(server, make, url)
                 elif part is hand_over:

@@ -22,7 +22,6 @@ from benchmarks.instant_model import MODEL
 from benchmarks.real_turns import TEXT, WAIT_S, cpu_s, is_healthy
 from benchmarks.start import free_port
 from gateway.files.home import prepare_home
-from gateway.store.postgres.connection import PostgresConnection
 from tests.faults.process import Nursery, Serving
 from tests.faults.workers import PARTS
 from tests.faults.workers_platform import WorkersPlatform
@@ -107,13 +106,11 @@ class Cluster:
         await self.channel.start(self._directory)
         self._stack.push_async_callback(self.channel.close)
 
-    async def start(
-        self, count: int = 1, *, roles: Sequence[str] = ("channels", "turns", "web"), prepare: Sequence[str] = ()
-    ) -> None:
-        """So many workers more, side by side; each of them is well. `prepare` as `Nursery.start` has it."""
-        await asyncio.gather(*(self._start(roles, prepare) for _ in range(count)))
+    async def start(self, count: int = 1, *, roles: Sequence[str] = ("channels", "turns", "web")) -> None:
+        """So many workers more, side by side; each of them is well."""
+        await asyncio.gather(*(self._start(roles) for _ in range(count)))
 
-    async def _start(self, roles: Sequence[str], prepare: Sequence[str]) -> None:
+    async def _start(self, roles: Sequence[str]) -> None:
         name, port = f"w{next(self._numbers)}", free_port()
         home = self._directory / name
         prepare_home(home)
@@ -131,8 +128,7 @@ class Cluster:
         }
         (home / "config.yaml").write_text(yaml.safe_dump(config))
         (home / "config.yaml").chmod(0o600)
-        environment = {"BENCHMARK_SECRET": _SECRET}
-        serving = await self._nursery.start(home, environment=environment, prepare=prepare)
+        serving = await self._nursery.start(home, environment={"BENCHMARK_SECRET": _SECRET})
         self._stack.push_async_callback(self._end, serving)
         async with aiohttp.ClientSession() as http, asyncio.timeout(WAIT_S):
             while not await is_healthy(http, f"http://127.0.0.1:{port}/health"):
@@ -169,11 +165,6 @@ class Cluster:
     def cpu(self) -> tuple[float, float]:
         """Seconds of CPU: of all workers, and of the server with its processes."""
         return sum(cpu_s(pid) for pid in self.pids), server_cpu_s(self._server.process.pid)
-
-
-def ask_one_by_one(_environment: object) -> None:
-    """For `prepare`: this process waits for the answer to each statement before it sends the next."""
-    PostgresConnection._enter = lambda _self: None  # type: ignore[method-assign]  # noqa: SLF001 (for comparison)
 
 
 @asynccontextmanager
