@@ -322,6 +322,7 @@ class Dispatcher:
                 continue
             try:
                 held = {lane.claim: lane for lane in await self._store.renew(self._owner, self._lease_s)}
+                self._take_note(running, held)
                 here = {control.row.claim for control in self._running.values() if control.row is not None}
                 unknown = held.keys() - here
                 for claim in unknown & seen:  # twice in a row: a claim that is on its way is known by now
@@ -331,8 +332,6 @@ class Dispatcher:
                 seen = unknown
             except StoreError as error:
                 _log.error("lease_not_renewed", error=str(error))
-                continue
-            self._take_note(running, held)
 
     def _take_note(self, running: Mapping[str, TurnControl], held: Mapping[str, Held]) -> None:
         """Stop turns whose claims are another's by now, and those that are to be stopped."""

@@ -120,8 +120,8 @@ class SqlLanes:
         while True:
             try:
                 claimed = await self._engine.write_at_once(claiming.work, is_durable=False)
-                burying = partial(_bury, workers=claiming.dead, after_s=after_death_s, is_known=False)
                 if claiming.dead:
+                    burying = partial(_bury, workers=claiming.dead, after_s=after_death_s, is_known=False)
                     await self._engine.write(burying, is_durable=False, alone=())
                     continue
             except StoreError:
@@ -134,11 +134,11 @@ class SqlLanes:
                 return replace(claimed, rows=rows)
 
     async def renew(self, worker: str, lease_s: float) -> Sequence[Held]:
-        def work(connection: Connection) -> list[Held]:
-            rows = connection.execute(_RENEW, (round(lease_s * 1000), worker)).fetchall()
-            return [Held(lane=row["id"], claim=row["claim"], stop_seq=row["stop_seq"]) for row in rows]
+        def work(connection: Connection) -> Callable[[], list[Held]]:
+            asked = connection.execute(_RENEW, (round(lease_s * 1000), worker))
+            return lambda: [Held(lane=row["id"], claim=row["claim"], stop_seq=row["stop_seq"]) for row in asked]
 
-        return await self._engine.write(work, is_durable=False, alone=())
+        return await self._engine.write_at_once(work, is_durable=False)
 
     async def free(self, held: Held) -> None:
         await self._engine.write_at_once(at_once(_FREE_CLAIM, (held.lane, held.claim)), is_durable=False)
@@ -189,7 +189,7 @@ class _Claiming:
     """Workers whose leases were found to be over: then nothing was claimed, as all that they held is freed first."""
 
     def work(self, connection: Connection) -> Callable[[], Claimed]:
-        """What then gives what was claimed."""
+        """Claim, and return what gives the lanes that were claimed."""
         self.dead.clear()
         if connection.is_at_once:
             return self._at_once(connection)
