@@ -131,10 +131,9 @@ class Reading:
         return memory, window
 
     def _remember(self, message: InboundMessage, scope: MemoryScope, session: Session) -> None:
-        self._last[conversation_key(message.conversation), message.sender.user] = (
-            replace(scope, question=""),
-            replace(session, title="", summary=""),
-        )
+        who = conversation_key(message.conversation), message.sender.user
+        self._last[who] = replace(scope, question=""), replace(session, title="", summary="")
+        self._last.move_to_end(who)
         if len(self._last) > KNOWN:
             self._last.popitem(last=False)
 
