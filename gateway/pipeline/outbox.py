@@ -245,9 +245,8 @@ class Outbox:
                 message = replace(message, text=REPEAT_NOTE + message.text)
             elif (found := await adapter.find_sent(message)) is not None:
                 return found
-        if not self._channels.is_still_held(
-            adapter.name, row.epoch
-        ):  # the process may have been paused since the claim
+        # The process may have been paused since the claim.
+        if not self._channels.is_still_held(adapter.name, row.epoch):
             raise _NotHeld("another worker has the channel")
         return await adapter.send(message)
 

@@ -34,7 +34,7 @@ _OF_USER = "SELECT * FROM accounts WHERE user_id = ? ORDER BY coalesce(first_see
 class SqlAccounts:
     """The table `accounts`. What was read last is kept, for `last_known` and `last_accounts_beside`."""
 
-    is_checked_by_commits = True  # by `ask_whether_still`
+    is_checked_by_commits = True  # by `require_still`
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

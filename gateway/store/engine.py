@@ -135,7 +135,7 @@ class Engine(Protocol):
 
     async def write_at_once(
         self,
-        work: Work[Callable[[], T]],
+        work: Asking[T],
         *,
         is_durable: bool = True,
         is_of_crowd: bool = False,
@@ -203,7 +203,7 @@ def require(connection: Connection, sql: str, values: Sequence[Any] = ()) -> Non
     )
 
 
-def at_once(sql: str, values: Sequence[Any] = ()) -> Work[Callable[[], int]]:
+def at_once(sql: str, values: Sequence[Any] = ()) -> Asking[int]:
     """As `statement`, for `write_at_once`."""
 
     def work(connection: Connection) -> Callable[[], int]:

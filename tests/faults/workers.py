@@ -385,7 +385,9 @@ class WorkersStream:
         found = [f"process {self._platform.holder} has the channel", *await asyncio.to_thread(activity, self._url)]
         for worker in self._workers:
             said = worker.log.read_bytes()
-            before, since = said[: ends[worker.name]].decode(), said[ends[worker.name] :].decode()
+            before, since = (
+                part.decode(errors="replace") for part in (said[: ends[worker.name]], said[ends[worker.name] :])
+            )
             pid = worker.serving.pid if worker.serving is not None else 0
             found += [f"{worker.name}, process {pid}:", *before.splitlines()[-15:], *since.splitlines()]
         return found

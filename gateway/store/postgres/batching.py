@@ -1,7 +1,7 @@
 """A pipeline that sends nothing before somebody waits for an answer, so that a transaction is one packet.
 
-psycopg sends each statement when it is executed, which wakes the server for each: a turn of 45 statements took 45 calls
-of the system on either side. What is kept back here is at most `MOST_AT_ONCE` characters; see `connection.py`.
+psycopg sends each statement when it is executed, which costs calls of the system on either side, and wakes the server.
+What is kept back here is at most `MOST_AT_ONCE` characters; see `connection.py`.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class PostgresEngine:
 
     async def write_at_once(
         self,
-        work: Work[Callable[[], T]],
+        work: Asking[T],
         *,
         is_durable: bool = True,
         is_of_crowd: bool = False,  # noqa: ARG002 (as above)

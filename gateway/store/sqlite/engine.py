@@ -245,7 +245,7 @@ class SqliteEngine:
 
     async def write_at_once(
         self,
-        work: Work[Callable[[], T]],
+        work: Asking[T],
         *,
         is_durable: bool = True,
         is_of_crowd: bool = False,

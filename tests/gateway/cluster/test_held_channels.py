@@ -23,7 +23,7 @@ from gateway.protocols import Accept, ReceivesAnywhere
 from gateway.store.leases import SqlLeases
 from gateway.store.notes import SqlNotes
 from gateway.store.stores import Stores, open_store
-from tests.conformance.stores import HERE, answer, turn
+from tests.conformance.stores import HERE, House, answer, turn
 from tests.fake_channel import Config, FakeChannel
 
 LEASE_S = 0.9
@@ -195,7 +195,8 @@ async def test_a_reply_that_was_claimed_before_a_pause_is_left_to_the_next_holde
         assert [message.text for message in other.channel.sent] == ["text of r1"], "it was certainly not sent"
 
 
-async def test_a_reply_is_claimed_and_put_back_only_under_the_epoch_of_the_holder(store: Stores) -> None:
+async def test_a_reply_is_claimed_and_put_back_only_under_the_epoch_of_the_holder(house: House) -> None:
+    store = house.store
     await turn(store, replies=(answer("r1"),))
     leases = SqlLeases(store.engine)
     assert await leases.take("channel:web", worker="a", lease_s=60) == 1

@@ -11,7 +11,7 @@ CREATE TABLE schema (
 );
 
 -- The clock of leases and waits: when the statement began. That is STABLE, so an index on a time can be used, and the
--- planner puts the expression into the place of the call, which costs a tenth of it.
+-- planner puts the expression into the place of the call.
 -- `ethos.now_ms` is the time in tests that let it pass.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT coalesce(
