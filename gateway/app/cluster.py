@@ -23,6 +23,7 @@ from gateway.config import Config
 from gateway.config.addresses import shown
 from gateway.errors import EthosError, StoreError, StoreUnavailable
 from gateway.messages import ConversationRef
+from gateway.runtime.rhythm import next_moment_s
 from gateway.store.leases import SqlLeases
 from gateway.store.rows import key_of
 from gateway.store.settings import check_still
@@ -243,7 +244,7 @@ class Shared(Alone):
         clock = asyncio.get_running_loop().time
         looked_at_s = clock()
         while True:
-            next_s = looked_at_s + (LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S)
+            next_s = next_moment_s(LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S, now_s=looked_at_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(next_s):
                     await self._is_told.wait()

@@ -19,6 +19,7 @@ import structlog
 from gateway.domain.channels import Hold
 from gateway.errors import StoreError
 from gateway.runtime.failpoints import reach
+from gateway.runtime.rhythm import until_next_moment
 
 LEASE_S = 6.0
 # Of a lease: so often it is renewed, and so long it is trusted.
@@ -227,7 +228,7 @@ class Leases:
     async def _renew(self) -> None:
         while True:
             await self._is_holding.wait()
-            await asyncio.sleep(self._lease_s * _RENEWED_EACH)
+            await until_next_moment(self._lease_s * _RENEWED_EACH)
             before = dict(self._held)
             if not before:
                 self._is_holding.clear()

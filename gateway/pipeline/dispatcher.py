@@ -23,6 +23,7 @@ from gateway.pipeline.attempts import Attempts
 from gateway.pipeline.queues import Asks, Claimed, DeliveryPolicy, Held, InboxRow, LaneStore
 from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.failpoints import reach
+from gateway.runtime.rhythm import until_next_moment
 
 if TYPE_CHECKING:
     from gateway.pipeline.turn import TurnRunner
@@ -316,12 +317,13 @@ class Dispatcher:
         """Keep what is answered here, and give back what was claimed and is not: the answer to the claim was lost."""
         seen: set[str] = set()
         while True:
-            await asyncio.sleep(self._lease_s / 3)
+            await until_next_moment(self._lease_s / 3)
             running = dict(self._running)
             if not running and not self._is_shared:
                 continue
             try:
-                held = {lane.claim: lane for lane in await self._store.renew(self._owner, self._lease_s)}
+                kept = self._store.renew(self._owner, self._lease_s) if running else self._store.held(self._owner)
+                held = {lane.claim: lane for lane in await kept}
                 self._take_note(running, held)
                 here = {control.row.claim for control in self._running.values() if control.row is not None}
                 unknown = held.keys() - here

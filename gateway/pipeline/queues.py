@@ -172,6 +172,9 @@ class LaneStore(Protocol):
     async def renew(self, worker: str, lease_s: float) -> Sequence[Held]:
         """Put off the end of all leases of the worker; what it still holds."""
 
+    async def held(self, worker: str) -> Sequence[Held]:
+        """What it holds, of which nothing is put off."""
+
     async def free(self, held: Held) -> None:
         """Give back a lane that is claimed so and that nobody answers in; it is due now."""
 

@@ -63,6 +63,7 @@ _IS_MORE = f"EXISTS (SELECT 1 FROM lanes WHERE due_at <= now_ms() AND claim IS N
 _RENEW = """
     UPDATE lanes SET due_at = now_ms() + ? WHERE claim IS NOT NULL AND worker = ? RETURNING id, claim, stop_seq
 """
+_HELD = "SELECT id, claim, stop_seq FROM lanes WHERE claim IS NOT NULL AND worker = ?"
 _HELD_BY = "SELECT id, due_at > now_ms() AS has_lease FROM lanes WHERE claim IS NOT NULL AND worker = ? ORDER BY id"
 _DIED = """
     UPDATE inbox SET deaths = deaths + 1, lone_deaths = lone_deaths + ? WHERE (lane, seq) IN (
@@ -136,9 +137,13 @@ class SqlLanes:
     async def renew(self, worker: str, lease_s: float) -> Sequence[Held]:
         def work(connection: Connection) -> Callable[[], list[Held]]:
             asked = connection.execute(_RENEW, (round(lease_s * 1000), worker))
-            return lambda: [Held(lane=row["id"], claim=row["claim"], stop_seq=row["stop_seq"]) for row in asked]
+            return lambda: [value_of(Held, row, lane=row["id"]) for row in asked]
 
         return await self._engine.write_at_once(work, is_durable=False)
+
+    async def held(self, worker: str) -> Sequence[Held]:
+        rows = await self._engine.ask(lambda connection: connection.execute(_HELD, (worker,)).fetchall)
+        return [value_of(Held, row, lane=row["id"]) for row in rows]
 
     async def free(self, held: Held) -> None:
         await self._engine.write_at_once(at_once(_FREE_CLAIM, (held.lane, held.claim)), is_durable=False)

@@ -159,6 +159,13 @@ class Engine(Protocol):
         On a server all that is asked at the same moment shares a round trip, and comes when all of it is there.
         """
 
+    async def write_along(self, asking: Asking[T]) -> T:
+        """Write what comes regularly and locks for no longer than it takes, in two steps as `ask`.
+
+        On a server all of it that comes at the same moment is one durable transaction, which carries what is asked
+        then, too. It may be done twice.
+        """
+
     async def rows(self, sql: str, values: Values = ()) -> list[Any]:
         """All rows of one query."""
 

@@ -54,7 +54,7 @@ class SqlLeases:
             ]
             return lambda: frozenset(str(row["name"]) for cursor in asked for row in cursor.fetchall())
 
-        return await self._engine.write_at_once(work)
+        return await self._engine.write_along(work)
 
     async def give_back(self, name: str, epoch: int, *, worker: str) -> None:
         is_session = name.startswith("session:")

@@ -59,7 +59,7 @@ class SqlWorkers:
             to_ms(worker.started_at),
             worker.is_draining,
         )
-        await self._engine.write_at_once(at_once(_BEAT, row), is_durable=False)
+        await self._engine.write_along(at_once(_BEAT, row))
 
     async def leave(self, worker_id: str) -> None:
         values = (worker_id, _FORGOTTEN_AFTER_MS)
@@ -96,5 +96,7 @@ class SqlWorkers:
 
     async def work(self, worker_id: str, channels: Collection[str]) -> Work:
         replies = f" UNION ALL {_REPLIES.format(marks_for(channels))}" if channels else ""
-        found = {row["channel"] for row in await self._engine.rows(_LANE + replies, (worker_id, *channels))}
+        values = (worker_id, *channels)
+        rows = await self._engine.ask(lambda connection: connection.execute(_LANE + replies, values).fetchall)
+        found = {row["channel"] for row in rows}
         return Work(has_lane="" in found, channels=found - {""})

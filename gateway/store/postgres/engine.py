@@ -26,10 +26,10 @@ from gateway.runtime.logs import hiding, secrets_of
 from gateway.runtime.observe import happened
 from gateway.runtime.postgres_reasons import is_lasting, reason_of
 from gateway.store.dialect import POSTGRES
-from gateway.store.engine import Asking, Values, Work
+from gateway.store.engine import Asking, Connection, Values, Work
 from gateway.store.postgres.connection import PostgresConnection, connect
 from gateway.store.postgres.threads import Slot, Threads
-from gateway.store.postgres.together import Answer, Together, answers
+from gateway.store.postgres.together import Answer, Asked, Start, Together, answers, taken
 
 T = TypeVar("T")
 
@@ -181,6 +181,10 @@ class PostgresEngine:
         """Run it in a thread with all else that is asked at this moment, in one pipeline."""
         return await self._state.together.add(asking)
 
+    async def write_along(self, asking: Asking[T]) -> T:
+        """The same in a transaction."""
+        return await self._state.together.add(asking, is_written=True)
+
     async def rows(self, sql: str, values: Values = ()) -> list[Any]:
         """All rows of one query."""
         return await self.read(lambda connection: connection.execute(sql, values).fetchall())
@@ -250,10 +254,10 @@ class PostgresEngine:
         self._check_open()
         return await self._state.threads.do(run)
 
-    def _ask(self, askings: Sequence[Asking[Any]]) -> asyncio.Future[Sequence[Answer]]:
+    def _ask(self, asked: Sequence[Asked]) -> asyncio.Future[Sequence[Answer]]:
         self._check_open()
-        until_s = time.monotonic() + PATIENCE_S
-        return self._state.threads.begin(partial(self._repeating, partial(answers, askings), until_s))
+        run = partial(self._written_along if any(each.is_written for each in asked) else answers, asked)
+        return self._state.threads.begin(partial(self._repeating, run, time.monotonic() + PATIENCE_S))
 
     def _check_open(self) -> None:
         if self._state.is_closed:
@@ -289,6 +293,13 @@ class PostgresEngine:
             finally:
                 connection.is_at_once = False
         return self._written(replace(job, work=lambda connection: job.work(connection)()), connection)
+
+    def _written_along(self, asked: Sequence[Asked], connection: PostgresConnection) -> Sequence[Answer]:
+        def work(connection: Connection) -> list[Callable[[], Any]]:
+            return [each.asking(connection) for each in asked]
+
+        job: _Write[list[Callable[[], Any]]] = _Write(work, is_durable=True, is_long=False, alone=())
+        return [taken(take) for take in self._written(job, connection)]
 
     def _written(self, job: _Write[Any], connection: PostgresConnection) -> Any:
         connection.begin(is_durable=job.is_durable, alone=job.alone, is_long=job.is_long)
@@ -344,9 +355,7 @@ class PostgresEngine:
 class _State:
     """What the views of one engine share."""
 
-    def __init__(
-        self, connections: int, server: Server, ask: Callable[[Sequence[Asking[Any]]], asyncio.Future[Sequence[Answer]]]
-    ) -> None:
+    def __init__(self, connections: int, server: Server, ask: Start) -> None:
         self.together = Together(ask)
         self.threads = Threads(connections, patience_s=PATIENCE_S, busy=self._busy)
         self._connections = connections

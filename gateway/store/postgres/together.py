@@ -1,4 +1,4 @@
-"""What is asked of a server at the same moment, in one round trip.
+"""What is asked of a server at the same moment, in one round trip; with what is written along, it is a transaction.
 
 What comes up in one turn of the event loop and the next is sent together; the next one, because a task that is begun to
 ask may begin another that does.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,7 +21,19 @@ from gateway.store.postgres.connection import PostgresConnection
 
 T = TypeVar("T")
 Answer = tuple[Any, BaseException | None]
-_Asked = tuple[Asking[Any], asyncio.Future[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, or what is written along, and who waits for the answer."""
+
+    asking: Asking[Any]
+    is_written: bool
+    done: asyncio.Future[Any]
+
+
+Start = Callable[[Sequence[Asked]], asyncio.Future[Sequence[Answer]]]
+"""Asks all of them, in a transaction where one is written, and gives their answers in the same order."""
 
 MOST_TOGETHER = 16
 """So many questions share a round trip; they are answered one after another."""
@@ -29,13 +42,13 @@ MOST_TOGETHER = 16
 class Together:
     """Collects questions, and hands each its own answer or error."""
 
-    def __init__(self, start: Callable[[Sequence[Asking[Any]]], asyncio.Future[Sequence[Answer]]]) -> None:
-        """`start` asks all of them and gives their answers in the same order; see `answers`."""
+    def __init__(self, start: Start) -> None:
+        """See `answers` for what `start` does in a thread."""
         self._start = start
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._asked: list[_Asked] = []
+        self._asked: list[Asked] = []
 
-    def add(self, asking: Asking[T]) -> asyncio.Future[T]:
+    def add(self, asking: Asking[T], *, is_written: bool = False) -> asyncio.Future[T]:
         """Ask it with all that comes before the event loop has gone round twice; the future may be cancelled."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -43,28 +56,28 @@ class Together:
         done: asyncio.Future[T] = loop.create_future()
         if not self._asked:
             loop.call_soon(loop.call_soon, self.send)
-        self._asked.append((asking, done))
+        self._asked.append(Asked(asking, is_written, done))
         return done
 
     def send(self) -> None:
         """Ask what was collected."""
-        asked, self._asked = [each for each in self._asked if not each[1].done()], []
+        asked, self._asked = [each for each in self._asked if not each.done.done()], []
         for start in range(0, len(asked), MOST_TOGETHER):
             self._send(asked[start : start + MOST_TOGETHER])
 
-    def _send(self, asked: Sequence[_Asked]) -> None:
+    def _send(self, asked: Sequence[Asked]) -> None:
         try:
-            sent = self._start([asking for asking, _ in asked])
+            sent = self._start(asked)
         except StoreUnavailable as error:
             _fail(asked, error)
         else:
             sent.add_done_callback(partial(self._arrive, asked))
 
-    def _arrive(self, asked: Sequence[_Asked], sent: asyncio.Future[Sequence[Answer]]) -> None:
+    def _arrive(self, asked: Sequence[Asked], sent: asyncio.Future[Sequence[Answer]]) -> None:
         error = sent.exception()
         if error is None:
-            for (_, done), answer in zip(asked, sent.result(), strict=True):
-                resolve(done, *answer)
+            for each, answer in zip(asked, sent.result(), strict=True):
+                resolve(each.done, *answer)
         elif len(asked) == 1 or isinstance(error, StoreUnavailable):
             _fail(asked, error)
         else:  # only the one whose fault it is gets the error
@@ -72,14 +85,15 @@ class Together:
                 self._send([each])
 
 
-def answers(askings: Sequence[Asking[Any]], connection: PostgresConnection) -> Sequence[Answer]:
+def answers(asked: Sequence[Asked], connection: PostgresConnection) -> Sequence[Answer]:
     """The value or the error of each; what the server refuses is raised, whosever it is."""
     with connection.together():
-        takes = [asking(connection) for asking in askings]
-    return [_taken(take) for take in takes]
+        takes = [each.asking(connection) for each in asked]
+    return [taken(take) for take in takes]
 
 
-def _taken(take: Callable[[], Any]) -> Answer:
+def taken(take: Callable[[], Any]) -> Answer:
+    """Its answer, or the error that it makes of it."""
     try:
         return take(), None
     except psycopg.Error:
@@ -88,6 +102,6 @@ def _taken(take: Callable[[], Any]) -> Answer:
         return None, error
 
 
-def _fail(asked: Sequence[_Asked], error: BaseException) -> None:
-    for _, done in asked:
-        resolve(done, None, error)
+def _fail(asked: Sequence[Asked], error: BaseException) -> None:
+    for each in asked:
+        resolve(each.done, None, error)

@@ -304,6 +304,10 @@ class SqliteEngine:
         """Run both of its steps in a reader thread."""
         return await self.read(lambda connection: asking(connection)())
 
+    async def write_along(self, asking: Asking[T]) -> T:
+        """As `write`."""
+        return await self.write_at_once(asking)
+
     async def rows(self, sql: str, values: Values = ()) -> list[sqlite3.Row]:
         """All rows of one query."""
         return await self.read(lambda connection: connection.execute(sql, values).fetchall())

@@ -283,6 +283,38 @@ async def test_an_error_reaches_only_who_asked(watched: tuple[PostgresEngine, Si
     assert await engine.problem() is None
 
 
+async def test_what_is_written_along_is_one_transaction_with_what_is_asked(
+    watched: tuple[PostgresEngine, SilentProxy],
+) -> None:
+    engine, proxy = watched
+    await asyncio.gather(*(engine.write_along(asking(f"{NOTE} RETURNING key", "c", name, "")) for name in "ab"))
+    before = proxy.round_trips
+    found = await asyncio.gather(
+        engine.ask(asking("SELECT pg_current_xact_id_if_assigned() IS NULL")),
+        *(engine.write_along(asking(f"{NOTE} RETURNING pg_current_xact_id()::text", "c", name, "")) for name in "cd"),
+        engine.ask(asking("SELECT pg_current_xact_id()::text")),
+    )
+    assert found[0] is True, "nothing was written before the first question"
+    assert len({*found[1:]}) == 1
+    assert proxy.round_trips - before == 1
+    assert await engine.ask(asking(COUNT)) == 4
+
+
+async def test_an_error_of_what_is_written_along_reaches_only_who_wrote(
+    watched: tuple[PostgresEngine, SilentProxy],
+) -> None:
+    engine, _ = watched
+    answers = await asyncio.gather(
+        *(engine.write_along(asking(f"{NOTE} RETURNING key", "c", name, "")) for name in "aab"),
+        engine.ask(asking("SELECT 1")),
+        return_exceptions=True,
+    )
+    assert [str(each) for each in answers[::2]] == ["a", "b"]
+    assert isinstance(answers[1], psycopg.errors.UniqueViolation)
+    assert answers[3] == 1
+    assert await engine.ask(asking(COUNT)) == 2
+
+
 async def test_who_gives_up_asking_disturbs_nobody(watched: tuple[PostgresEngine, SilentProxy]) -> None:
     engine, proxy = watched
     ran: list[str] = []

@@ -1,0 +1,30 @@
+"""Moments that regular work shares."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.runtime.rhythm import next_moment_s, until_next_moment
+
+
+@pytest.mark.parametrize("now_s", [0.0, 0.3, 1_234.56, 987_654.321])
+def test_moments_of_longer_periods_are_moments_of_shorter_ones(now_s: float) -> None:
+    seconds = [next_moment_s(1.0, now_s=now_s + k) for k in range(20)]
+    assert all(0 < moment_s - now_s - k <= 1.01 for k, moment_s in enumerate(seconds))
+    for each_s in (2.0, 4.0, 5.0):
+        assert next_moment_s(each_s, now_s=now_s) in seconds
+
+
+def test_a_timer_that_is_early_does_not_come_twice() -> None:
+    come_s = next_moment_s(2.0, now_s=100.0)
+    assert next_moment_s(2.0, now_s=come_s - 1e-6) == come_s + 2.0
+    assert next_moment_s(2.0, now_s=come_s) == come_s + 2.0
+
+
+async def test_one_waits_until_the_moment() -> None:
+    loop = asyncio.get_running_loop()
+    moment_s = next_moment_s(0.05)
+    await until_next_moment(0.05)
+    assert moment_s <= loop.time() + 1e-3
