@@ -124,7 +124,7 @@ class ReceivesAnywhere(SupportsHttp, Protocol):
 
 @runtime_checkable
 class TakesHandedOver(ReceivesAnywhere, Protocol):
-    """Some calls only the worker that has the channel can accept: `receive` gives them to `AdapterServices.hand_over`."""
+    """Some calls only the worker that has the channel can accept; `receive` gives them to its service `hand_over`."""
 
     async def take_handed(self, call: Mapping[str, Any]) -> bool:
         """Accept while `run` does what another worker was called with; whether it is accepted, and else comes again."""

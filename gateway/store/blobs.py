@@ -1,4 +1,4 @@
-"""Files in the database, for many workers: those that came in and exports, in pieces, each with a time when it goes.
+"""Files in the database, for many workers: those that came in, exports, and calls for another worker, in pieces, each with a time when it goes.
 
 The piece of number 0 has no data; it is written last, so that a file of which a part is missing is never read.
 """
