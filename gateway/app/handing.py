@@ -74,7 +74,8 @@ class Handing:
         try:
             adapter = self._channels.if_up(channel)
             body = b"".join([piece async for piece in self._blobs.read(_PREFIX + number)])
-            if body and isinstance(adapter, TakesHandedOver):  # without one, the other has given up
+            # Without a body, the other has given up.
+            if body and adapter is not None and isinstance(adapter, TakesHandedOver):
                 is_taken = await adapter.take_handed(json.loads(body))
         finally:
             self._news.tell("taken", id=number, is_taken=is_taken)
