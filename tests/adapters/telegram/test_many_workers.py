@@ -55,6 +55,7 @@ async def test_album_parts_and_buttons_are_accepted_at_a_worker_that_does_not_ha
             await psycopg.AsyncConnection.connect(postgres_url) as another,
         ):
             await reaches(south, "elsewhere")
+            south.cluster._handing._wait_s = PATIENCE_S  # type: ignore[attr-defined]
 
             async def told(update: Json) -> int:
                 headers = {SECRET_HEADER: telegram.webhook["secret_token"]}

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from gateway.app.cluster import Alone
 from gateway.app.handing import Handing
-from gateway.cluster.channels import OneWorker
 from gateway.cluster.news import MAX_BYTES, SharedNews
 from gateway.domain.channels import Channels
 from gateway.errors import AdapterNotReady
-from gateway.protocols import Accept, TakesHandedOver, to_nobody
+from gateway.protocols import Accept, TakesHandedOver
 from gateway.store.blobs import SqlBlobs
 from gateway.store.stores import Stores, open_store
 from tests.fake_channel import Config, FakeChannel
-from tests.gateway.cluster.test_news import Bus, running
+from tests.gateway.cluster.test_news import PATIENCE_S, Bus, heard_by, running
 
 
 class Held:
@@ -60,7 +60,7 @@ class OneOfMany:
         status = self.channels.status("web")
         status.state, status.hold = ("up", Held()) if is_holder else ("elsewhere", None)
         self.news = SharedNews(bus, name)
-        self.handing = Handing(self.channels, SqlBlobs(store.engine), self.news, self.do, wait_s=0.1)
+        self.handing = Handing(self.channels, SqlBlobs(store.engine), self.news, self.do, wait_s=PATIENCE_S)
         self.doing: list[asyncio.Task[Any]] = []
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -103,14 +103,15 @@ async def test_what_is_not_certainly_accepted_is_not_acknowledged(store: Stores)
         holder.channel.answers = [False, AdapterNotReady("busy")]
         await is_refused("could not take it")
         await is_refused("could not take it")
+        told = heard_by(one.news, "taken")
+        one.news.tell("handed", channel="web", id="of one that has given up")
+        assert not (await told.get())["is_taken"]
         holder.channels.status("web").state = "down"
         await is_refused("could not take it")
         holder.channels.status("web").hold = None
+        one.handing._wait_s = 0.05
         await is_refused("has answered")
         assert len(holder.channel.handed) == 2
-        for late in ("handed", "taken"):  # the one that asked has given up
-            one.news.tell(late, channel="web", id="gone", is_taken=True)  # type: ignore[arg-type]
-            holder.news.tell(late, channel="web", id="gone", is_taken=True)  # type: ignore[arg-type]
         bus.is_heard = False
         began = len(bus.sent)
         await is_refused("hears no news")
@@ -121,6 +122,5 @@ async def test_what_is_not_certainly_accepted_is_not_acknowledged(store: Stores)
 
 
 async def test_the_only_worker_has_nobody_to_hand_anything_to() -> None:
-    assert (await OneWorker().take("web")).epoch == 0
     with pytest.raises(AdapterNotReady, match="no other worker"):
-        await to_nobody({})
+        await Alone().handing_over("web")({})
