@@ -82,8 +82,11 @@ def _inserting(table: str, columns: Mapping[str, object], then: str) -> tuple[st
 
 
 def marks_for(values: Collection[object]) -> str:
-    """A question mark for each value."""
-    return ", ".join("?" * len(values))
+    """A question mark for each value; NULL where there is none, since PostgreSQL knows no `IN ()`. Nothing is in `(NULL)`.
+
+    So behind NOT IN there must be a value.
+    """
+    return ", ".join("?" * len(values)) or "NULL"
 
 
 @cache

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import psycopg
+from psycopg import postgres
 
 import gateway.store
 from gateway.store.postgres.statements import numbered
@@ -22,6 +23,11 @@ from tests.stores import empty_database
 STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\s")
 # Templates of others, and statements on tables that an erasure makes for itself: its own tests run these.
 NOT_HERE = re.compile(r"\{|\btemp\.|\b(gone|touched)_\w+|\bemptied\w*")
+# What the server takes a value for, and what the engine sends for it: `PostgresConnection` and psycopg's own.
+SENT = {
+    postgres.types[taken].oid: postgres.types[sent].oid
+    for taken, sent in {"int2": "int8", "int4": "int8", "float4": "float8", "numeric": "float8"}.items()
+}
 
 
 def statements() -> Iterator[tuple[str, str]]:
@@ -48,6 +54,26 @@ def _inline(module: ModuleType) -> Iterator[tuple[str, str]]:
                 yield f"{module.__name__}:{node.lineno}", text
 
 
+def refusal(server: psycopg.pq.abc.PGconn, text: bytes) -> str | None:
+    """Why a statement cannot be prepared: with types that the server finds, then with numbers as they are sent."""
+    types: list[int] = []
+    for _ in range(2):
+        result = server.prepare(b"", text, types)
+        if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+            return result.error_message.decode().splitlines()[0]
+        found = server.describe_prepared(b"")
+        types = [SENT.get(found.param_type(place), found.param_type(place)) for place in range(found.nparams)]
+    return None
+
+
+def test_a_number_is_prepared_as_it_is_sent(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as theirs:
+        assert refusal(theirs.pgconn, b"SELECT substr('text', 1, CAST($1 AS integer))") is None
+        problem = refusal(theirs.pgconn, b"SELECT substr('text', 1, $1)")
+    assert problem is not None
+    assert "substr(unknown, integer, bigint) does not exist" in problem
+
+
 def test_every_statement_is_understood_by_both_engines(postgres_url: str, tmp_path: Path) -> None:
     refused: list[str] = []
     with (
@@ -68,9 +94,8 @@ def test_every_statement_is_understood_by_both_engines(postgres_url: str, tmp_pa
                 ours.execute(f"EXPLAIN {text}", values).close()
             except sqlite3.Error as error:
                 refused.append(f"{name}: SQLite: {error}")
-            result = theirs.pgconn.prepare(b"", places[0].encode())
-            if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
-                refused.append(f"{name}: PostgreSQL: {result.error_message.decode().splitlines()[0]}")
+            if problem := refusal(theirs.pgconn, places[0].encode()):
+                refused.append(f"{name}: PostgreSQL: {problem}")
                 theirs.rollback()
     assert count > 60
     assert not refused, "\n".join(refused)
