@@ -82,7 +82,7 @@ def _inserting(table: str, columns: Mapping[str, object], then: str) -> tuple[st
 
 
 def marks_for(values: Collection[object]) -> str:
-    """A question mark for each value; NULL where there is none, since PostgreSQL knows no `IN ()`. Nothing is in `(NULL)`.
+    """A question mark for each value; NULL, in which nothing is, where there is none: PostgreSQL knows no `IN ()`.
 
     So behind NOT IN there must be a value.
     """
