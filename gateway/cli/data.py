@@ -106,6 +106,15 @@ def _without_embeddings(config: Config) -> Config:
     return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})})
 
 
+async def has_database(home: Path) -> bool:
+    """Whether there is one: a file in the data directory, or that of a server.
+
+    Raises:
+        ConfigError: as of `configured_database`.
+    """
+    return (home / DATABASE_NAME).exists() or (await asyncio.to_thread(configured_database, home)).url is not None
+
+
 @asynccontextmanager
 async def opened_store(home: Path) -> AsyncIterator[Stores | None]:
     """The database; None where there is none yet.

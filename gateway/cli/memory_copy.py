@@ -49,7 +49,15 @@ async def copy(
 
     Call it again after an interruption: what is there already is left as it is.
     """
+    from gateway.cli.data import configured_database
+
     home = data_directory()
+    if (await asyncio.to_thread(configured_database, home)).url is not None:
+        text = (
+            "store.url: the memory is in the database of a server; `ethos files pull` writes it as files, and "
+            "`ethos store copy` moves everything"
+        )
+        raise ConfigError([text])
     if not (home / DATABASE_NAME).exists():
         raise ConfigError([f"{home} has no database, so there is no memory to copy; look at ETHOS_HOME"])
     async with at_rest(home) as store:

@@ -155,7 +155,10 @@ async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> No
     if link is None and as_json:
         print_json({"account": other, "user": made.person.id})
     elif link is None:
-        say(f"{other} is {made.person.id}, from its first message on. To take it back, remove its line from the map.")
+        say(
+            f"{other} is {made.person.id}, from its first message on. To take it back, give it another user with "
+            "`ethos people import-map --replace`."
+        )
     elif as_json:
         print_json({**_link_json(link), "kept_apart": made.kept_apart})
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,10 +87,17 @@ async def create(
     async with connected(makes=True) as client:
         made = await client.personalities.create(personality, name=name, description=description, copy_of=copy_of)
     directory = data_directory() / made.personality.source
+    is_file = await asyncio.to_thread(directory.is_dir)
     if as_json:
-        print_json({"id": personality, "directory": directory})
+        print_json({"id": personality, "directory": directory if is_file else None})
         return
-    say(f"Written: {directory}\n\nEdit {SOUL_NAME}, the prompt, and {SETTINGS_NAME}. Then, in a chat:")
+    if is_file:
+        say(f"Written: {directory}\n\nEdit {SOUL_NAME}, the prompt, and {SETTINGS_NAME}. Then, in a chat:")
+    else:
+        say(
+            f"Made in the database: {made.personality.source}\n\nEdit it on the dashboard, or as files: "
+            "`ethos files pull DIRECTORY`, and after that `ethos files push DIRECTORY`. Then, in a chat:"
+        )
     say(f"  /personality {personality}")
 
 

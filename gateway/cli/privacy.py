@@ -15,7 +15,7 @@ from gateway.cli.names import check_names
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import print_json, print_table, say
 from gateway.errors import FileError
-from gateway.files.home import DATABASE_NAME, data_directory
+from gateway.files.home import data_directory
 
 if TYPE_CHECKING:
     from gateway.sdk.client import AsyncEthos
@@ -115,8 +115,10 @@ async def retention(
     as_json: AsJson = False,
 ) -> None:
     """Forget what is older than the configuration allows, as the gateway itself does once a day."""
+    from gateway.cli.data import has_database
+
     done: Sequence[Forgotten] = ()
-    if (data_directory() / DATABASE_NAME).exists():
+    if await has_database(data_directory()):
         async with connected() as client:
             done = await client.system.forget_old(is_dry_run=dry_run)
     if as_json:
