@@ -195,6 +195,7 @@ class ErasureSuite:
         await everybody_speaks(house)
         engine, kinds = house.store.engine, {"web": "web"}
         assert {"u_ada", "u_ben"} <= await engine.read(known_user_ids)
+        assert await engine.read(partial(sessions_of, user_ids=())) == [], "who only knocked at the door has no user"
         for keys, found in (([f"web:{ADA}"], {("web", ADA)}), (["web:who"], set()), (["other:x"], set())):
             assert await engine.read(partial(accounts_of, keys=keys, kinds=kinds, until_ms=LATER)) == found
         assert [await engine.read(partial(is_known, key=key, kinds=kinds)) for key in (f"web:{BEN}", "web:who")] == [
