@@ -138,10 +138,11 @@ def _copy(
 
 def _put(connection: Connection, *, end: End, table: Table, lines: Sequence[Line]) -> None:
     end.put(connection, table, lines)
-    if table.name == "traces":
-        rows = [dict(zip(table.columns, line, strict=True)) for line in lines]
-        # Triggers have filled it. Its rows are copied later.
-        connection.execute("DELETE FROM uncompared WHERE number >= ?", (rows[0]["number"],))
-    if table.name == "traces" and end.is_shared:
+    if table.name != "traces":
+        return
+    rows = [dict(zip(table.columns, line, strict=True)) for line in lines]
+    # Triggers have filled it. Its rows are copied later.
+    connection.execute("DELETE FROM uncompared WHERE number >= ?", (rows[0]["number"],))
+    if end.is_shared:
         found = ((row["number"], row["owner"], *reversed(vector(row))) for row in rows)  # size, then words
         cast("PostgresConnection", connection).copy_in(_WORDS, found)
