@@ -147,9 +147,16 @@ class PostgresListening:
         return connection
 
     async def _notify(self, text: str) -> None:
-        if self._sender is None or self._sender.broken:
+        is_new = self._sender is None
+        if self._sender is None:
             self._sender = await self._connect()
-        await self._sender.execute(_NOTIFY, (CHANNEL, text))
+        try:
+            await self._sender.execute(_NOTIFY, (CHANNEL, text))
+        except psycopg.OperationalError:
+            if is_new:
+                raise
+            await self._drop_sender()  # it ended while it had nothing to send, and has learned of it now
+            await self._notify(text)
 
     async def _listen(self, connection: psycopg.AsyncConnection[Any], heard: Callable[[str], None]) -> None:
         """Hear until a ping does not come back before the next is due."""
