@@ -4,14 +4,16 @@
 
 Prints turns per second of 1, 2 and 4 workers with a model that takes 250 ms and with one that answers at once, the CPU
 of worker and server for each turn and what that means for 8 cores, the round trips and transactions of a quiet turn,
-the rate of accepts, the time from an accept to its claim by another worker, how a channel is taken over, and what an
-idle worker asks. All people write on one channel, which one worker holds. It takes some three minutes.
+the rate of accepts, a turn's transactions whole and statement by statement, the time from an accept to its claim by
+another worker, how a channel is taken over, and what an idle worker asks. All people write on one channel, which one
+worker holds. It takes some four minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import statistics
@@ -24,15 +26,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 
 from benchmarks.instant_model import slow_model
 from benchmarks.workers_cluster import AT_ONCE, ROOT, Rate, cluster
-from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.store.engine import Connection, Engine
+from gateway.domain.sessions import SessionMessage, new_session
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Sender
+from gateway.pipeline.commit import TurnCommit
+from gateway.store.engine import Asking, Connection, Engine
 from gateway.store.inbox import SqlInbox
-from gateway.store.stores import open_postgres
+from gateway.store.postgres.connection import PostgresConnection
+from gateway.store.postgres.engine import PostgresEngine
+from gateway.store.stores import Stores, open_postgres
 from tests.servers.postgres import PostgresServer, fresh_database, postgres_server
 from tests.servers.silent_proxy import silent_proxy
 from tests.stores import make_tables
@@ -46,6 +53,9 @@ QUIET_TURNS = 40
 IDLE_S = 8.0
 ACCEPTS_S = 3.0
 ACCEPTING = (4, 8)
+ROUNDS = 3
+# Each group of commits waits so long before it is written, https://www.postgresql.org/docs/15/runtime-config-wal.html.
+SLOW_DISK = ("commit_delay=3000", "commit_siblings=0")
 CORES = 8
 PAUSE_S = 8.0
 _WATCH = """
@@ -187,6 +197,18 @@ async def take_over(make: Make) -> None:
 # ---- accepts --------------------------------------------------------------------------------------------------------
 
 
+def message_of(person: str, key: str, conversation: int = 0) -> InboundMessage:
+    """A message of somebody in one of their conversations."""
+    return InboundMessage(
+        id=key,
+        event_id=key,
+        conversation=ConversationRef(channel="bench", conversation=f"{person}-{conversation}"),
+        sender=Sender(channel="bench", user=person, display_name="somebody", is_verified=True),
+        text="hello",
+        sent_at=datetime.now(UTC),
+    )
+
+
 class Notifying:
     """An engine that notifies inside of each transaction, as we do not."""
 
@@ -215,15 +237,7 @@ async def accept(url: str, name: str, *, is_notifying: bool) -> None:
         number = 0
         while time.monotonic() < ends_s:
             key = f"{name}-{person}-{number}"
-            message = InboundMessage(
-                id=key,
-                event_id=key,
-                conversation=ConversationRef(channel="bench", conversation=f"{name}-{person}-{number % 8}"),
-                sender=Sender(channel="bench", user=f"{name}-{person}", display_name="somebody", is_verified=True),
-                text="hello",
-                sent_at=datetime.now(UTC),
-            )
-            await inbox.add(message, key)
+            await inbox.add(message_of(f"{name}-{person}", key, number % 8), key)
             number += 1
             count += 1
             if ends_s == float("inf"):
@@ -263,12 +277,85 @@ def _begun(processes: Sequence[subprocess.Popen[str]]) -> Sequence[subprocess.Po
     return processes
 
 
-def accepts(url: str) -> None:
-    """With and without the notification."""
+def accepts(url: str, disk: str = "") -> None:
+    """With and without the notification; `disk` says what is special about the server's."""
     plain, notifying = (accepts_per_s(url, is_notifying=each) for each in (False, True))
     at_once = ACCEPTING[0] * ACCEPTING[1]
     print(
-        f"accepts/s, {at_once} at once: {plain:.0f}; with NOTIFY inside: {notifying:.0f}; {plain / notifying:.1f} times"
+        f"accepts/s, {at_once} at once{disk}: {plain:.0f}; with NOTIFY inside: {notifying:.0f}; "
+        f"{plain / notifying:.1f} times"
+    )
+
+
+# ---- statement by statement -----------------------------------------------------------------------------------------
+
+
+async def _no_pipeline(engine: PostgresEngine, work: Asking[Any], **how: Any) -> Any:
+    return await engine.write(lambda connection: work(connection)(), alone=how.pop("alone", ()), **how)
+
+
+async def stored_turns(url: str, name: str, *, is_whole: bool) -> float:
+    """Accept, claim and commit turns of two messages and a reply, `AT_ONCE` at a time; how many a second.
+
+    Args:
+        is_whole: a transaction is sent at once, as it is; else each statement waits for the answer to the one before.
+    """
+    with contextlib.ExitStack() as stack:
+        if not is_whole:
+            stack.enter_context(patch.object(PostgresConnection, "_enter", lambda _connection: None))
+            stack.enter_context(patch.object(PostgresEngine, "write_at_once", _no_pipeline))
+        store = open_postgres(url, connections=AT_ONCE)
+        try:
+            await asyncio.gather(*(_stored_turn(store, f"{name}{one}", 0) for one in range(AT_ONCE)))
+            began_s, count = time.monotonic(), 0
+
+            async def one(person: int) -> None:
+                nonlocal count
+                number = 1
+                while time.monotonic() < began_s + ACCEPTS_S:
+                    count += await _stored_turn(store, f"{name}{person}", number)
+                    number += 1
+
+            await asyncio.gather(*map(one, range(AT_ONCE)))
+            return count / (time.monotonic() - began_s)
+        finally:
+            await store.close()
+
+
+async def _stored_turn(store: Stores, person: str, number: int) -> int:
+    key = f"{person}-{number}"
+    await store.inbox.add(message_of(person, key), key)
+    claimed = await store.lanes.claim(person, lease_s=60.0, limit=1, turns_of_one={"local": 1, "": 1})
+    for row in claimed.rows:
+        session = new_session(row.message, key=row.message.sender.user, user_id="u_1", personality_id="assistant")
+        said = [
+            SessionMessage(
+                session_id=session.id, turn_id=row.turn_id, role=role, personality_id="assistant", user_id="u_1",
+                text=row.message.text, created_at=session.created_at,
+            )
+            for role in ("user", "assistant")
+        ]  # fmt: skip
+        reply = OutboundMessage(id=row.turn_id, conversation=row.message.conversation, text="hello")
+        await store.turns.commit_turn(
+            TurnCommit(
+                lane=row.lane, inbox_seq=row.seq, claim=row.claim, turn_id=row.turn_id, session=session,
+                messages=tuple(said), replies=(reply,), delivered=frozenset({reply.id}),
+            )
+        )  # fmt: skip
+    return len(claimed.rows)
+
+
+def statement_by_statement(url: str) -> None:
+    """By turns, so that both have the same machine."""
+    whole: list[float] = []
+    each: list[float] = []
+    for number in range(ROUNDS):
+        for is_whole, rates in ((True, whole), (False, each)):
+            rates.append(asyncio.run(stored_turns(url, f"{number}-{is_whole}", is_whole=is_whole)))
+    ratio = statistics.median(whole) / statistics.median(each)
+    print(
+        f"stored turns/s (accept, claim, commit) in one process, {AT_ONCE} at once: "
+        f"{statistics.median(whole):.0f}; statement by statement: {statistics.median(each):.0f}; {ratio:.1f} times"
     )
 
 
@@ -307,6 +394,10 @@ def main() -> None:
         asyncio.run(measure(server, Path(directory)))
         with fresh_database(server, make_tables) as url:
             accepts(url)
+        with fresh_database(server, make_tables) as url:
+            statement_by_statement(url)
+    with postgres_server(*SLOW_DISK) as server, fresh_database(server, make_tables) as url:
+        accepts(url, " on a disk that needs 3 ms longer for a commit")
     print(
         f"{os.cpu_count()} cores; load average {load:.1f} before, {os.getloadavg()[0]:.1f} after; "
         f"{time.monotonic() - began_s:.0f} s"
