@@ -51,6 +51,7 @@ class PostgresListening:
         self._sending = asyncio.Lock()
         self._pinging: asyncio.Task[None] | None = None
         self._is_heard = False
+        self.gaps = 0
 
     @property
     def is_heard(self) -> bool:
@@ -203,6 +204,7 @@ class PostgresListening:
 
     async def _drop_listener(self) -> None:
         self._is_heard = False
+        self.gaps += 1
         if self._listener is not None:
             await self._listener.close()
             self._listener = None

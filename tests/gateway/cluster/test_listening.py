@@ -116,6 +116,7 @@ async def test_after_a_cut_nothing_that_is_sent_is_lost_the_ping_of_the_new_list
             await asyncio.sleep(0.01)
         while not one.is_heard:
             await asyncio.sleep(0.01)
+        assert one.gaps == 2
 
 
 @pytest.mark.parametrize("is_deaf", [False, True])
