@@ -12,10 +12,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from gateway.errors import AdapterNotReady
 from gateway.messages import Action, Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt
 
 Accept = Callable[[InboundMessage], Awaitable[None]]
 """Returns after the message is committed. If it raises, nothing was kept: do not acknowledge."""
+HandOver = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Returns after the worker that has the channel has accepted a call, which is made of JSON.
+
+Raises `AdapterNotReady` or `StoreError` where that is not known after a few seconds: do not acknowledge.
+"""
 
 
 # ---- adapters -------------------------------------------------------------------------------------------------------
@@ -114,6 +120,19 @@ class ReceivesAnywhere(SupportsHttp, Protocol):
         Raises:
             AdapterError: it cannot be done now.
         """
+
+
+@runtime_checkable
+class TakesHandedOver(ReceivesAnywhere, Protocol):
+    """Some calls only the worker that has the channel can accept; `receive` gives them to its service `hand_over`."""
+
+    async def take_handed(self, call: Mapping[str, Any]) -> bool:
+        """Accept while `run` does what another worker was called with; whether it is accepted, and else comes again."""
+
+
+async def to_nobody(call: Mapping[str, Any]) -> None:  # noqa: ARG001 (a `HandOver`)
+    """Where there is no other worker."""
+    raise AdapterNotReady("no other worker has the channel")
 
 
 @runtime_checkable
@@ -224,6 +243,7 @@ class AdapterServices:
         log: what was said in its conversations.
         notes: its own, shared with no other channel.
         commands: for the platform's own menu and completion.
+        hand_over: has another worker accept what only it can; for `ReceivesAnywhere.receive`.
     """
 
     name: str
@@ -231,6 +251,7 @@ class AdapterServices:
     log: ConversationLog
     notes: AdapterNotes
     commands: Sequence[CommandInfo]
+    hand_over: HandOver = to_nobody
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from adapters.telegram import convert
 from adapters.telegram.buttons import Buttons
 from adapters.telegram.chat_migration import ChatMigrations
 from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
-from adapters.telegram.inbound import PART_WAIT_S, Inbound, stands_alone
+from adapters.telegram.inbound import PART_WAIT_S, Inbound, may_be_part, was_part
 from adapters.telegram.outbound import Outbound
 from adapters.telegram.polling import Polling
 from adapters.telegram.rate_limit import RateLimit
@@ -252,20 +253,26 @@ class TelegramWebhookAdapter(TelegramAdapter):
         self._webhook = webhook
 
     async def receive(self, accept: Accept) -> None:
-        """Take calls with messages that are whole, while another worker has the channel.
+        """Take calls while another worker has the channel: messages that are whole.
 
-        What needs its notes is that worker's, and is answered with 503: parts of a message, a button that was pressed,
-        a group that was upgraded.
+        What needs its notes is handed to that worker: parts of a message, a button that was pressed, a group that was
+        upgraded.
         """
         reader = self._reader(await self._client.open())  # a mention is known by the bot's name
+        notes, hand_over = self._services.notes, self._services.hand_over
 
         async def handle(update: convert.Json) -> None:
             if convert.callback_query_id(update) is not None or convert.migration_of(update) is not None:
-                raise AdapterNotReady("it is for the worker that has the channel")
+                await hand_over(update)
+                return
             if (convert.chat_id_of(update) or 0) < 0:
                 await self._migrations.load()
             message = await self._message_from(reader, update)
-            if message is not None and await stands_alone(self._services.notes, update, message):
+            if message is None:
+                return
+            if await may_be_part(notes, update, message):
+                await hand_over(update)
+            elif not await was_part(notes, message):
                 await accept(message)
 
         self._webhook.take(handle)
@@ -273,6 +280,10 @@ class TelegramWebhookAdapter(TelegramAdapter):
             await asyncio.get_running_loop().create_future()
         finally:
             self._webhook.stop()
+
+    async def take_handed(self, call: Mapping[str, Any]) -> bool:
+        """Take the update that another worker was called with."""
+        return await self._webhook.is_handled(dict(call))
 
     async def close(self) -> None:
         """Take no more calls, and disconnect."""

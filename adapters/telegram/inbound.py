@@ -218,16 +218,16 @@ class Inbound:
                 self._done.update(dict.fromkeys(events, at))
 
 
-async def stands_alone(notes: AdapterNotes, update: Json, message: InboundMessage) -> bool:
-    """Whether a message can be accepted without the notes: it is no part, and no parts of its chat wait.
+async def may_be_part(notes: AdapterNotes, update: Json, message: InboundMessage) -> bool:
+    """Whether only the worker that has the channel can accept a message: it is a part, or parts of its chat wait."""
+    if part_of(update, message).may_continue:
+        return True
+    return await notes.get(f"{_STORED_PREFIX}{chat_id_of(update)}") is not None
 
-    Raises:
-        AdapterNotReady: it belongs to the worker that has the channel. Telegram brings it again, to one or the other.
-    """
-    chat_id = chat_id_of(update)
-    if part_of(update, message).may_continue or await notes.get(f"{_STORED_PREFIX}{chat_id}") is not None:
-        raise AdapterNotReady("it may be one of several parts, which the worker that has the channel joins")
-    return await notes.get(f"{_DONE_PREFIX}{message.event_id}") is None
+
+async def was_part(notes: AdapterNotes, message: InboundMessage) -> bool:
+    """Whether a message was accepted as a part of another."""
+    return await notes.get(f"{_DONE_PREFIX}{message.event_id}") is not None
 
 
 # ---- which parts belong together: pure functions -------------------------------------------------------------------

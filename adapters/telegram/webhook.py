@@ -94,9 +94,10 @@ class Webhook:
         update = _parsed(body)
         if update is None:
             return 400
-        return 200 if await self._is_handled(update) else 503
+        return 200 if await self.is_handled(update) else 503
 
-    async def _is_handled(self, update: dict[str, Any]) -> bool:
+    async def is_handled(self, update: dict[str, Any]) -> bool:
+        """Whether an update, called with here or at another worker, is committed now; else it must come again."""
         if self._handle is None:
             return False
         task = asyncio.ensure_future(self._handle(update))

@@ -8,11 +8,13 @@ import socket
 from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from gateway.app.handing import Handing
 from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, OneWorker
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
 from gateway.cluster.leases import Leases
@@ -23,7 +25,9 @@ from gateway.config import Config
 from gateway.config.addresses import shown
 from gateway.errors import EthosError, StoreError, StoreUnavailable
 from gateway.messages import ConversationRef
+from gateway.protocols import HandOver, to_nobody
 from gateway.runtime.rhythm import next_moment_s
+from gateway.store.blobs import SqlBlobs
 from gateway.store.leases import SqlLeases
 from gateway.store.rows import key_of
 from gateway.store.settings import check_still
@@ -68,6 +72,10 @@ class Alone:
 
     def tell_topics(self, *topics: str) -> None:
         """There are no pages elsewhere."""
+
+    def handing_over(self, channel: str) -> HandOver:  # noqa: ARG002 (all are its own)
+        """There is nobody to hand a call to."""
+        return to_nobody
 
     @asynccontextmanager
     async def for_a_command(self) -> AsyncGenerator[None]:
@@ -120,6 +128,7 @@ class Shared(Alone):
         self.sessions = LeasedSessions(self.leases)
         self._beats = Beats(self._workers, self.worker, self._now, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
+        self._handing = Handing(gateway.channels, SqlBlobs(store.engine), self.news, self._do)
         self._stack = ExitStack()
         self._telling: Telling | None = None
         self._told: set[str] = set()  # channels with replies
@@ -211,6 +220,10 @@ class Shared(Alone):
         """A page changed something."""
         if self._telling is not None:
             self._telling.tell_topics(*topics)
+
+    def handing_over(self, channel: str) -> HandOver:
+        """Has the worker that has a channel accept what only it can."""
+        return partial(self._handing.hand_over, channel)
 
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database, the oldest first."""

@@ -362,6 +362,7 @@ class Composition:
             log=self.store.log,
             notes=SqlNotes(self.store.engine, name, partial(self.channels.epoch, name)),
             commands=self.commands.infos,
+            hand_over=self.cluster.handing_over(name),
         )
         return load_kind(channel.kind).build(channel.settings, services)
 

@@ -26,6 +26,8 @@ Kind = Literal[
     "reload",  # the configuration is to be read again
     "released",  # a `lease` was given back
     "changed",  # people, documents or accounts, by what is kept of them
+    "handed",  # a call for the holder of `channel` is kept under `id`
+    "taken",  # what became of it
 ]
 KINDS = frozenset(get_args(Kind))
 # PostgreSQL takes less than 8 000 bytes, https://www.postgresql.org/docs/15/sql-notify.html.

@@ -1,6 +1,7 @@
-"""Files in the database, for many workers: those that came in and exports, in pieces, each with a time when it goes.
+"""Files in the database, for many workers: those that came in, exports, calls for another worker.
 
-The piece of number 0 has no data; it is written last, so that a file of which a part is missing is never read.
+They are in pieces, each with a time when it goes. The piece of number 0 has no data; it is written last, so that a file
+of which a part is missing is never read.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ _DELETED = (
 )
 """The rows of a person that go: a table, and which of them.
 
-`documents` go with the memory that they are, and `blobs`, files that wait for a yes, an hour after they came.
+`documents` go with the memory that they are, and `blobs`, files and calls that wait, an hour after they came.
 """
 _ADD_TO_ERASED = f"""
     INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)

@@ -14,7 +14,7 @@ from gateway.store.rows import put
 
 _REMOVE = "DELETE FROM adapter_notes WHERE channel = ? AND key = ?"
 _GET = "SELECT text FROM adapter_notes WHERE channel = ? AND key = ?"
-_KEYS = "SELECT key FROM adapter_notes WHERE channel = ? AND substr(key, 1, ?) = ? ORDER BY key"
+_KEYS = "SELECT key FROM adapter_notes WHERE channel = ?1 AND substr(key, 1, length(?2)) = ?2 ORDER BY key"
 
 
 class SqlNotes:
@@ -52,6 +52,5 @@ class SqlNotes:
         await self._engine.write_at_once(work, is_durable=is_durable)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        prefix = storable_id(prefix)
-        values = (self._channel, len(prefix), prefix)
-        return [str(row["key"]) for row in await self._engine.rows(_KEYS, values)]
+        rows = await self._engine.rows(_KEYS, (self._channel, storable_id(prefix)))
+        return [str(row["key"]) for row in rows]

@@ -15,7 +15,7 @@ from adapters.telegram.rate_limit import RateLimit
 from adapters.telegram.render import TextPiece, render
 from adapters.telegram.webhook import SECRET_HEADER
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.protocols import AdapterServices, CommandInfo, LogEntry
+from gateway.protocols import AdapterServices, CommandInfo, HandOver, LogEntry, to_nobody
 from tests.adapters.telegram.fake_telegram import GROUP, PRIVATE_CHAT, TOKEN, FakeTelegram, Json, Shown, cleaned
 from tests.conformance.notes import FakeNotes
 
@@ -33,9 +33,19 @@ class NoLog:
         raise AssertionError(f"nobody should ask for {conversation}")
 
 
-def services(notes: FakeNotes | None = None, *, commands: Sequence[CommandInfo] = COMMANDS) -> AdapterServices:
+def services(
+    notes: FakeNotes | None = None,
+    *,
+    commands: Sequence[CommandInfo] = COMMANDS,
+    hand_over: HandOver = to_nobody,
+) -> AdapterServices:
     return AdapterServices(
-        name="phone", state_dir=Path("unused"), log=NoLog(), notes=notes or FakeNotes(), commands=commands
+        name="phone",
+        state_dir=Path("unused"),
+        log=NoLog(),
+        notes=notes or FakeNotes(),
+        commands=commands,
+        hand_over=hand_over,
     )
 
 
@@ -64,8 +74,9 @@ def client_of(
 def adapter_of(telegram: FakeTelegram, notes: FakeNotes | None = None, **options: Any) -> TelegramAdapter:
     """An adapter that polls, unless it is given a `webhook_url`."""
     client = options.pop("client", None) or client_of(telegram)
+    lent = services(notes, hand_over=options.pop("hand_over", to_nobody))
     options = {"rate_limit": unhurried(), "edit_interval_s": 0.01, **options}
-    return make_adapter(client, services(notes), **options)
+    return make_adapter(client, lent, **options)
 
 
 def direct(chat: int = PRIVATE_CHAT["id"], thread: str | None = None) -> ConversationRef:

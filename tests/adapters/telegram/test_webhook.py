@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -15,10 +16,10 @@ import pytest
 from adapters.telegram.adapter import TelegramWebhookAdapter
 from adapters.telegram.webhook import MAX_UPDATE_BYTES, SECRET_HEADER, Webhook
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
-from gateway.protocols import ReceivesAnywhere, SupportsHttp
+from gateway.protocols import ReceivesAnywhere, SupportsHttp, TakesHandedOver
 from gateway.testing.adapters import Inbox, soon
 from gateway.web.server import WebServer
-from tests.adapters.telegram.fake_telegram import PRIVATE_CHAT, FakeTelegram, Fault, Json, refusal
+from tests.adapters.telegram.fake_telegram import GROUP, FakeTelegram, Fault, Json, Shown, refusal
 from tests.adapters.telegram.harness import WEBHOOK_URL, adapter_of, client_of, event_id_of
 from tests.conformance.notes import FakeNotes
 from tests.fake_sign_ins import FakeSignIns
@@ -229,11 +230,17 @@ async def test_a_webhook_that_somebody_else_has_changed_is_noticed(telegram: Fak
     await client.close()
 
 
-async def test_while_another_worker_has_the_channel_whole_messages_are_taken_and_the_rest_is_left_to_it(
+async def test_while_another_worker_has_the_channel_whole_messages_are_taken_and_the_rest_is_handed_to_it(
     telegram: FakeTelegram, post: Post
 ) -> None:
-    notes, inbox = FakeNotes(), Inbox()
-    other = adapter_of(telegram, notes, webhook_url=WEBHOOK_URL)
+    notes, inbox, handed, refusals = FakeNotes(), Inbox(), list[Any](), list[Exception]()
+
+    async def hand_over(update: Mapping[str, Any]) -> None:
+        handed.append(update)
+        if refusals:
+            raise refusals.pop()
+
+    other = adapter_of(telegram, notes, webhook_url=WEBHOOK_URL, hand_over=hand_over)
     assert isinstance(other, TelegramWebhookAdapter)
     assert isinstance(other, ReceivesAnywhere)
     server = httpx.ASGITransport(other.http_app)
@@ -248,18 +255,39 @@ async def test_while_another_worker_has_the_channel_whole_messages_are_taken_and
         while other._webhook._handle is None:
             await asyncio.sleep(0)
         assert await told(telegram.update(telegram.message("hello"))) == 200
-        for part in (telegram.message("x" * 3000), telegram.message("one of several", media_group_id="a")):
-            assert await told(telegram.update(part)) == 503
-        assert await told(telegram.press("/new")) == 503
-        notes.texts[f"parts/{PRIVATE_CHAT['id']}"] = "{}"
-        assert await told(telegram.update(telegram.message("the end of what is said there"))) == 503
-        del notes.texts[f"parts/{PRIVATE_CHAT['id']}"]
+        notes.texts["parts/43"] = "{}"
+        for_holder = [
+            telegram.update(telegram.message("x" * 3000)),
+            telegram.update(telegram.message("one of several", media_group_id="a")),
+            telegram.press("/new"),
+            telegram.update(telegram.message(migrate_to_chat_id=-1005, chat=GROUP)),
+            telegram.update(telegram.message("the end of what is said there", chat={"id": 43, "type": "private"})),
+        ]
+        for update in for_holder:
+            assert await told(update) == 200
+            refusals.append(AdapterNotReady("the other one is busy"))
+            assert await told(update) == 503
+        assert handed == [update for update in for_holder for _ in range(2)]
         last = telegram.update(telegram.message("joined before"))
         notes.texts[f"done/{event_id_of(last)}"] = "[]"
         assert await told(last) == 200
         assert [message.text for message in inbox.messages] == ["hello"]
-        assert set(notes.texts) == {f"done/{event_id_of(last)}"}, "nothing is noted"
+        assert set(notes.texts) == {"parts/43", f"done/{event_id_of(last)}"}, "nothing is noted"
         receiving.cancel()
         await asyncio.wait([receiving])
         assert await told(telegram.update(telegram.message("too late"))) == 503
     await other.close()
+
+
+async def test_what_another_worker_hands_over_is_taken_while_the_channel_runs_and_once_it_is_accepted(
+    telegram: FakeTelegram, adapter: TelegramWebhookAdapter
+) -> None:
+    inbox, press = Inbox(), telegram.press("/new", Shown(number=5, text="Begin again?", entities=[]))
+    assert isinstance(adapter, TakesHandedOver)
+    assert not await adapter.take_handed(press)
+    async with running(adapter, inbox):
+        inbox.failure = AdapterNotReady("the disk is full")
+        assert not await adapter.take_handed(press)
+        inbox.failure = None
+        assert await adapter.take_handed(press)
+    assert [message.command for message in inbox.messages] == ["new"]

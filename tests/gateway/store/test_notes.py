@@ -9,16 +9,19 @@ import pytest
 
 from gateway.protocols import AdapterNotes
 from gateway.store.notes import SqlNotes
-from gateway.store.stores import open_store
+from gateway.store.stores import open_postgres, open_store
 from tests.conformance.notes import FakeNotes
 
 
-@pytest.fixture(params=["sqlite", "fake"])
+@pytest.fixture(params=["sqlite", "postgres", "fake"])
 async def notes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AdapterNotes]:
     if request.param == "fake":
         yield FakeNotes()
         return
-    store = open_store(tmp_path / "ethos.sqlite")
+    if request.param == "postgres":
+        store = open_postgres(request.getfixturevalue("postgres_url"))
+    else:
+        store = open_store(tmp_path / "ethos.sqlite")
     yield SqlNotes(store.engine, "one")
     await store.close()
 
