@@ -253,7 +253,7 @@ class Shared(Alone):
 
         Those of a channel whose people read the log are everybody's: notices, which no turn's commit has delivered.
         """
-        gateway, was_heard = self._gateway, True
+        gateway, gaps = self._gateway, 0
         clock = asyncio.get_running_loop().time
         looked_at_s = clock()
         while True:
@@ -265,12 +265,11 @@ class Shared(Alone):
             told, self._told = self._told, set()
             held = {name.removeprefix(CHANNEL) for name in self.leases.held if name.startswith(CHANNEL)}
             everybodys = {name for name, each in gateway.channels.all.items() if each.capabilities.shows_log}
-            is_heard = self.news.is_heard
-            if is_heard and not was_heard and self._telling is not None:
-                self._telling.catch_up()
-            elif not is_heard:
+            if not self.news.is_heard:
                 gateway.local_channel.look()
-            was_heard = is_heard
+            elif gaps != self._bus.gaps and self._telling is not None:
+                gaps = self._bus.gaps
+                self._telling.catch_up()
             with contextlib.suppress(StoreError):  # the next look finds it
                 if clock() >= next_s:  # also while news come all the time, which tell of some things only
                     looked_at_s = clock()

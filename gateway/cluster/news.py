@@ -79,6 +79,10 @@ class NewsBus(Protocol):
     def is_heard(self) -> bool:
         """Whether what others send comes here now."""
 
+    @property
+    def gaps(self) -> int:
+        """How often it did not for a while, however short: what was sent meanwhile was missed."""
+
 
 class NoOthers:
     """The only worker has nobody to tell, and misses nothing."""
@@ -96,6 +100,7 @@ class NoBus:
     """Between workers that look for themselves."""
 
     is_heard = False
+    gaps = 0
 
     async def open(self) -> None:
         """Nothing is to be opened."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gateway.errors import StoreError
+from gateway.runtime.failpoints import reach
+from gateway.store.copying import SourceChanged, Told, read_again
 from gateway.store.engine import Connection, snapshot
 from gateway.store.sqlite.copied import SqliteEnd
 from gateway.store.sqlite.engine import SqliteEngine
@@ -30,14 +32,15 @@ _ANALYZE = "ANALYZE owners, traces, search, signatures"  # else its first plans 
 _WORDS = "COPY search (number, owner, size, words) FROM STDIN"
 
 
-async def copy_facts(source: Path | str, target: Path | str, told: Callable[[str, int], None]) -> None:
+async def copy_facts(source: Path | str, target: Path | str, told: Told) -> None:
     """Put the facts of the source in the place of those of the target, and compare both; nothing where there are none.
 
-    Called again after it was broken off, it begins from the start.
+    Called again after it was broken off, it goes on behind the rows that are there. Where these are not the source's
+    first ones, it begins from the start.
 
     Args:
         source, target: each a data directory, or the address of a server.
-        told: takes a table, and how many of its rows are at the target; called from any thread.
+        told: called from any thread.
 
     Raises:
         StoreError: one of the two cannot be used now, or they differ in the end.
@@ -48,9 +51,13 @@ async def copy_facts(source: Path | str, target: Path | str, told: Callable[[str
         async with _facts_of(target, makes=True) as other:
             if other is None:
                 return
-            await other.engine.write_long(partial(_clear, end=other))
             loop = asyncio.get_running_loop()
-            read = await one.engine.read(partial(_copy, one=one, other=other, loop=loop, told=told))
+            copy = partial(_copy, one=one, other=other, loop=loop, told=told)
+            try:
+                read = await one.engine.read(partial(copy, done=await other.engine.read(partial(_digests, end=other))))
+            except SourceChanged:
+                await other.engine.write_long(partial(_clear, end=other))
+                read = await one.engine.read(partial(copy, done={}))
             if other.is_shared:
                 await other.engine.write(lambda connection: connection.execute(_ANALYZE).close())
             there = await other.engine.read(partial(_digests, end=other))
@@ -100,9 +107,14 @@ def _copy(
     one: End,
     other: End,
     loop: asyncio.AbstractEventLoop,
-    told: Callable[[str, int], None],
+    told: Told,
+    done: Mapping[str, Digest],
 ) -> Mapping[str, Digest]:
-    """Copy all rows of one moment; what was read."""
+    """Copy all rows of one moment but those that are done; what was read.
+
+    Raises:
+        SourceChanged: what is done is not what the source has now.
+    """
 
     def write(work: Callable[[Connection], object]) -> None:
         asyncio.run_coroutine_threadsafe(other.engine.write(work), loop).result()
@@ -112,12 +124,11 @@ def _copy(
     write(lambda target: at_target.update({table.name: table for table in _tables(target, other)}))
     with snapshot(connection):
         for table in _tables(connection, one):
-            if table.name == "uncompared":  # triggers have filled it
-                write(lambda target: target.execute("DELETE FROM uncompared").close())
-            digest = digests[table.name] = Digest()
             lines = iter(one.lines(connection, table))
+            digest = digests[table.name] = read_again(table, lines, done.get(table.name, Digest()))
             while some := [digest.add(line)[0] for line in islice(lines, _AT_ONCE)]:
                 write(partial(_put, end=other, table=at_target[table.name], lines=some))
+                reach("copy.batch")
                 told(table.name, digest.amount)
             if at_target[table.name].numbered is not None:
                 last = one.last_number(connection, at_target[table.name])
@@ -127,7 +138,11 @@ def _copy(
 
 def _put(connection: Connection, *, end: End, table: Table, lines: Sequence[Line]) -> None:
     end.put(connection, table, lines)
-    if table.name == "traces" and end.is_shared:
-        rows = (dict(zip(table.columns, line, strict=True)) for line in lines)
+    if table.name != "traces":
+        return
+    rows = [dict(zip(table.columns, line, strict=True)) for line in lines]
+    # Triggers have filled it. Its rows are copied later.
+    connection.execute("DELETE FROM uncompared WHERE number >= ?", (rows[0]["number"],))
+    if end.is_shared:
         found = ((row["number"], row["owner"], *reversed(vector(row))) for row in rows)  # size, then words
         cast("PostgresConnection", connection).copy_in(_WORDS, found)

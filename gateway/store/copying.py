@@ -190,7 +190,8 @@ class Copying:
     ) -> Digest:
         """Copy what the target does not have; the digest of all rows."""
         lines = self._source.lines(connection, table)
-        digest = self._read_again(table, lines, done)
+        digest = read_again(table, lines, done)
+        self._told(table.name, digest.amount)
         writing: Future[None] | None = None
         for batch, reached in _batches(lines, digest):
             self._wait_for(writing, table, digest)
@@ -205,16 +206,6 @@ class Copying:
             writing.result()
             reach("copy.batch")
             self._told(table.name, written.amount)
-
-    def _read_again(self, table: Table, lines: Iterator[Line], done: Digest) -> Digest:
-        """Pass over the rows that were copied before, if they are as they were then."""
-        digest = Digest()
-        while digest.amount < done.amount and (line := next(lines, None)) is not None:
-            digest.add(line)
-        if digest != done:
-            raise SourceChanged(f"`{table.name}` has changed since a part of it was copied")
-        self._told(table.name, digest.amount)
-        return digest
 
     def _write(
         self, connection: Connection, *, table: Table, lines: Sequence[Line], before: Digest, reached: Digest
@@ -360,6 +351,20 @@ async def _has_accepted(source: End, target: End) -> bool:
             return True
         last = turns[-1]
     return False
+
+
+def read_again(table: Table, lines: Iterator[Line], done: Digest) -> Digest:
+    """Pass over the rows that were copied before, if they are as they were then; `done` is of those.
+
+    Raises:
+        SourceChanged: they are not.
+    """
+    digest = Digest()
+    while digest.amount < done.amount and (line := next(lines, None)) is not None:
+        digest.add(line)
+    if digest != done:
+        raise SourceChanged(f"`{table.name}` has changed since a part of it was copied")
+    return digest
 
 
 def _batches(lines: Iterator[Line], start: Digest) -> Iterator[tuple[Sequence[Line], Digest]]:

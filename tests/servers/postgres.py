@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,7 @@ import psycopg
 
 from tests.servers import INSTALL, Process, directory, free_port, other_user
 from tests.servers.certificates import self_signed
+from tests.servers.silent_proxy import silent_proxy
 
 
 def _programs() -> Path | None:
@@ -79,6 +80,19 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
         )  # fmt: skip
         with _running(root, port, user=other_user()) as process:
             yield PostgresServer(port, process, root)
+
+
+@contextlib.contextmanager
+def of_version(server: PostgresServer, version: int) -> Iterator[PostgresServer]:
+    """The same server by way of a proxy, where it says that it is of another version; 140011 is 14.11."""
+    with psycopg.connect(server.url()) as connection:
+        true = connection.info.server_version
+    with silent_proxy(server.port) as proxy:
+        proxy.replaced = {
+            b"server_version\0%d" % (true // 10_000): b"server_version\0%d" % (version // 10_000),
+            b"%d" % true: b"%d" % version,
+        }
+        yield replace(server, port=proxy.port)
 
 
 @contextlib.contextmanager

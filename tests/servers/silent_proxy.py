@@ -34,6 +34,7 @@ class SilentProxy:
         round_trips: how often a client asked something after the last answer, over all connections.
         pieces: how often something came from a client.
         watched: how often each of these words came from the server; one that is cut in two is missed.
+        replaced: words of the server, each with the one of its length that the client gets in its place; as above.
     """
 
     def __init__(self, target: int) -> None:
@@ -41,6 +42,7 @@ class SilentProxy:
         self.latency_s = 0.0
         self.round_trips = self.pieces = 0
         self.watched: dict[bytes, int] = {}
+        self.replaced: dict[bytes, bytes] = {}
         self._stops_at: int | None = None
         self._told_of_stop: Callable[[], None] = lambda: None
         self._is_deaf = False
@@ -192,6 +194,8 @@ class SilentProxy:
                 self._told_of_stop()
             if not is_asked:
                 self.watched = {word: count + data.count(word) for word, count in self.watched.items()}
+                for word, other in self.replaced.items():
+                    data = data.replace(word, other)
             await asyncio.sleep(self.latency_s)
             await self._until_it_passes()
             is_open = bool(data)

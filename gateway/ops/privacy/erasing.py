@@ -26,8 +26,8 @@ from gateway.ops.privacy.files import (
     remove_exports,
     remove_traces_of_chats,
 )
-from gateway.ops.privacy.memory import PersonalMemory
-from gateway.ops.privacy.people import directories_of_users, ids_of, named
+from gateway.ops.privacy.memory import PersonalMemory, owners_of
+from gateway.ops.privacy.people import directories_of_users, ids_of, known_user_ids, named
 from gateway.people.identity.identities import Identities
 from gateway.store import erasure, gathering
 from gateway.store.accounts import settle
@@ -96,7 +96,7 @@ class Eraser:
             named,
             tombstone=tombstone,
             accounts=[account for user in await self.identities.users() for account in user.accounts],
-            user_ids=[*await asyncio.to_thread(directories_of_users, self.home), *await self._owners_of_traces()],
+            user_ids=await self._owners(),
             kinds=self.kinds,
         )
         return await self.store.engine.read(find)
@@ -131,6 +131,20 @@ class Eraser:
         await self.store.engine.write(partial(erasure.note_applied, erasure_id=tombstone.id), alone=())
         _log.info("person_erased", erasure=tombstone.id)
 
+    async def returned(self) -> Collection[str]:
+        """The ids of users that were erased and of whom something is there again; raises as `erase`."""
+        tombstones = await self.tombstones.all()
+        if not tombstones:
+            return frozenset()
+        applied = await self.store.engine.read(erasure.applied_erasures)
+        known = await self.store.engine.read(known_user_ids)
+        there = {*known, *await self._owners(), *await self.memory.owners()}
+
+        def gone() -> Collection[str]:
+            return frozenset(name for each in tombstones if each.id in applied for name in each.names(there))
+
+        return await asyncio.to_thread(gone)  # a digest of each id for each tombstone
+
     async def sweep(self, user_ids: Collection[str], sessions: Collection[str]) -> None:
         """Take out what was written under the ids of erased users since; their accounts may be another user's by now.
 
@@ -142,6 +156,7 @@ class Eraser:
         await self._erase_traces(person)
         work = partial(erasure.erase, person=person, sessions=sessions)
         await self.store.engine.write_long(work, alone=erasure.ALONE)
+        await self.identities.erase(user_ids)
 
     async def _erase_memory(self, person: Person) -> None:
         """The memory that is asked now comes last, because it may forget what is whose, too."""
@@ -166,9 +181,13 @@ class Eraser:
             if trace_store is not None:
                 await erase_person(trace_store, user_ids=person.user_ids, session_ids=threads)
 
-    async def _owners_of_traces(self) -> Collection[str]:
+    async def _owners(self) -> Collection[str]:
+        """Who has directories, documents or traces; mostly other tables name them, too."""
         async with self._opened_traces() as trace_store:
-            return () if trace_store is None else await trace_store.database.read(owner_ids)
+            of_traces = () if trace_store is None else await trace_store.database.read(owner_ids)
+        of_documents = owners_of(await self.store.documents.keys())
+        directories = await asyncio.to_thread(directories_of_users, self.home)
+        return {*directories, *of_traces, *of_documents}
 
     @asynccontextmanager
     async def _opened_traces(self) -> AsyncGenerator[TraceStore | None]:

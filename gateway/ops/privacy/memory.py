@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.errors import MemoryUnavailable
-from gateway.protocols import ErasableMemory, ExportableMemory, MemoryProvider
+from gateway.protocols import ErasableMemory, ExportableMemory, ListsDocuments, MemoryProvider
 
 T = TypeVar("T")
 TIMEOUT_S = 120.0
@@ -36,6 +36,11 @@ class PersonalMemory:
             return None
         return f"What the memory `{self.kind}` holds of you is not in here, because that memory hands nothing over."
 
+    async def owners(self) -> Collection[str]:
+        """The ids of users who have documents there; none where the memory does not say."""
+        keys = await _within_time(self.provider.keys()) if isinstance(self.provider, ListsDocuments) else ()
+        return owners_of(keys)
+
     async def erase(self, user_ids: Collection[str], lines: Mapping[str, Collection[str]]) -> None:
         """See `ErasableMemory.erase`; nothing where it is done by hand."""
         if isinstance(self.provider, ErasableMemory):
@@ -46,6 +51,11 @@ class PersonalMemory:
         if not isinstance(self.provider, ExportableMemory):
             return {}
         return await _within_time(self.provider.export(user_ids))
+
+
+def owners_of(paths: Iterable[str]) -> Collection[str]:
+    """Whose documents these are, without those that others read, too."""
+    return {path.split("/")[1] for path in paths if path.startswith("users/")}
 
 
 async def _within_time(work: Awaitable[T]) -> T:

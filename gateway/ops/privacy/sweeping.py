@@ -1,7 +1,7 @@
 """Takes away what other workers still wrote about erased people: they hear late that a turn is not theirs any more.
 
 A turn, a summary or a fact that another worker was at may leave rows behind the erasure, for as long as that one was
-paused. So the person's ids are looked for once more soon, and each night for some days.
+paused, and nothing bounds that. So the person's ids are looked for once more soon, and each night for ever.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import structlog
@@ -20,7 +19,6 @@ from gateway.store.gathering import sessions_of
 
 LATE_S = 60.0
 """A claim is missed by its worker, and a statement is over, long before that."""
-NIGHTS = timedelta(days=3)
 FAULTS = (EthosError, OSError, sqlite3.Error)
 """What an erasure meets, and what another time may not be there."""
 
@@ -49,12 +47,10 @@ class Sweeping:
             except FAULTS as error:  # a night does it
                 _log.warning("not_swept", error=str(error))
 
-    async def recent(self) -> None:
-        """Look for all whom somebody has erased lately; raises as `Eraser.erase`."""
+    async def returned(self) -> None:
+        """Look for all whom somebody has ever erased; raises as `Eraser.erase`."""
         eraser = self._eraser()
-        for tombstone in await eraser.tombstones.all():
-            if datetime.now(UTC) - tombstone.erased_at < NIGHTS:
-                user_ids = (await eraser.whom(tombstone)).user_ids
-                if user_ids:
-                    find = partial(sessions_of, user_ids=user_ids)
-                    await eraser.sweep(user_ids, await eraser.store.engine.read(find))
+        user_ids = await eraser.returned()
+        if user_ids:
+            find = partial(sessions_of, user_ids=user_ids)
+            await eraser.sweep(user_ids, await eraser.store.engine.read(find))

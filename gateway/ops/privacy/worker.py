@@ -397,7 +397,7 @@ class PrivacyWorker:
         try:
             await self._retention().run(files=files)
             if self._store.is_shared and not files:
-                await self._sweeping.recent()
+                await self._sweeping.returned()
         except FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False

@@ -51,6 +51,7 @@ class PostgresListening:
         self._sending = asyncio.Lock()
         self._pinging: asyncio.Task[None] | None = None
         self._is_heard = False
+        self.gaps = 0
 
     @property
     def is_heard(self) -> bool:
@@ -147,9 +148,16 @@ class PostgresListening:
         return connection
 
     async def _notify(self, text: str) -> None:
-        if self._sender is None or self._sender.broken:
+        is_new = self._sender is None
+        if self._sender is None:
             self._sender = await self._connect()
-        await self._sender.execute(_NOTIFY, (CHANNEL, text))
+        try:
+            await self._sender.execute(_NOTIFY, (CHANNEL, text))
+        except psycopg.OperationalError:
+            if is_new:
+                raise
+            await self._drop_sender()  # it ended while it had nothing to send, and has learned of it now
+            await self._notify(text)
 
     async def _listen(self, connection: psycopg.AsyncConnection[Any], heard: Callable[[str], None]) -> None:
         """Hear until a ping does not come back before the next is due."""
@@ -196,6 +204,7 @@ class PostgresListening:
 
     async def _drop_listener(self) -> None:
         self._is_heard = False
+        self.gaps += 1
         if self._listener is not None:
             await self._listener.close()
             self._listener = None

@@ -99,6 +99,26 @@ async def test_it_listens_again_after_a_restart_of_the_server() -> None:
             assert one.is_heard
 
 
+async def test_after_a_cut_nothing_that_is_sent_is_lost_the_ping_of_the_new_listener_neither(
+    proxy, postgres_server
+) -> None:
+    """The connection that sends has nothing to say meanwhile, so it learns of its end only when it does."""
+    url = postgres_server.url()
+    async with listening(through(proxy, postgres_server), 2 * PATIENCE_S) as (one, _), listening(url) as (_, heard):
+        proxy.cut()
+        await one.send(["first"])
+        while await heard.get() != "first":
+            pass
+        while not one.is_heard:
+            await asyncio.sleep(0.01)
+        proxy.cut()
+        while one.is_heard:
+            await asyncio.sleep(0.01)
+        while not one.is_heard:
+            await asyncio.sleep(0.01)
+        assert one.gaps == 2
+
+
 @pytest.mark.parametrize("is_deaf", [False, True])
 async def test_a_silent_network_is_noticed_by_a_ping_that_does_not_come_back(proxy, postgres_server, is_deaf) -> None:
     """Nothing else would show it: a listener has nothing to send."""

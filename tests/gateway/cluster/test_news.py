@@ -19,6 +19,7 @@ class Bus:
     """Carries texts within this process, to all who run; as the real one does, also to the sender."""
 
     is_heard = True
+    gaps = 0
 
     def __init__(self) -> None:
         self.sent: list[Sequence[str]] = []

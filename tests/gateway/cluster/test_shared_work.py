@@ -17,6 +17,7 @@ import pytest
 from gateway import __version__
 from gateway.agent.budgets import Bill, PlannedCall
 from gateway.agent.model import ModelUsage, Spender
+from gateway.app import cluster
 from gateway.app.gateway import Gateway
 from gateway.app.telling import MAX_PREVIEW_BYTES, PREVIEW_EVERY_S
 from gateway.app.upkeep import Upkeep
@@ -267,7 +268,11 @@ def _worker(name: str, config_hash: str, *, version: str = __version__) -> Worke
     return Worker(id=name + config_hash, name=name, config_hash=config_hash, version=version)
 
 
-async def test_what_was_told_while_news_did_not_come_is_looked_up(postgres_url: str, tmp_path: Path) -> None:
+async def test_what_was_told_while_news_did_not_come_is_looked_up(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """News come again after some tenths of a second, so no look needs to have fallen into them."""
+    monkeypatch.setattr(cluster, "LOOK_S", 3.0)
     async with (
         asyncio.timeout(PATIENCE_S),
         serving(config(tmp_path / "north", postgres_url, "north")) as (north, _),

@@ -43,6 +43,13 @@ async def postgres_house(postgres_url: str) -> AsyncIterator[House]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
+def house(request: pytest.FixtureRequest) -> House:
+    """A store of each engine with a clock that a test puts forward."""
+    made: House = request.getfixturevalue(f"{request.param}_house")
+    return made
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
 async def stores(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Stores]:
     """All stores over an empty database of each engine."""
     is_server = request.param == "postgres"

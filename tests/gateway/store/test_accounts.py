@@ -28,12 +28,6 @@ from tests.conformance.tries import Clock, Door, TriesSuite
 from tests.gateway.identity import minters
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def house(request: pytest.FixtureRequest) -> House:
-    made: House = request.getfixturevalue(f"{request.param}_house")
-    return made
-
-
 @pytest.fixture
 def engine(house: House) -> Engine:
     return house.store.engine

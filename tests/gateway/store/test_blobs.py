@@ -13,11 +13,6 @@ from tests.conformance.stores import House
 
 
 class TestBlobs(BlobSuite):
-    @pytest.fixture(params=["sqlite", "postgres"])
-    def house(self, request: pytest.FixtureRequest) -> House:
-        made: House = request.getfixturevalue(f"{request.param}_house")
-        return made
-
     @pytest.fixture
     def engine(self, house: House) -> Engine:
         return house.store.engine

@@ -6,8 +6,6 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from gateway.agent.budgets import Limit
 from gateway.domain.sessions import new_session, session_key
 from gateway.messages import ConversationRef, Receipt
@@ -38,12 +36,6 @@ from tests.conformance.stores import (
     turn,
 )
 from tests.conformance.usage import UsageSuite, spend
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def house(request: pytest.FixtureRequest) -> House:
-    made: House = request.getfixturevalue(f"{request.param}_house")
-    return made
 
 
 class TestInbox(InboxSuite):

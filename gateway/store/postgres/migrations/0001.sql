@@ -631,13 +631,13 @@ CREATE TABLE search (
 CREATE INDEX search_by_owner ON search (owner, size);
 CREATE INDEX search_words ON search USING gin (words);
 
--- Each bit is the sign of one of the float16 numbers of a vector.
+-- Each bit is the sign of one of the float16 numbers of a vector. A search reads all of an owner, out of the index.
 CREATE TABLE signatures (
     owner bigint NOT NULL,
     model text COLLATE "C" NOT NULL,
     number bigint NOT NULL,
     signature bit varying NOT NULL,
-    PRIMARY KEY (owner, model, number)
+    PRIMARY KEY (owner, model, number) INCLUDE (signature)
 );
 CREATE FUNCTION signature_of(vector bytea) RETURNS bit varying LANGUAGE sql IMMUTABLE AS $$
     SELECT CAST(string_agg(CAST(get_byte(vector, 2 * place + 1) >> 7 AS text), '' ORDER BY place) AS bit varying)

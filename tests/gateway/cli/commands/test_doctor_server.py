@@ -21,7 +21,7 @@ from tests.faults.process import small_disk_missing
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.servers import pgbouncer as poolers
 from tests.servers import postgres
-from tests.servers.postgres import PostgresServer, fresh_database, standby_of
+from tests.servers.postgres import PostgresServer, fresh_database, of_version, standby_of
 from tests.stores import make_tables
 
 EX_UNAVAILABLE = 69
@@ -146,6 +146,20 @@ def test_a_standby_is_named_and_not_served_from(
         refused = ethos("serve", "--no-chat")
     assert refused.code == EX_UNAVAILABLE
     assert "is a standby, which can only be read; give the address of the primary" in refused.err
+
+
+def test_a_server_that_is_too_old_is_named_and_nothing_is_made_there(
+    found: Found, ethos: Ethos, postgres_server: PostgresServer
+) -> None:
+    tables = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    with of_version(postgres_server, 140_011) as old:
+        [problem] = found(old.url())["problem"]
+        refused = ethos("serve", "--no-chat")
+    assert problem.endswith(" is PostgreSQL 14, which is too old. → Use 15 or newer.")
+    assert refused.code == EX_UNAVAILABLE
+    assert "is PostgreSQL 14, which is too old; use 15 or newer. Nothing was changed." in refused.err
+    with psycopg.connect(postgres_server.url()) as connection:
+        assert connection.execute(tables).fetchall() == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or small_disk_missing() is not None, reason="root alone makes a small disk")

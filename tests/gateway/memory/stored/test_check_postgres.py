@@ -101,6 +101,11 @@ async def test_another_encoding_and_no_fsync(sound):
         assert "does not write to its disk at once (fsync = off)" in await only(server.url())
 
 
+async def test_an_old_server(sound):
+    with postgres.of_version(sound, 120_022) as old:
+        assert (await only(old.url())).endswith("is PostgreSQL 12, which is too old; use 13 or newer")
+
+
 @pytest.mark.parametrize(("version", "is_too_old"), [(120_022, True), (130_000, False), (180_001, False)])
 def test_an_old_version(version, is_too_old):
     assert [*_too_old(version)] == (

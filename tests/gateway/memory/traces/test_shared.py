@@ -16,6 +16,7 @@ import pytest
 
 import gateway.traces
 from gateway.memory.tokenizer import words_of
+from gateway.store.engine import Connection
 from gateway.store.postgres.statements import numbered
 from gateway.store.sqlite.schema import migrate, migrations
 from gateway.traces.consolidation import Consolidation, ConsolidationReport
@@ -27,6 +28,7 @@ from gateway.traces.trace_store import TRACES_NAME, TraceStore, shared_trace_sto
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.vectorizing import Vectorizing
+from gateway.traces.vectors import QueryVector, as_blob
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.gateway.memory.traces.shared import emptied_trace_store
@@ -181,3 +183,26 @@ async def test_facts_go_to_a_file_of_one_machine_and_come_back(
     again = await import_traces(trace_store, tmp_path / "back", bounds=EVERYTHING)
     assert (again.imported, again.skipped, again.errors) == (0, 3, [])
     assert await all_of(trace_store) == before
+
+
+_CROWD = """
+    INSERT INTO signatures SELECT 1 + n % 50, 'minilm', n, CAST(repeat('01', 192) AS bit varying)
+    FROM generate_series(1, 20000) AS n
+"""
+_READ = "SELECT seq_scan + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'signatures'"
+
+
+async def test_a_search_reads_the_signatures_of_its_owners_alone(trace_store: TraceStore, traces_url: str) -> None:
+    """And these out of the index, where the facts of one owner lie side by side."""
+    with psycopg.connect(traces_url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = on")  # else it may not yet be known that all may see the rows
+        connection.execute(_CROWD)
+        connection.execute("VACUUM ANALYZE signatures")
+    question = QueryVector("minilm", as_blob([1.0] * 384), least=0.25)
+
+    def searched(connection: Connection) -> int:
+        before = connection.execute(_READ).fetchone()[0]
+        question.compare(connection, (1, 2), None, ())
+        return int(connection.execute(_READ).fetchone()[0] - before)
+
+    assert await trace_store.database.write(searched) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from gateway.errors import StoreError
 from gateway.ops import moving_facts
 from gateway.ops.moving_facts import copy_facts
-from gateway.store.engine import Connection
+from gateway.store.engine import Connection, statement
 from gateway.store.postgres.engine import PostgresEngine
 from gateway.traces.archive import rehydrate
 from gateway.traces.search import TraceQuery
@@ -49,10 +50,12 @@ async def test_facts_go_to_a_server_and_come_back(postgres_url: str, tmp_path: P
         await copy_facts(one, postgres_url, lambda *_: None)  # there are none
         async with open_trace_store(one / TRACES_NAME) as trace_store:
             await keep(trace_store)
-            before = await all_of(trace_store)
         told: dict[str, int] = {}
-        for _ in range(2):  # the second time as after a copy that broke off
-            await copy_facts(one, postgres_url, told.__setitem__)
+        await copy_facts(one, postgres_url, told.__setitem__)
+        async with open_trace_store(one / TRACES_NAME) as trace_store:
+            await trace_store.database.write(statement("UPDATE traces SET strength = 0.25 WHERE number = 1"))
+            before = await all_of(trace_store)
+        await copy_facts(one, postgres_url, told.__setitem__)  # what is there is not the source's any more
         assert told["traces"] == len(before["traces"])
         shared = shared_trace_store(engine)
         assert await all_of(shared) == before
@@ -84,3 +87,24 @@ async def test_what_differs_in_the_end_is_named(
     monkeypatch.setattr(moving_facts, "_put", broken)
     with pytest.raises(StoreError, match=r"are not those of .*: traces"):
         await copy_facts(tmp_path, postgres_url, lambda *_: None)
+
+
+async def test_broken_off_after_every_batch_they_go_on(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_trace_store(tmp_path / TRACES_NAME) as trace_store:
+        await keep(trace_store)
+    monkeypatch.setattr(moving_facts, "_AT_ONCE", 8)
+    batches: list[tuple[str, int]] = []
+
+    def break_off(table: str, amount: int) -> None:
+        assert (table, amount) not in batches, "copied twice"
+        batches.append((table, amount))
+        raise InterruptedError
+
+    is_whole = False
+    while not is_whole:
+        with contextlib.suppress(InterruptedError):
+            await copy_facts(tmp_path, postgres_url, break_off)
+            is_whole = True
+    assert [amount for table, amount in batches if table == "traces"] == [8, 14]
