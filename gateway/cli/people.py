@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -155,10 +156,10 @@ async def _link(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> No
     if link is None and as_json:
         print_json({"account": other, "user": made.person.id})
     elif link is None:
-        say(
-            f"{other} is {made.person.id}, from its first message on. To take it back, give it another user with "
-            "`ethos people import-map --replace`."
-        )
+        map_ = data_directory() / "users" / "identity-map.json"
+        is_file = await asyncio.to_thread(map_.exists)
+        how = f"remove its line from {map_}" if is_file else "give it another user: `ethos people import-map --replace`"
+        say(f"{other} is {made.person.id}, from its first message on. To take it back, {how}.")
     elif as_json:
         print_json({**_link_json(link), "kept_apart": made.kept_apart})
     else:
