@@ -128,7 +128,7 @@ def _copy(
             digest = digests[table.name] = read_again(table, lines, done.get(table.name, Digest()))
             while some := [digest.add(line)[0] for line in islice(lines, _AT_ONCE)]:
                 write(partial(_put, end=other, table=at_target[table.name], lines=some))
-                reach("copy.batch")
+                reach("copy.facts")
                 told(table.name, digest.amount)
             if at_target[table.name].numbered is not None:
                 last = one.last_number(connection, at_target[table.name])

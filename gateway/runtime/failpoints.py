@@ -98,6 +98,7 @@ WORKER_POINTS: Mapping[str, str] = {
 COPY_POINTS: Mapping[str, str] = {
     "copy.begun": "the target knows that a copy into it has begun",
     "copy.batch": "a batch of rows is committed with its place",
+    "copy.facts": "a batch of facts is committed",
     "copy.verified": "the target has all of it, neither end knows",
     "copy.moved": "the source is marked as moved, the target is not open yet",
     "copy.refilled": "the target's copy is not the source's any more, and all of it was deleted",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,9 @@ def test_a_server_in_use_is_told_from_a_good_one(found: Found, url: str, monkeyp
     assert has(told["warning"], "A transaction of a report (user ethos, process ")
     assert has(told["warning"], "is idle in transaction: no dead row can be removed")
     assert has(told["warning"], "This machine's clock is ")
-    assert has(told["warning"], "The table `lanes` has 3 dead rows and 1 living ones")
+    said = re.search(r"The table `lanes` has (\d+) dead rows and \d+ living ones", " ".join(told["warning"]))
+    assert said is not None
+    assert int(said[1]) >= 3, "those of earlier tests are counted, too"
     assert has(told["warning"], " of the 97 connections of PostgreSQL are in use. → Raise `max_connections`")
 
 
