@@ -160,10 +160,9 @@ class Engine(Protocol):
         """
 
     async def write_along(self, asking: Asking[T]) -> T:
-        """Write what comes regularly and locks for no longer than it takes, in two steps as `ask`.
+        """Write something small that is written again and again, in two steps as `ask`. It may be done twice.
 
-        On a server all of it that comes at the same moment is one durable transaction, which carries what is asked
-        then, too. It may be done twice.
+        On a server all such writes of one moment are one durable transaction, and what is asked then goes with them.
         """
 
     async def rows(self, sql: str, values: Values = ()) -> list[Any]:

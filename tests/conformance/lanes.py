@@ -83,6 +83,15 @@ class LaneSuite:
         assert [held.claim for held in await house.store.lanes.renew("two", 60)] == [taken.claim]
         assert kept.claim not in [held.claim for held in await house.store.lanes.renew("one", 60)], "it was let go"
 
+    async def test_to_ask_what_is_held_puts_nothing_off(self, house: House) -> None:
+        await write(house, "a")
+        [taken] = await take(house)
+        house.wait(40)
+        assert [held.claim for held in await house.store.lanes.held("one")] == [taken.claim]
+        assert await house.store.lanes.held("two") == []
+        house.wait(21)
+        assert len(await take(house, "two")) == 1
+
     async def test_a_message_that_comes_beside_the_commit_is_answered_next(self, house: House) -> None:
         await write(house, "a")
         [row] = await take(house)

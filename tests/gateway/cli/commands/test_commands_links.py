@@ -84,7 +84,10 @@ def test_merge_lets_the_first_named_keep_the_id_and_the_notes_follow(
 
 
 def test_an_account_that_has_not_written_yet_is_written_down(ethos: Ethos, home: Path, people: dict[str, str]) -> None:
-    assert ethos("people", "link", "fake:1", "letter:ada@example.org").code == 0
+    linked = ethos("people", "link", "fake:1", "letter:ada@example.org")
+    assert linked.code == 0
+    assert "To take it back, remove its line from " in linked.out
+    assert "identity-map.json" in linked.out
     assert users(home)["letter:ada@example.org"] == people["fake:1"]
     shown = ethos("people", "show", "fake:1").out
     assert "letter:ada@example.org" in shown
