@@ -22,9 +22,9 @@ test: $(DEV) lint      ## Install what the tests need, and run them all but the 
 	@deploy/install-test-packages
 	$(BIN)/pytest -n auto --dist loadfile -m "not browser and not slow"
 
-slow: $(DEV)           ## The tests that take a minute each: every step of a protocol, every request that the API allows.
+slow: $(DEV)           ## The long tests: kills at each step, floods, every order of events, every request that the API allows.
 	@deploy/install-test-packages
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n auto --dist worksteal -m slow $$(grep -rl --include='test_*.py' mark.slow tests)
 
 browser: $(DEV)        ## The tests in a real browser.
 	@deploy/install-test-packages

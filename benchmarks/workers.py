@@ -56,6 +56,8 @@ ACCEPTING = (4, 8)
 ROUNDS = 3
 # Each group of commits waits so long before it is written, https://www.postgresql.org/docs/15/runtime-config-wal.html.
 SLOW_DISK = ("commit_delay=3000", "commit_siblings=0")
+# In either direction; the timers of an event loop make a millisecond or more of it.
+LATENCY_S = 0.0005
 CORES = 8
 PAUSE_S = 8.0
 _WATCH = """
@@ -346,18 +348,45 @@ async def _stored_turn(store: Stores, person: str, number: int) -> int:
     return len(claimed.rows)
 
 
-def statement_by_statement(url: str) -> None:
+def stored_turns_per_s(url: str, name: str, *, is_whole: bool) -> float:
+    """In a process of its own, so that the proxy in this one takes none of its time."""
+    kind = "whole" if is_whole else "each"
+    command = [sys.executable, "-m", "benchmarks.workers", "--stored", url, "--kind", kind, "--name", name]
+    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout)
+
+
+def round_trip_ms(url: str) -> float:
+    """The median of some, by a connection that does nothing else."""
+    times = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(100):
+            began_s = time.perf_counter()
+            connection.execute("SELECT 1")
+            times.append((time.perf_counter() - began_s) * 1e3)
+    return statistics.median(times)
+
+
+def statement_by_statement(url: str, network: str) -> None:
     """By turns, so that both have the same machine."""
     whole: list[float] = []
     each: list[float] = []
     for number in range(ROUNDS):
         for is_whole, rates in ((True, whole), (False, each)):
-            rates.append(asyncio.run(stored_turns(url, f"{number}-{is_whole}", is_whole=is_whole)))
+            rates.append(stored_turns_per_s(url, f"{network}{number}{is_whole}", is_whole=is_whole))
     ratio = statistics.median(whole) / statistics.median(each)
     print(
-        f"stored turns/s (accept, claim, commit) in one process, {AT_ONCE} at once: "
-        f"{statistics.median(whole):.0f}; statement by statement: {statistics.median(each):.0f}; {ratio:.1f} times"
+        f"stored turns/s (accept, claim, commit) in one process, {AT_ONCE} at once, {network} "
+        f"({round_trip_ms(url):.1f} ms a round trip): {statistics.median(whole):.0f}; "
+        f"statement by statement: {statistics.median(each):.0f}; {ratio:.1f} times"
     )
+
+
+def statements(server: PostgresServer, url: str) -> None:
+    """On this machine, and through a network that holds each packet back for a moment."""
+    statement_by_statement(url, "over loopback")
+    with silent_proxy(server.port) as proxy:
+        proxy.latency_s = LATENCY_S
+        statement_by_statement(replace(server, port=proxy.port).url(url.rpartition("/")[2]), "over a network")
 
 
 # ---- all ------------------------------------------------------------------------------------------------------------
@@ -384,11 +413,14 @@ async def measure(server: PostgresServer, directory: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("accept", "kind", "name"):
+    for name in ("accept", "stored", "kind", "name"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.accept:
         asyncio.run(accept(options.accept, options.name, is_notifying=options.kind == "notify"))
+        return
+    if options.stored:
+        print(asyncio.run(stored_turns(options.stored, options.name, is_whole=options.kind == "whole")))
         return
     load, began_s = os.getloadavg()[0], time.monotonic()
     with postgres_server() as server, tempfile.TemporaryDirectory() as directory:
@@ -396,7 +428,7 @@ def main() -> None:
         with fresh_database(server, make_tables) as url:
             accepts(url)
         with fresh_database(server, make_tables) as url:
-            statement_by_statement(url)
+            statements(server, url)
     with postgres_server(*SLOW_DISK) as server, fresh_database(server, make_tables) as url:
         accepts(url, " on a disk that needs 3 ms longer for a commit")
     print(

@@ -224,7 +224,7 @@ class Answering:
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
         shows = parts.channels.showing(turn.message.conversation.channel)
         preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
-        work = replace(await self._work(turn, state, preview, asked, supersedes, tab=tab), on_stop=control.stop)
+        work = await self._work(turn, state, preview, asked, supersedes, tab=tab, on_stop=control.stop)
         try:
             async with preview:
                 ending = STOPPED if control.is_stop_requested else await self._interruptible(work, state, control)
@@ -249,7 +249,15 @@ class Answering:
         return None
 
     async def _work(
-        self, turn: Turn, state: AgentState, preview: Preview, asked: Question, supersedes: str | None, *, tab: Tab
+        self,
+        turn: Turn,
+        state: AgentState,
+        preview: Preview,
+        asked: Question,
+        supersedes: str | None,
+        *,
+        tab: Tab,
+        on_stop: Callable[[], object],
     ) -> AgentWork:
         parts, personality, message = self._parts, turn.personality, turn.message
         question = own_words(asked.text)
@@ -283,6 +291,7 @@ class Answering:
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
+            on_stop=on_stop,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
 

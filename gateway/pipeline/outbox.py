@@ -198,7 +198,8 @@ class Outbox:
         await self.settle(row.message)
         try:
             async with self.fetched(row.message) as message:
-                receipt = await self._deliver(adapter, replace(row, message=message))
+                with_files = row if message is row.message else replace(row, message=message)
+                receipt = await self._deliver(adapter, with_files)
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise

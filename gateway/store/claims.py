@@ -130,9 +130,9 @@ class SqlLanes:
                     raise
                 return Claimed(rows=rows, suspects=())  # these are held
             rows += claimed.rows
+            if not claimed.rows or len(rows) >= limit or not claimed.is_more:
+                return Claimed(rows=rows, suspects=claimed.suspects, is_more=claimed.is_more)
             claiming = replace(claiming, limit=limit - len(rows))
-            if not claimed.rows or not claiming.limit or not claimed.is_more:
-                return replace(claimed, rows=rows)
 
     async def renew(self, worker: str, lease_s: float) -> Sequence[Held]:
         def work(connection: Connection) -> Callable[[], list[Held]]:

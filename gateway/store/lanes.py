@@ -22,7 +22,7 @@ _NEXT_IN_ORDER = """
         SELECT coalesce(min(order_at), now_ms()) AS tag FROM lanes WHERE due_at IS NOT NULL AND order_at < now_ms()
         UNION ALL
         SELECT max(own.order_at) + 1000 FROM lanes AS own
-        WHERE own.channel = {channel} AND own.sender = {sender} AND own.due_at IS NOT NULL
+        WHERE own.channel = {channel} AND own.sender = {sender} AND own.order_at IS NOT NULL
         AND (own.claim IS NOT NULL OR own.due_at - own.waiting_since < 500)
     ) AS tags)
 """  # what is put off keeps its time as its number, and counts for nobody until then

@@ -70,7 +70,7 @@ _ADD_CALL = f"""
     SELECT :day, {_USER}, :personality_id, :model,
            CASE WHEN :turn_id = '' OR EXISTS (SELECT 1 FROM usage WHERE turn_id = :turn_id) THEN 0 ELSE 1 END,
            1, :input_tokens, :output_tokens, coalesce(:cost_usd, 0.0)
-    WHERE NOT EXISTS (SELECT 1 FROM usage WHERE call_id = :call_id) {ADD_TO_DAY}
+    WHERE NOT EXISTS (SELECT 1 FROM usage WHERE turn_id = :turn_id AND call_id = :call_id) {ADD_TO_DAY}
 """  # noqa: S608 (constants)
 _NOTE_CALL = f"""
     INSERT INTO usage (call_id, turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)

@@ -10,6 +10,8 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from adapters.discord import convert as discord
 from adapters.email import convert as email
 from adapters.email.mail_authentication import AuthservTrust
@@ -162,6 +164,7 @@ def with_file(choose: random.Random) -> bytes:
     return mail.as_bytes()
 
 
+@pytest.mark.slow
 def test_mail() -> None:
     """Nothing is raised at all."""
     choose, seen = random.Random(SEED + 3), Counter[str]()

@@ -12,6 +12,7 @@ from tests.faults.stream import Fault, Stream
 from tests.faults.traffic import Traffic, tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANNELS)
 async def test_a_channel_loses_and_doubles_nothing_through_three_kills(name: str) -> None:
     if (missing := unavailable(name)) is not None:

@@ -84,6 +84,7 @@ class Killed(Stream):
         return [text for _, text in self._platform.shown()]
 
 
+@pytest.mark.slow
 async def test_kills_that_come_faster_than_answers_bury_nobody() -> None:
     async with Nursery(["tests.faults.test_culprit"]) as nursery:
         stream = Killed(nursery)
@@ -99,6 +100,7 @@ async def test_kills_that_come_faster_than_answers_bury_nobody() -> None:
     assert answered == {said.token for said in stream._traffic.said}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("culprits", [[99], [98, 99]])
 async def test_messages_that_end_the_process_each_time_are_given_up_and_the_others_are_answered(
     culprits: list[int],

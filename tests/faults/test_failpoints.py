@@ -42,6 +42,7 @@ def test_the_list_and_the_code_name_the_same_points_each_in_one_place() -> None:
     assert sorted(reached_in_the_code()) == sorted([*named, *of_each_engine])
 
 
+@pytest.mark.slow
 async def test_a_gateway_that_is_used_and_stopped_comes_to_every_point(tmp_path: Path) -> None:
     """`make faults` kills at each; this shows quickly that none of them is a dead letter."""
     noted = tmp_path / "noted"

@@ -45,6 +45,7 @@ class FailingKernelStream(TracedStream):
         await super()._last_life()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("injection", INJECTIONS)
 async def test_an_error_of_the_disk_delays_and_loses_nothing(injection: str) -> None:
     """Row 8."""

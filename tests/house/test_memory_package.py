@@ -170,6 +170,7 @@ async def test_the_table_of_the_page_says_what_each_kind_can(kind: str, tmp_path
 # ---- the package ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_its_types_are_those_of_the_contract(project: Path, tmp_path: Path) -> None:
     """Strictly: what `provider` returns is a memory with all the abilities that the page gives it."""
     (tmp_path / "check.py").write_text(
@@ -196,6 +197,7 @@ def test_its_types_are_those_of_the_contract(project: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_it_passes_the_suites_and_the_hammer_where_it_is_installed(
     project: Path, environment: dict[str, str], database: str
 ) -> None:
@@ -321,6 +323,7 @@ def test_what_files_know_is_copied_into_it(ethos: Ethos, database: str) -> None:
     assert "Mia" in ethos.run("chat", stdin="what do you know about me?").stdout
 
 
+@pytest.mark.slow
 def test_a_chat_is_answered_while_its_server_is_away_and_what_it_noted_comes_later(ethos: Ethos) -> None:
     if postgres.MISSING:
         pytest.skip(postgres.MISSING)

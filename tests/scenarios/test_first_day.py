@@ -57,6 +57,7 @@ def test_two_chats_at_once_talk_to_one_gateway(ethos: Ethos) -> None:
     assert ["one" in both[0].communicate(timeout=60)[0], "two" in both[1].communicate(timeout=60)[0]] == [True, True]
 
 
+@pytest.mark.slow
 def test_a_chat_goes_on_when_the_one_that_ran_its_gateway_ended_and_another_gateway_came(ethos: Ethos) -> None:
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -136,6 +137,7 @@ def test_a_chat_whose_terminal_is_closed_ends_its_gateway_in_order(ethos: Ethos,
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_closed_stream_is_an_empty_one_and_nobody_elses_file_gets_its_number(ethos: Ethos) -> None:
     assert ethos.run("chat", "remember that my name is Ada").returncode == 0
     codes = {

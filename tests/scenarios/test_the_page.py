@@ -85,6 +85,7 @@ async def walk(mail_server: MailServer, tmp_path: Path) -> AsyncIterator[Walk]:
             await page.close()
 
 
+@pytest.mark.slow
 async def test_what_the_page_says_is_what_happens(walk: Walk) -> None:
     """Row 22, by the letter of the page."""
     found = steps()

@@ -6,6 +6,8 @@ import sqlite3
 import time
 from contextlib import closing
 
+import pytest
+
 from tests.scenarios.process import PATIENCE_S, Ethos
 
 TRACED = "web: {port: 0}\nmemory: {traces: {enabled: true}}\n"
@@ -22,6 +24,7 @@ def facts(ethos: Ethos, amount: int) -> list[str]:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_what_a_turn_said_is_recalled_though_the_process_was_killed_right_after_its_answer(ethos: Ethos) -> None:
     ethos.configure(TRACED)
     ethos.serve()

@@ -123,7 +123,7 @@ def connect(
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        connection.create_function("now_ms", 0, now_ms)
+        connection.create_function("now_ms", 0, now_ms, deterministic=True)  # one time for each statement
         if prepare is not None:
             prepare(connection)
     except BaseException as error:

@@ -75,6 +75,7 @@ async def test_a_server_that_is_restarted_while_we_wait_is_found_again_with_what
         assert [message.text for message in await inbox.has(2)] == ["before", "after"]
 
 
+@pytest.mark.slow
 async def test_a_line_that_is_dead_without_a_word_is_given_up(
     open_harness: OpenHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +200,7 @@ async def test_a_wrong_sent_mailbox_is_noticed_at_the_start(open_harness: OpenHa
         await soon(harness.adapter.connect())
 
 
+@pytest.mark.slow
 async def test_a_backlog_of_a_thousand_is_taken_one_by_one(open_harness: OpenHarness, mail_server: MailServer) -> None:
     """More than about a thousand response lines at once break the library, so it is never given as many."""
     harness = await open_harness(mails_per_hour=100_000)

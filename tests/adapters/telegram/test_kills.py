@@ -57,6 +57,7 @@ async def killed_in(telegram: FakeTelegram, gateway: Ethos, method: str, fault: 
     await asyncio.to_thread(gateway.serve)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "fault", "lone"),
     [

@@ -89,6 +89,7 @@ async def test_nobody_opens_a_page_of_the_dashboard_or_sends_its_forms(gateway: 
                 assert form.status_code == 401 or form.headers["location"].startswith("/login?next="), (method, path)
 
 
+@pytest.mark.slow
 async def test_a_key_comes_in_where_its_scope_is_asked_for_and_nowhere_else(
     gateway: Gateway, client_with: ClientWith
 ) -> None:

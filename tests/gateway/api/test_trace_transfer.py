@@ -238,6 +238,7 @@ def process(home: Path) -> Any:
             running.stdout.close()
 
 
+@pytest.mark.slow
 def test_an_import_that_is_killed_and_sent_again_neither_loses_nor_doubles(tmp_path: Path) -> None:
     count = 6_000
     owner = {"scope": "organization"}

@@ -354,6 +354,7 @@ async def everything_once(root: Path, turns: list[str]) -> int:
     return len(known)
 
 
+@pytest.mark.slow
 async def test_backups_between_several_writing_processes_one_of_them_killed_lose_and_double_nothing(
     tmp_path: Path,
 ) -> None:
@@ -422,6 +423,7 @@ async def test_what_was_applied_is_evident_in_the_copy_even_where_a_person_has_e
 # ---- killed ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_backup_that_is_killed_at_any_step_leaves_no_file_or_a_good_one(tmp_path: Path, home: Path) -> None:
     before, rows = files_of(home), rows_of(home)
     steps = int(ethos_killed_at(0, home, "backup", tmp_path / "whole.tar.gz").stdout.splitlines()[-1])

@@ -119,6 +119,7 @@ async def test_after_a_cut_nothing_that_is_sent_is_lost_the_ping_of_the_new_list
         assert one.gaps == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_deaf", [False, True])
 async def test_a_silent_network_is_noticed_by_a_ping_that_does_not_come_back(proxy, postgres_server, is_deaf) -> None:
     """Nothing else would show it: a listener has nothing to send."""

@@ -81,6 +81,7 @@ def pair(tmp_path: Path, url: str) -> tuple[Path, Path]:
     return homes[0], homes[1]
 
 
+@pytest.mark.slow
 async def test_what_one_worker_does_is_seen_at_the_other(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield url, url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "goal_s"), [(kill, GOAL_S), (pause, GOAL_S), (stop, IN_ORDER_S)])
 def test_another_process_has_the_channel_soon_and_never_two(
     place: tuple[str, str], tmp_path: Path, fault: Callable[[Holder], None], goal_s: float
@@ -125,6 +126,7 @@ def test_another_process_has_the_channel_soon_and_never_two(
         assert took_s <= goal_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_deaf", [True, False])
 def test_a_holder_in_a_silent_network_stops_before_another_has_the_channel(
     postgres_server: PostgresServer, tmp_path: Path, is_deaf: bool
@@ -147,6 +149,7 @@ def test_a_holder_in_a_silent_network_stops_before_another_has_the_channel(
             assert last_s < took_s <= GOAL_S
 
 
+@pytest.mark.slow
 def test_a_restart_of_the_server_takes_the_channel_from_nobody_for_long() -> None:
     """What was confirmed of leases is on its disk, so nobody has it twice."""
     if postgres.MISSING:

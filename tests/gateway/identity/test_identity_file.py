@@ -209,6 +209,7 @@ ENTRIES = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.dictionaries(KEYS, ENTRIES, max_size=6), EXTRAS, KEYS, USER_IDS)
 def test_whatever_was_in_the_map_is_there_unchanged_after_a_write(entries, extra, key, user_id) -> None:
     before = {**extra, "version": 1, "identities": entries}

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from gateway.people.identity import IdentityMap
 from tests.gateway.identity import minters
 
@@ -45,6 +47,7 @@ def test_two_thousand_people_met_by_four_processes_are_all_there_each_once(path:
     assert path.with_name(".identity-map.last-good.json").read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_killed_while_it_writes_loses_nobody_and_breaks_nothing(path: Path) -> None:
     """Row 14."""
     ada = await IdentityMap(path).resolve("telegram:1", "Ada")

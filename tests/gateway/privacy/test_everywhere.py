@@ -344,6 +344,7 @@ async def test_what_came_with_a_link_that_was_undone_goes_from_the_other_side_to
         assert await say(channel, "What is my dog?", "eve")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 async def test_an_erasure_that_is_killed_is_finished_at_the_next_start(house: House, step: str) -> None:
     """By SIGKILL, before each step: the next start ends it before anybody can write."""

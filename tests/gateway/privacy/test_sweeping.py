@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -72,6 +73,7 @@ def named(connection: psycopg.Connection[Any], name: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 async def test_each_row_that_names_an_erased_person_goes_a_year_later_and_those_of_others_stay(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def proxy(server: PostgresServer) -> Iterator[SilentProxy]:
         yield made
 
 
+@pytest.mark.slow
 async def test_what_was_confirmed_outlives_restarts_and_calls_wait_for_the_server(
     server: PostgresServer, engine: PostgresEngine
 ) -> None:
@@ -265,6 +266,7 @@ async def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> N
             await store.close()
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_reached_is_told_without_the_password(server: PostgresServer) -> None:
     port = server.port
     with silent_proxy(port) as proxy:

@@ -191,6 +191,7 @@ def test_a_server_that_is_not_fit_is_told_what_to_do(changed: dict[str, object],
     assert told in "".join(problems(good | changed))
 
 
+@pytest.mark.slow
 def test_a_database_of_another_encoding_and_a_standby_are_refused(postgres_server: PostgresServer) -> None:
     query(postgres_server.url(), "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     with pytest.raises(StoreUnavailable, match="has the encoding LATIN1"):

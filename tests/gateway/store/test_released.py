@@ -167,6 +167,7 @@ def test_a_step_that_fails_in_the_middle_leaves_the_database_and_the_copy(tmp_pa
     assert query(database, "PRAGMA integrity_check") == query(copy, "PRAGMA integrity_check") == [("ok",)]
 
 
+@pytest.mark.slow
 async def test_row_17_the_next_program_takes_the_database_over_and_this_one_then_refuses_it(
     tmp_path: Path, newest: Path, following: Mapping[str, str]
 ) -> None:
@@ -198,6 +199,7 @@ async def test_row_17_the_next_program_takes_the_database_over_and_this_one_then
         assert len(await gateway.store.sessions.list_sessions()) == len(before["sessions"])
 
 
+@pytest.mark.slow
 def test_no_command_of_the_next_program_changes_the_database_under_a_running_gateway(
     tmp_path: Path, newest: Path, following: Mapping[str, str]
 ) -> None:

@@ -6,12 +6,15 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.providers", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
+@pytest.mark.slow
 def test_the_quick_form_prints_what_a_memory_costs_and_what_it_loses():
     done = run("--only", "markdown", "--only", "traces", "--samples", "5", "--updates", "80", "--kills", "1",
                "--hanging-turns", "2")  # fmt: skip

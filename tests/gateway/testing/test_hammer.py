@@ -18,6 +18,7 @@ from tests.gateway.testing.places import FACTORY
 PROCESSES, KILLS = 4, 2
 
 
+@pytest.mark.slow
 async def test_nothing_is_lost_and_nothing_doubled(place):
     async with place.editing() as edit:
         report = await hammer(

@@ -102,6 +102,7 @@ async def assert_each_once(provider):
         assert newer.hash_before == older.hash_after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "step", "count"), cases(SYNC, 1, 2, 5), indirect=["place"])
 async def test_a_turn_that_was_killed_at_any_step_is_there_once_after_the_next_try(place, step, count):
     """Row 14."""

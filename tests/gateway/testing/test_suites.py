@@ -164,6 +164,7 @@ def test_a_fault_is_found_by_the_test_that_names_it(tmp_path, fault, test):
     assert found[test] == "FAILED"
 
 
+@pytest.mark.slow
 def test_an_adapter_passes_with_nothing_but_pytest(tmp_path):
     options = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist", "-W", "ignore")
     code, found = run(tmp_path, ADAPTER, *options)

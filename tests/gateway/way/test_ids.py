@@ -202,6 +202,7 @@ async def test_row_25_notes_of_links_stay_where_they_are(watch: Watch, journal: 
             assert CANARY not in str(await memory.export([one, other]))
 
 
+@pytest.mark.slow
 async def test_row_25_what_people_are_called_on_a_channel_becomes_no_path(house: House, watch: Watch) -> None:
     """400 messages: accounts, conversations, threads, names, and files that come with them."""
     names = hostile(10_000, watch.outside, salt=7)
@@ -227,6 +228,7 @@ async def test_row_25_what_people_are_called_on_a_channel_becomes_no_path(house:
     assert watch.seen > 100, "the watch sees what is written"
 
 
+@pytest.mark.slow
 async def test_row_25_no_address_of_the_web_leads_to_a_file(house: House, watch: Watch) -> None:
     """2 100 addresses and bodies, with the token, and signed where a signature is asked for."""
     async with ReplyReceiver() as receiver, house.served(channels=channels_of(receiver)) as gateway:

@@ -40,6 +40,7 @@ def settings(model_url: str, provider: str) -> dict[str, Any]:
     return {"model": "real", "models": {"real": model}, "limits": limits, "budgets": {"user": {"tokens": MANY_TOKENS}}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 async def test_a_turn_of_a_conversation_with_400_messages_never_holds_the_loop(
     house: House, model_url: str, provider: str
@@ -65,6 +66,7 @@ async def test_a_turn_of_a_conversation_with_400_messages_never_holds_the_loop(
     assert cold.longest_cpu_s < LIMIT_S, f"with a window that was dropped: {cold.report}"
 
 
+@pytest.mark.slow
 async def test_a_group_in_which_two_people_said_400_things_never_holds_the_loop(house: House, model_url: str) -> None:
     """What the others said is shown as data, which is made of it once."""
     async with house.gateway(**settings(model_url, "openai")) as (gateway, channel):

@@ -47,6 +47,7 @@ async def test_an_event_that_comes_three_times_across_a_restart_is_answered_once
         assert await channel.answers_to(other) == ["two"]
 
 
+@pytest.mark.slow
 async def test_a_thousand_conversations_are_each_answered_one_message_at_a_time_and_in_order(house: House) -> None:
     """Row 3: 16 workers, and each conversation never has two of them."""
     running: set[str] = set()

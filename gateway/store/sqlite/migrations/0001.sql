@@ -23,7 +23,7 @@ CREATE TABLE lanes (
     CHECK ((due_at IS NULL) = (order_at IS NULL))
 ) STRICT;
 CREATE INDEX lanes_waiting ON lanes (order_at, due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX lanes_of_sender ON lanes (channel, sender, order_at) WHERE due_at IS NOT NULL;
+CREATE INDEX lanes_of_sender ON lanes (channel, sender, order_at) WHERE order_at IS NOT NULL; -- stays as a claim is made
 CREATE INDEX lanes_claimed ON lanes (channel, sender) WHERE claim IS NOT NULL;
 
 -- What people wrote: a message is a row here before its platform hears that we have it, and stays one once answered.
@@ -208,19 +208,18 @@ END;
 -- What every call cost.
 CREATE TABLE usage (
     id             INTEGER PRIMARY KEY,
-    call_id        TEXT NOT NULL UNIQUE,        -- of the caller, so that a call that is settled twice counts once
     turn_id        TEXT NOT NULL,
+    call_id        TEXT NOT NULL,     -- of the caller, so that a call that is settled twice counts once
     user_id        TEXT NOT NULL,
     personality_id TEXT NOT NULL,
     model          TEXT NOT NULL,
     input_tokens   INTEGER NOT NULL,
     output_tokens  INTEGER NOT NULL,
     cost_usd       REAL,
-    at             INTEGER NOT NULL
+    at             INTEGER NOT NULL,
+    UNIQUE (turn_id, call_id)
 ) STRICT;
 CREATE INDEX usage_of_user ON usage (user_id, at);
-CREATE INDEX usage_of_turn ON usage (turn_id);
-CREATE INDEX usage_by_time ON usage (at);
 
 -- The sums of `usage`, so that a budget is checked without reading the day.
 -- `turns` counts a turn once, for the day and the model of its first call.

@@ -263,6 +263,7 @@ def killed(home: Path, verb: str, tree: Path, step: str, count: int) -> int:
     return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(2, 6))
 def test_a_pull_that_was_killed_is_done_again_and_takes_nothing_back(
     ethos: Ethos, home: Path, tree: Path, count: int
@@ -280,6 +281,7 @@ def test_a_pull_that_was_killed_is_done_again_and_takes_nothing_back(
         assert ((side / MEMORY).read_text(), (side / SOUL).read_text()) == ("Tea at six.\n", "You sing.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["memory.staged", "memory.renamed", "file.written", "file.renamed"])
 def test_a_push_that_was_killed_is_done_again_and_each_edit_is_there_once(
     ethos: Ethos, home: Path, tree: Path, step: str

@@ -386,6 +386,7 @@ def test_a_command_and_a_process_that_goes_on_writing_share_the_journal(
 WRITERS = 4
 
 
+@pytest.mark.slow
 def test_many_commands_that_write_at_once_lose_nothing(ethos: Ethos, home: Path, editor: Editor) -> None:
     """Each adds a line as an editor does; who was too late is told so, and goes on with the copy that was kept."""
     path = home / "personalities" / "assistant" / "MEMORY.md"

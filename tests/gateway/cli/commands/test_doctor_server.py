@@ -137,6 +137,7 @@ def test_a_server_that_no_worker_can_use(found: Found, url: str, postgres_server
     assert "s3cret" not in problem
 
 
+@pytest.mark.slow
 def test_a_standby_is_named_and_not_served_from(
     found: Found, ethos: Ethos, url: str, postgres_server: PostgresServer
 ) -> None:

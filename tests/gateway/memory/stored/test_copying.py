@@ -427,6 +427,7 @@ def copy_command(home: Path, *arguments: str, failpoint: str = "") -> subprocess
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 async def test_killed_at_any_step_and_called_again_it_ends_the_same(
     step: str, tmp_path: Path, place: Callable[[str], str]
@@ -454,6 +455,7 @@ async def test_killed_at_any_step_and_called_again_it_ends_the_same(
         assert await histories(target) == before  # nothing there looks like an edit by hand
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [f"{name} {count}" for name in ("lock.held", "lock.releasing") for count in (1, 2, 3)])
 async def test_killed_on_the_way_to_a_server_and_called_again_it_ends_the_same(
     step: str, tmp_path: Path, place: Callable[[str], str]

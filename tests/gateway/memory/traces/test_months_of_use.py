@@ -34,6 +34,7 @@ def facts() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [14, 90])
 async def test_no_fact_is_hidden_that_was_asked_for_in_the_last_sixty_days(
     trace_store: TraceStore, memory: TraceMemory, clock: Clock, days: int

@@ -10,6 +10,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from gateway.protocols import MemoryUpdate
 from gateway.testing.memory import scope
 from gateway.traces.trace_store import TRACES_NAME
@@ -41,6 +43,7 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.split("\n") if line]
 
 
+@pytest.mark.slow
 async def test_a_write_that_is_killed_before_any_of_its_statements_is_made_once(tmp_path: Path) -> None:
     before, after = "First.\nIt is wrong.\nLast.\n", "First.\nLast.\n\nIt is right.\nAnd it has two lines.\n"
     template = tmp_path / TRACES_NAME

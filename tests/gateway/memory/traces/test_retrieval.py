@@ -12,6 +12,7 @@ import pytest
 from benchmarks.retrieval import DATA, SETS, Recorded, load, measured, with_trace_store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "with_vectors", "recall", "evidence"),
     [

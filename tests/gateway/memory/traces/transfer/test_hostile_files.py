@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ async def ends_well(data: bytes, name: str, form: Any, *, surely: int = 0) -> No
             assert again.skipped == first.imported + first.skipped
 
 
+@pytest.mark.slow
 @often
 @given(
     found=st.lists(records, max_size=3), rest=st.dictionaries(st.sampled_from(["edges", "nodes"]), st.lists(records))
@@ -71,6 +73,7 @@ async def test_any_bytes_as_csv(data: bytes) -> None:
     await ends_well(b"content;tags\n" + data, "x.csv", "csv")
 
 
+@pytest.mark.slow
 @often
 @given(front=st.text("a:-[]{}&*!|>'\"#\n éж", max_size=60), body=st.text(max_size=60), known=records)
 async def test_any_note(front: str, body: str, known: dict[str, Any]) -> None:

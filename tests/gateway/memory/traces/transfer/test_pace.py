@@ -55,6 +55,7 @@ async def test_a_file_that_is_read_too_slowly_ends_the_import_and_says_what_is_m
     assert (again.imported, again.skipped, again.is_whole) == (MANY - result.imported, result.imported, True)
 
 
+@pytest.mark.slow
 async def test_a_database_whose_next_row_never_comes_is_given_up(trace_store: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "endless.sqlite"
     with sqlite3.connect(path) as connection:

@@ -46,6 +46,7 @@ async def test_a_trace_store_comes_back_with_every_field(form: ExportFormat, hel
                 assert tree(root / "once more") == tree(root / "out")
 
 
+@pytest.mark.slow
 @often
 @given(held=corpora.trace_stores())
 async def test_ten_times_through_obsidian_nothing_grows(held: Held) -> None:

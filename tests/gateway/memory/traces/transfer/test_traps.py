@@ -62,6 +62,7 @@ def pieces_of(kind: str) -> Iterator[bytes]:
         yield b"[1" + b"1" * 6_000 + b"]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "place", "reason"),
     [
@@ -107,6 +108,7 @@ async def test_a_zip_that_grows_too_much_is_refused_before_it_is_read(trace_stor
         await import_traces(trace_store, path, bounds=OfPerson(ADA))
 
 
+@pytest.mark.slow
 async def test_a_record_that_is_too_large_is_left_out_and_those_around_it_come_in(
     trace_store: TraceStore, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ leaves = st.one_of(texts, st.integers(-(2**70), 2**70), st.none(), st.booleans()
 documents = st.lists(st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(texts, inner)), max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(document=documents, size_bytes=st.integers(40, 2_000))
 def test_what_is_read_is_what_json_reads_however_the_file_is_cut(document: list[Any], size_bytes: int) -> None:
