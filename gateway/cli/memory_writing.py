@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import ValidationError
 
 from gateway.cli.client import connected
 from gateway.cli.errors import EXIT_TEMPORARY
@@ -159,6 +158,8 @@ async def edit(
     as_json: AsJson = False,
 ) -> None:
     """Open a memory in $VISUAL or $EDITOR; what you type is kept whatever happens."""
+    from pydantic import ValidationError
+
     from gateway.sdk.errors import VersionConflictError
 
     if store is None:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gateway.files.atomic import check_id
-from gateway.sdk.models.schema import USER_PATTERN
+from gateway.sdk.models.names import USER_PATTERN
 from gateway.services.caller import NotNamed
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.sdk.models.keys import CreateKey, Key, NewKey, Scope
+from gateway.sdk.models.keys import CreateKey, Key, NewKey
+from gateway.sdk.models.names import Scope
 from gateway.sdk.models.schema import Page
 from gateway.sdk.styles import Namespace, S, operation
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 from gateway.domain.roles import Right, Role, may, needs
 from gateway.errors import EthosError
-from gateway.sdk.models.keys import Scope
+from gateway.sdk.models.names import Scope
 
 Permission = Scope
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)

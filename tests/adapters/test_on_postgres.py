@@ -139,6 +139,7 @@ SIDES: Mapping[str, Callable[[], AbstractAsyncContextManager[Side]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIDES)
 async def test_a_channel_answers_before_and_after_a_restart(name: str, postgres_url: str, tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_S), SIDES[name]() as side:

@@ -58,6 +58,7 @@ async def test_health_and_log_say_that_the_disk_is_full_and_all_is_well_again_wh
     await platform.close()
 
 
+@pytest.mark.slow
 async def test_a_disk_that_fills_and_empties_in_the_middle_of_turns_and_memory_writes_costs_nothing(
     nursery: Nursery,
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_gateway_finds_it_by_its_kind() -> None:
     assert set(kind.config.model_fields) == {"host", "port", "token"}
 
 
+@pytest.mark.slow
 def test_its_types_are_those_of_the_contract(tmp_path: Path) -> None:
     """Strictly: the class is a `ChannelAdapter`, and `build` returns one."""
     (tmp_path / "check.py").write_text(

@@ -275,6 +275,7 @@ def test_a_value_that_its_config_refuses_is_named_with_its_line_and_no_secret_is
     assert "hunter2" not in shown.stdout + done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_gives_its_own_memory_to_the_gateway(ethos: Ethos, project: Path) -> None:
     ethos.configure(BY_HAND)
     with subprocess.Popen(
@@ -309,6 +310,7 @@ def test_a_memory_that_cannot_erase_is_refused_unless_the_operator_does_it(ethos
     assert "erasure: by_hand" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_files_know_is_copied_into_it(ethos: Ethos, database: str) -> None:
     ethos.configure("web: {port: 0}\n")
     ethos.run("chat", stdin="remember that my cat is called Mia")

@@ -48,6 +48,7 @@ async def test_a_real_model_answers_calls_tools_and_is_counted(ethos: Ethos, pro
             assert SECRET.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 async def test_a_message_to_a_model_that_is_down_is_kept_and_answered_when_it_is_back(ethos: Ethos) -> None:
     async with ModelServer() as server:
         configured(ethos, server, "openai")

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
+from gateway.sdk.models.names import Scope
 from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
-
-Scope = Literal[
-    "memory:read",
-    "memory:write",
-    "traces:read",
-    "traces:write",
-    "sessions:read",
-    "sessions:write",
-    "chat:read",
-    "chat:write",
-    "people:read",
-    "people:write",
-    "personalities:read",
-    "personalities:write",
-    "deliveries:read",
-    "deliveries:write",
-    "system:read",
-]
-"""What a key may allow."""
 
 
 class Key(ApiModel):

@@ -7,6 +7,8 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from gateway.sdk.models.names import USER_PATTERN
+
 T = TypeVar("T")
 
 MAX_ID = 2**53 - 1
@@ -14,7 +16,6 @@ MAX_ID = 2**53 - 1
 Id = Annotated[int, Field(ge=1, le=MAX_ID, examples=[17])]
 """The number of a row."""
 ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
-USER_PATTERN = "^([A-Za-z0-9_-]{1,64}|[^:]+:.+)$"
 PersonalityId = Annotated[str, Field(pattern=ID_PATTERN, examples=["assistant"])]
 UserName = Annotated[str, Field(pattern=USER_PATTERN, max_length=512, examples=["mail:ada@example.org"])]
 """A user id or an account, `kind:id`."""

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from gateway.sdk.models.schema import ID_PATTERN, MAX_ID, USER_PATTERN
+from gateway.sdk.models.names import USER_PATTERN
+from gateway.sdk.models.schema import ID_PATTERN, MAX_ID
 
 PersonalityParam = Annotated[
     str | None, Query(pattern=ID_PATTERN, description="Id of a personality; the configured default without it.")

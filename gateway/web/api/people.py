@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 from starlette.responses import StreamingResponse
 
+from gateway.sdk.models.names import USER_PATTERN
 from gateway.sdk.models.people import (
     ApprovePairing,
     CreateLink,
@@ -27,7 +28,7 @@ from gateway.sdk.models.people import (
     RefusePairing,
     SetRole,
 )
-from gateway.sdk.models.schema import USER_PATTERN, Page
+from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
 from gateway.services.people import Place, place_of_person
 from gateway.web.api.access import Operator, Requires, WithServices

@@ -9,7 +9,8 @@ from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.sdk.models.schema import ID_PATTERN, USER_PATTERN, Page
+from gateway.sdk.models.names import USER_PATTERN
+from gateway.sdk.models.schema import ID_PATTERN, Page
 from gateway.sdk.models.traces import (
     TRACE_ID_PATTERN,
     AddTrace,

@@ -78,6 +78,7 @@ BLOCKS = st.tuples(st.sampled_from(["```", "~~~", "````", "```py", "   ```c"]), 
 TABLES = st.integers(1, 300).map(lambda rows: "| a | b |\n|---|---|\n" + "| cell & | <x> |\n" * rows)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.one_of(WORDS, BLOCKS, TABLES), max_size=6).map("\n\n".join))
 def test_nothing_of_a_text_is_lost(text: str) -> None:

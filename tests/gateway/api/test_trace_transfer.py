@@ -272,6 +272,7 @@ def test_an_import_that_is_killed_and_sent_again_neither_loses_nor_doubles(tmp_p
         assert sorted(each["content"] for each in out["traces"]) == sorted(each["content"] for each in traces)
 
 
+@pytest.mark.slow
 def test_an_upload_of_two_hundred_megabytes_takes_no_two_hundred_megabytes_of_memory(tmp_path: Path) -> None:
     with process(tmp_path / "home") as (running, client):
         row = json.dumps({"content": "x" * 100_000, "scope": "organization"}).encode()

@@ -34,6 +34,7 @@ async def two_people(path: Path) -> tuple[str, str]:
     return await people.resolve(ADA, "Ada"), await people.resolve(BOB, "Bob")
 
 
+@pytest.mark.slow
 async def test_a_map_that_is_cut_anywhere_serves_whom_it_knew(path: Path) -> None:
     """Row 15."""
     known = await two_people(path)

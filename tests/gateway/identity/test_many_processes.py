@@ -18,6 +18,7 @@ def leftovers(path: Path) -> list[str]:
     return [name for name in (file.name for file in path.parent.iterdir()) if ".tmp" in name or ".broken" in name]
 
 
+@pytest.mark.slow
 def test_first_messages_in_four_processes_at_once_make_one_user(path: Path) -> None:
     answers = minters.run_together([minters.start(path, ["telegram:1"] * 10) for _ in range(4)])
     ids = {user_id for answer in answers for user_id in answer}
@@ -35,6 +36,7 @@ def test_four_processes_that_meet_the_same_fifty_people_agree_on_each(path: Path
     assert entries(path) == ids
 
 
+@pytest.mark.slow
 def test_two_thousand_people_met_by_four_processes_are_all_there_each_once(path: Path) -> None:
     """Row 14."""
     shares = [[f"k{process}:{number}" for number in range(500)] for process in range(4)]

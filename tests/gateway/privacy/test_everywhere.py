@@ -213,6 +213,7 @@ async def ids_of(gateway: Gateway, person: str) -> list[str]:
     return list(await gateway.linking.people.ids((await user_ids(gateway))[account(person)]))
 
 
+@pytest.mark.slow
 async def test_a_person_known_in_every_way_gets_everything_and_then_nothing_tells_of_them(
     house: House, tmp_path: Path
 ) -> None:

@@ -214,6 +214,7 @@ async def found(address: str) -> dict[str, str]:
         await store.close()
 
 
+@pytest.mark.slow
 async def test_first_messages_in_four_processes_at_once_make_one_user(address: str) -> None:
     answers = minters.run_together([minters.start(address, ["telegram:1"] * 10) for _ in range(4)])
     ids = {user_id for answer in answers for user_id in answer}
@@ -221,6 +222,7 @@ async def test_first_messages_in_four_processes_at_once_make_one_user(address: s
     assert await found(address) == {"telegram:1": ids.pop()}
 
 
+@pytest.mark.slow
 async def test_four_processes_that_meet_the_same_fifty_people_agree_on_each(address: str) -> None:
     keys = [f"telegram:{number}" for number in range(50)]
     shifts = (0, 13, 26, 39)

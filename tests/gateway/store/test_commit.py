@@ -275,6 +275,7 @@ async def test_a_process_killed_between_the_writes_and_the_commit_of_a_turn_leav
         await store.close()
 
 
+@pytest.mark.slow
 async def test_what_was_said_to_be_committed_is_there_after_kill_9_at_any_moment(path: Path) -> None:
     """Row 1."""
     accepted: set[str] = set()

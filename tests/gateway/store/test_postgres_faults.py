@@ -212,6 +212,7 @@ async def test_what_a_worker_locked_before_its_network_went_silent_is_free_befor
         await other.close()
 
 
+@pytest.mark.slow
 async def test_a_silent_network_is_noticed_and_over_at_once(
     proxy: SilentProxy, server: PostgresServer, engine: PostgresEngine
 ) -> None:

@@ -232,6 +232,7 @@ async def test_a_gateway_sends_its_traces_to_the_collector_before_it_ends(
     assert "CANARY" not in str(collector.spans)
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_away_holds_nothing_up(house: House) -> None:
     telemetry = {"traces": True, "otlp_endpoint": "http://127.0.0.1:9"}
     async with asyncio.timeout(60):

@@ -45,6 +45,7 @@ def notebook(path, fault=""):
     return Notebook(path, fault)
 
 
+@pytest.mark.slow
 async def test_a_memory_of_somebody_else_that_is_right_is_clean(tmp_path):
     report = await hammer(NOTEBOOK, {"path": str(tmp_path / "notes.db")}, updates=200, processes=4, kills=1)
     assert report.is_clean, report
@@ -52,12 +53,14 @@ async def test_a_memory_of_somebody_else_that_is_right_is_clean(tmp_path):
     assert 200 <= report.updates < 210
 
 
+@pytest.mark.slow
 async def test_what_a_memory_loses_is_found(tmp_path):
     report = await hammer(NOTEBOOK, {"path": str(tmp_path / "notes.db"), "fault": "overwrites"}, **WITHOUT_KILLS)
     assert report.lost
     assert not report.is_clean
 
 
+@pytest.mark.slow
 async def test_what_a_memory_doubles_is_found(tmp_path):
     arguments = {"path": str(tmp_path / "notes.db"), "fault": "doubles"}
     report = await hammer(NOTEBOOK, arguments, updates=200, processes=2, kills=2)

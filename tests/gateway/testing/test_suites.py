@@ -149,6 +149,7 @@ def test_a_memory_of_somebody_else_passes(tmp_path, tests, options):
     assert len(found) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "test"),
     [

@@ -78,6 +78,7 @@ async def test_a_turn_with_a_large_memory_that_it_changes_and_that_was_edited_ke
     assert watch.longest_cpu_s < LIMIT_S, watch.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["backup", "export"])
 async def test_a_copy_of_a_large_memory_keeps_nobody_waiting(house: House, tmp_path: Path, work: str) -> None:
     write_memory(house.home)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Viewer
 from tests.gateway.way.conftest import House, settled
@@ -11,6 +13,7 @@ from tests.gateway.way.conftest import House, settled
 ON = {"traces": {"enabled": True}}
 
 
+@pytest.mark.slow
 async def test_forget_that_i_like_tea_forgets_it_and_nothing_else(house: House) -> None:
     async with asyncio.timeout(60), house.gateway(None, memory=ON) as (gateway, channel):
         assert gateway.trace_store is not None

@@ -71,6 +71,7 @@ async def test_a_dead_reply_is_tried_again_at_once(
     assert writes_by_the_api(home) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_served", [True, False], ids=["with a web server", "without one"])
 async def test_a_proposal_is_approved_by_the_gateway_that_runs(
     home: Path, ethos_beside: Ethos, proposal: int, people: dict[str, str], *, is_served: bool

@@ -191,6 +191,7 @@ def test_a_lost_file_deletes_nothing(ethos: Ethos, home: Path, tree: Path) -> No
     assert (home / MEMORY).read_text() == "Tea at five.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "data", "words"),
     [
@@ -333,6 +334,7 @@ def line_of(process: subprocess.Popen[bytes]) -> str:
     return process.stdout.readline().decode().rstrip()
 
 
+@pytest.mark.slow
 def test_a_mirror_follows_each_change(
     ethos: Ethos, home: Path, tree: Path, watch: subprocess.Popen[bytes], profile: str
 ) -> None:

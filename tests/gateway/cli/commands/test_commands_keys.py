@@ -19,6 +19,7 @@ def either(home: Path, request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("serving")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("either")
 def test_a_key_is_made_listed_and_revoked(ethos: Ethos, home: Path, people: dict[str, str]) -> None:
     made = ethos("keys", "create", "a job", "-s", "memory:read,sessions:read", "--user", "fake:1", "--json")

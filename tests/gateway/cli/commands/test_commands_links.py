@@ -138,6 +138,7 @@ async def test_what_an_account_said_as_a_stranger_is_answered_once_it_is_linked(
     assert users(home)["fake:7"] == people["fake:1"]
 
 
+@pytest.mark.slow
 async def test_beside_a_running_gateway_it_does_the_work_and_tells_both(
     ethos_beside: Ethos, home: Path, people: dict[str, str], serving: subprocess.Popen[str]
 ) -> None:

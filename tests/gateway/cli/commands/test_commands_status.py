@@ -328,3 +328,11 @@ def test_the_command_loads_no_web_server_to_say_how_it_is(home: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_takes_long_to_load_is_left_to_the_commands_that_need_it() -> None:
+    """Each command would wait for it, `ethos --help` and the completion of a shell, too."""
+    heavy = ("fastapi", "httpx", "prompt_toolkit", "pydantic", "rich", "sqlite3", "starlette", "structlog", "uvicorn")
+    program = f"import sys, gateway.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"

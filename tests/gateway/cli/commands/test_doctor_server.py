@@ -191,6 +191,7 @@ async def _problems(url: str, ballast: Ballast) -> tuple[str | None, str | None]
         await engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(poolers.MISSING is not None, reason=poolers.MISSING or "")
 def test_the_mode_of_a_pooler_is_tried(found: Found, url: str, postgres_server: PostgresServer) -> None:
     def through(pooler: poolers.Pooler) -> str:

@@ -52,6 +52,7 @@ async def test_redis_after_a_failover_under_the_same_name(closing):
             assert (await memory.prefetch(scope("t3"))).project_memory == "Tea.\n\nMilk.\n"
 
 
+@pytest.mark.slow
 async def test_postgres_after_a_failover_under_the_same_name(closing):
     with (
         postgres.postgres_server("fsync=off") as first,

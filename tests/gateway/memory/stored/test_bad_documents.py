@@ -161,6 +161,7 @@ async def test_a_document_of_50_megabytes_in_postgres(postgres_url):
         await taken_once(memory, "By hand.\n\n")
 
 
+@pytest.mark.slow
 async def test_a_disk_of_postgres_without_room():
     if postgres.MISSING:
         pytest.skip(postgres.MISSING)

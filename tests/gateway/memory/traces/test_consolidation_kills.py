@@ -133,6 +133,7 @@ async def killed_everywhere(template: Path, root: Path, work: str, states: list[
         await once("database.committed", step, states[step])
 
 
+@pytest.mark.slow
 async def test_a_kill_in_each_step_leaves_it_done_or_not_begun_and_the_next_run_ends_the_same(
     template: Path, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_an_import_that_is_killed_and_repeated_neither_loses_nor_doubles(tmp_path: Path) -> None:
     source, place = tmp_path / "x.json", tmp_path / TRACES_NAME
     traces = [{"id": f"mt_{number}", "content": f"fact number {number}"} for number in range(COUNT)]

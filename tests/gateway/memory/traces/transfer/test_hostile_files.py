@@ -57,6 +57,7 @@ async def test_any_json_of_traces(found: list[Any], rest: dict[str, Any]) -> Non
     await ends_well(json.dumps(document).encode(), "x.json", "json", surely=1)
 
 
+@pytest.mark.slow
 @often
 @given(found=st.lists(records, max_size=2), nodes=st.dictionaries(st.sampled_from("abc"), records, max_size=3))
 @example(found=[{"mapping": {"a": {"parent": []}}, "current_node": []}], nodes={})

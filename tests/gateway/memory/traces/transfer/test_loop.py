@@ -24,6 +24,7 @@ def facts(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
 async def test_an_import_and_an_export_hold_the_loop_for_no_piece_above_five_milliseconds(
     tmp_path: Path, form: ExportFormat

@@ -21,6 +21,7 @@ ADAS = OfPerson(ADA)
 MANY = 2 * LOT + 101
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
 async def test_many_traces_leave_and_come_back(trace_store: TraceStore, tmp_path: Path, form: ExportFormat) -> None:
     traces = [of(ADA, f"fact {number} about tea", created_at=trace_store.now()) for number in range(MANY)]

@@ -21,6 +21,7 @@ often = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
 @often
 @given(held=corpora.trace_stores())
@@ -83,6 +84,7 @@ async def test_ten_times_through_a_format_it_is_the_same_byte_for_byte(form: Exp
             assert tree(tmp_path / f"{turn + 1}") == tree(tmp_path / "0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
 @often
 @given(held=corpora.trace_stores())
