@@ -176,7 +176,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     door |= {f"gateway.services.commands{name}" for name in commands}
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}
     door |= {"gateway.web.dashboard.page"}
-    door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".keys", ".schema", ".system"))}
+    door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".names", ".schema", ".system"))}
     rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
     behind = {name for name in loaded - door if name.startswith(rooms)}
     assert behind == {"gateway.web.dashboard.pages"}, "load it with the first request"
