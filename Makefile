@@ -28,7 +28,7 @@ slow: $(DEV)           ## The long tests: kills at each step, floods, every orde
 
 browser: $(DEV)        ## The tests in a real browser.
 	@deploy/install-test-packages
-	$(BIN)/pytest -m browser
+	$(BIN)/pytest -m browser tests/browser
 
 faults: $(DEV)         ## Kill real gateways, 100 times at every point and 1 000 at random, and writers of each memory; what is lost?
 	@deploy/install-test-packages
