@@ -85,6 +85,11 @@ class ChatMessage:
             object.__setattr__(self, "_size_bytes", sum(map(size_bytes, (self.text, *calls))))
         return self._size_bytes
 
+    @property
+    def is_rendered(self) -> bool:
+        """It was rendered before, so that to do it again most likely costs nothing."""
+        return self._rendered_by is not None
+
     def rendered(self, render: Render) -> bytes:
         """What `render` makes of it. It is made once and kept with the message: a turn renders only what is new."""
         if self._rendered_by is not render:

@@ -26,8 +26,10 @@ from gateway.config.prices import list_price_usd
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one answer on the wire, where a token takes some 200 bytes: more than any model writes."""
 _REMEMBERED_REPLIES = 128
-# A request of more characters, or with images, is written down in a thread: the loop is for everybody.
+# A request of more characters, of more messages that are new, or with images is written down in a thread: the loop is
+# for everybody.
 _LARGE_CHARS = 300_000
+_MANY_MESSAGES = 100
 
 
 class HttpWire:
@@ -108,7 +110,8 @@ class HttpWire:
             return reply[1] if reply is not None and reply[0] == message else None
 
         chars = len(request.system) + sum(len(message.text) for message in request.messages)
-        if chars > _LARGE_CHARS or any(message.images for message in request.messages):
+        new = sum(not message.is_rendered for message in request.messages)
+        if chars > _LARGE_CHARS or new > _MANY_MESSAGES or any(message.images for message in request.messages):
             return await asyncio.to_thread(self._format.body, request, remembered)
         return self._format.body(request, remembered)
 
