@@ -558,3 +558,25 @@ async def test_a_thread_is_still_at_work_where_its_caller_was_cancelled() -> Non
     finally:
         may_end.set()
         await threads.close()
+
+
+async def test_one_after_the_other_is_asked_on_one_connection_and_all_have_their_turn_when_there_is_more() -> None:
+    """So the server has plans for the statements, and an idle worker costs it little."""
+    threads = Threads(3, patience_s=20, busy=lambda: StoreUnavailable("all are busy"))
+    meeting = threading.Barrier(3, timeout=20)
+
+    def met(_slot: object) -> int:
+        meeting.wait()
+        return threading.get_ident()
+
+    try:
+        first = await threads.do(lambda _slot: threading.get_ident())
+        assert [await threads.do(lambda _slot: threading.get_ident()) for _ in range(20)] == [first] * 20
+        assert len(set(await asyncio.gather(*(threads.do(met) for _ in range(3))))) == 3
+        last = await threads.do(lambda _slot: threading.get_ident())
+        assert {await threads.do(lambda _slot: threading.get_ident()) for _ in range(20)} == {last}
+        in_order: list[int] = []
+        await asyncio.gather(*(threads.do(lambda _slot, n=number: in_order.append(n)) for number in range(200)))
+        assert sorted(in_order) == list(range(200))
+    finally:
+        await threads.close()
