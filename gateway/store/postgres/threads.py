@@ -51,8 +51,7 @@ class Threads:
     """Runs jobs in the order in which they come. A job that no thread takes in time fails.
 
     Of the threads that are idle the one that was busy last gets the next job: its server process has plans for the
-    statements, and the others are left alone. In turns, an idle worker cost the server
-    three times as much.
+    statements, and the others are left alone. If they take turns, an idle worker costs the server three times as much.
     """
 
     def __init__(self, most: int, *, patience_s: float, busy: Callable[[], Exception]) -> None:
