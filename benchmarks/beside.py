@@ -119,6 +119,8 @@ def main() -> None:
     parser.add_argument("--slices", type=int, default=60)
     parser.add_argument("--turns", type=int, default=100, help="turns of a slice")
     options = parser.parse_args()
+    if options.slices < 2:
+        parser.error("--slices: expected 2 or more, since quartiles are printed")
     with side(HERE) as ours, side(options.other.resolve()) as other:
         print(f"start: {other.start_s:.2f} s there, {ours.start_s:.2f} s here\n")
         measure(ours, other, options.slices, options.turns)

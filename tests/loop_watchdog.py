@@ -8,9 +8,8 @@ In a test::
 
 One piece is one callback of the loop: a task from one `await` that waits to the next. It is measured in CPU time of the
 loop's thread, so that a busy machine and other threads do not count; `longest_wall_s` has the waiting in it, which is
-what a blocking call on the loop costs. Where the machine runs Python slower than the one that the limit was set on, the
-CPU time is divided by how many times slower it is just then. What was there before is frozen for the garbage collector
-meanwhile: a test process holds far more than a gateway does.
+what a blocking call on the loop costs. What was there before is frozen for the garbage collector meanwhile: a test
+process holds far more than a gateway does.
 
 A piece that is too long each time is a fault; once is chance. `shortest_of` tells them apart.
 """
@@ -28,9 +27,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 LIMIT_S = 0.005
-# What one step of `_paced` takes where nothing slows Python 3.11 down, on a server's core of 3 GHz.
-STEP_S = 45e-9
-STEPS = 20_000
 
 
 @dataclass
@@ -38,7 +34,7 @@ class LoopWatch:
     """What was seen.
 
     Attributes:
-        longest_cpu_s: CPU time of the longest piece, at the pace of the machine that the limit was set on.
+        longest_cpu_s: CPU time of the longest piece.
         longest_wall_s: of the piece that took longest by the clock.
         report: what the longest piece was, and where it stood when it was over the limit.
     """
@@ -82,7 +78,6 @@ def watched_loop(limit_s: float = LIMIT_S) -> Iterator[LoopWatch]:
             if started and time.perf_counter() - started[0] > limit_s and not watch._stack:
                 watch._stack = _stack_of(sys._current_frames().get(thread))
 
-    slowness = _slowness()
     gc.collect()
     gc.freeze()
     sampler = threading.Thread(target=sample, name="loop watchdog", daemon=True)
@@ -95,19 +90,6 @@ def watched_loop(limit_s: float = LIMIT_S) -> Iterator[LoopWatch]:
         over.set()
         sampler.join()
         gc.unfreeze()
-        watch.longest_cpu_s /= max(slowness, _slowness())
-
-
-def _slowness() -> float:
-    """How many times slower this thread runs Python now than the limit supposes; never below 1."""
-    return max(1.0, min(_paced() for _ in range(5)) / (STEPS * STEP_S))
-
-
-def _paced() -> float:
-    total, began_s = 0, time.thread_time()
-    for number in range(STEPS):
-        total += number
-    return time.thread_time() - began_s
 
 
 async def shortest_of(work: Callable[[], Awaitable[object]], times: int = 5) -> LoopWatch:

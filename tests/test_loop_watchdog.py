@@ -17,9 +17,9 @@ def _busy(seconds: float) -> None:
 async def test_a_task_that_computes_for_long_is_seen_with_the_place_where_it_stood() -> None:
     with watched_loop() as watch:
         await asyncio.sleep(0)
-        _busy(0.1)
+        _busy(0.03)
         await asyncio.sleep(0)
-    assert watch.longest_cpu_s >= LIMIT_S
+    assert watch.longest_cpu_s >= 0.03
     assert "_busy" in watch.report
 
 

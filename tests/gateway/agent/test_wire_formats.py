@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -278,6 +280,28 @@ def test_a_request_names_its_own_tools_whatever_is_written_down_beside_it(make: 
         body = wire.body(request(ASKED, tools=(ToolSpec(name="own", description="", parameters=Schema()),)), no_reply)
     assert b'"own"' in body
     assert b"of_another" not in body
+
+
+async def test_many_messages_are_written_down_in_a_thread_until_they_have_been_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a start, or where a window was dropped: the loop is for everybody."""
+    body, threads = OpenAIFormat.body, []
+
+    def noted(*arguments: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return body(*arguments)
+
+    monkeypatch.setattr(OpenAIFormat, "body", noted)
+    said = tuple(ChatMessage(role="user", text=str(number)) for number in range(101))
+    async with open_bench("openai") as bench:
+        for messages in (said[:100], said, (*said, ASKED)):
+            await answered(bench, request(*(replace(message) for message in messages)))
+        kept = request(*said)
+        for _ in range(2):
+            await answered(bench, kept)
+    is_on_loop = [thread is threading.current_thread() for thread in threads]
+    assert is_on_loop == [True, False, False, False, True]
 
 
 async def test_anthropic_gets_ids_that_it_takes_and_no_empty_block() -> None:

@@ -23,7 +23,8 @@ CREATE TABLE lanes (
     CHECK ((due_at IS NULL) = (order_at IS NULL))
 ) STRICT;
 CREATE INDEX lanes_waiting ON lanes (order_at, due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX lanes_of_sender ON lanes (channel, sender, order_at) WHERE order_at IS NOT NULL; -- stays as a claim is made
+-- Without `due_at`, so that a claim writes no page of it.
+CREATE INDEX lanes_of_sender ON lanes (channel, sender, order_at) WHERE order_at IS NOT NULL;
 CREATE INDEX lanes_claimed ON lanes (channel, sender) WHERE claim IS NOT NULL;
 
 -- What people wrote: a message is a row here before its platform hears that we have it, and stays one once answered.
