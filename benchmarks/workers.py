@@ -6,7 +6,7 @@ Prints turns per second of 1, 2 and 4 workers with a model that takes 250 ms and
 of worker and server for each turn and what that means for 8 cores, the round trips and transactions of a quiet turn,
 the rate of accepts, a turn's transactions whole and statement by statement, the time from an accept to its claim by
 another worker, how a channel is taken over, and what an idle worker asks. All people write on one channel, which one
-worker holds. It takes some four minutes.
+worker holds. It takes some five minutes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MEASURED_S = 5.0
 # So many people for each place, so that a place is seldom free.
 PEOPLE_PER_PLACE = 2
 QUIET_TURNS = 40
-IDLE_S = 30.0
+IDLE_S = 60.0  # the server looks for work of its own so often
 ACCEPTS_S = 3.0
 ACCEPTING = (4, 8)
 ROUNDS = 3
@@ -125,18 +125,20 @@ def show_cores(rate: Rate) -> None:
 
 async def quiet(server: PostgresServer, make: Make, url: str) -> None:
     """What one turn asks of the server, and one worker that has nothing to do."""
-    with silent_proxy(server.port) as proxy:
+    with silent_proxy(server.port) as proxy, psycopg.connect(url, autocommit=True) as connection:
         proxy.watched = {b"COMMIT\0": 0}
         async with make("quiet", replace(server, port=proxy.port).url(url.rpartition("/")[2])) as workers:
 
-            def counted() -> tuple[float, int, int, float]:
-                return time.monotonic(), proxy.round_trips, proxy.watched[b"COMMIT\0"], workers.cpu()[1]
+            def counted() -> tuple[float, int, int, float, float]:
+                all_s, sessions_s = workers.cpu()[1], workers.sessions_cpu()
+                return time.monotonic(), proxy.round_trips, proxy.watched[b"COMMIT\0"], sessions_s, all_s
 
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute("CHECKPOINT")  # what was measured before is not written down meanwhile
-            alone = counted()
-            await asyncio.sleep(IDLE_S)
-            server_alone = (counted()[3] - alone[3]) / IDLE_S
+            connection.execute("CHECKPOINT")  # what was measured before is not written down meanwhile
+            asking = counted()
+            for _ in range(round(IDLE_S)):
+                connection.execute("SELECT 1")
+                await asyncio.sleep(1.0)
+            asked = counted()
             await workers.start()
             for _ in range(QUIET_TURNS):
                 await workers.channel.ask(1, "hello")
@@ -147,16 +149,19 @@ async def quiet(server: PostgresServer, make: Make, url: str) -> None:
             for _ in range(QUIET_TURNS):
                 await workers.channel.ask(1, "hello")
             after = counted()
-    per_s = [(idle[at] - before[at]) / (idle[0] - before[0]) for at in (1, 2, 3)]
+    per_s = [(idle[at] - before[at]) / (idle[0] - before[0]) for at in range(5)]
+    least = [(asked[at] - asking[at]) / (asked[0] - asking[0]) for at in range(5)]
     took_s = after[0] - idle[0]
-    trips, commits = ((after[at] - idle[at] - per_s[at - 1] * took_s) / QUIET_TURNS for at in (1, 2))
+    trips, commits = ((after[at] - idle[at] - per_s[at] * took_s) / QUIET_TURNS for at in (1, 2))
     print(
         f"a quiet turn through a channel, with a note of the channel: {trips:.1f} round trips, {commits:.1f} "
         "transactions that write (what is asked without turns is taken off)"
     )
     print(
-        f"an idle worker that holds the channel: {per_s[0]:.2f} round trips a second, {per_s[1]:.2f} of them "
-        f"transactions that write, {per_s[2]:.2%} of a core of the server, which takes {server_alone:.2%} without it"
+        f"an idle worker that holds the channel: {per_s[1]:.2f} round trips a second, {per_s[2]:.2f} of them "
+        f"transactions that write, {per_s[3]:.3%} of a core in the server's processes that serve it. One connection "
+        f"that asks `SELECT 1` each second: {least[3]:.3%}. The whole server with its own work: {per_s[4]:.2%} and "
+        f"{least[4]:.2%}"
     )
 
 

@@ -166,6 +166,10 @@ class Cluster:
         """Seconds of CPU: of all workers, and of the server with its processes."""
         return sum(cpu_s(pid) for pid in self.pids), server_cpu_s(self._server.process.pid)
 
+    def sessions_cpu(self) -> float:
+        """Seconds of CPU of the server's processes that serve a connection."""
+        return sessions_cpu_s(self._server.process.pid)
+
 
 @asynccontextmanager
 async def cluster(server: PostgresServer, url: str, model_url: str, directory: Path) -> AsyncIterator[Cluster]:
@@ -179,12 +183,25 @@ async def cluster(server: PostgresServer, url: str, model_url: str, directory: P
 
 def server_cpu_s(pid: int) -> float:
     """Of a process, of those that it has started, and of those of them that have ended."""
-    total = 0.0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+    return sum(_running_s(pid).values()) + sum(map(int, ended)) / _TICKS
+
+
+def sessions_cpu_s(pid: int) -> float:
+    """Of the processes of a server that serve a connection now."""
+    return sum(cpu_s for title, cpu_s in _running_s(pid).items() if " 127.0.0.1(" in title)
+
+
+def _running_s(pid: int) -> dict[str, float]:
+    """By title, for a process and those that it has started, each of one thread; finer than by ticks.
+
+    https://docs.kernel.org/scheduler/sched-stats.html
+    """
+    running = {}
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(stat.parent.name) == pid:
-                total += sum(map(int, fields[11:15])) / _TICKS
-            elif int(fields[1]) == pid:
-                total += sum(map(int, fields[11:13])) / _TICKS
-    return total
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if pid in (int(process.name), parent):
+                title = f"{process.name} {(process / 'cmdline').read_text()}"
+                running[title] = int((process / "schedstat").read_text().split()[0]) / 1e9
+    return running

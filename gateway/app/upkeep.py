@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.app.wiring import Composition
 
 EVERY_S = 60.0
+_EXPIRED_EVERY_S = 600.0  # nothing that has expired is used, so removing it can wait
 
 _log = structlog.get_logger(__name__)
 
@@ -36,15 +37,16 @@ class Upkeep:
     async def run(self) -> None:
         """Take up what died with other workers, and remove what has expired, until cancelled."""
         gateway = self._gateway
-        works: dict[Job, Callable[[], Awaitable[object]]] = {
-            "memory": self._look_for_late,
-            "links": gateway.linking.job.recover,
-            "usage": self.forgive,
-            "blobs": self.expire,
+        works: dict[Job, tuple[Callable[[], Awaitable[object]], float]] = {
+            "memory": (self._look_for_late, EVERY_S),
+            "links": (gateway.linking.job.recover, EVERY_S),
+            "usage": (self.forgive, EVERY_S),
+            "blobs": (self.expire, _EXPIRED_EVERY_S),
         }
         async with asyncio.TaskGroup() as tasks:
-            for job, work in works.items():
-                tasks.create_task(gateway.cluster.jobs.keep(job, partial(_repeat, job, work)), name=f"job {job}")
+            for job, (work, every_s) in works.items():
+                repeated = partial(_repeat, job, work, every_s)
+                tasks.create_task(gateway.cluster.jobs.keep(job, repeated), name=f"job {job}")
 
     async def _look_for_late(self) -> None:
         self._gateway.memory.look_for_late()
@@ -61,10 +63,12 @@ class Upkeep:
         await self._leases.forget_sessions()
 
 
-async def _repeat(job: Job, work: Callable[[], Awaitable[object]]) -> None:
+async def _repeat(job: Job, work: Callable[[], Awaitable[object]], every_s: float) -> None:
     while True:
+        again_s = every_s
         try:
             await work()
         except EthosError as error:
-            _log.error("job_late", job=job, error=str(error), again_s=EVERY_S)
-        await asyncio.sleep(EVERY_S)
+            again_s = EVERY_S
+            _log.error("job_late", job=job, error=str(error), again_s=again_s)
+        await asyncio.sleep(again_s)

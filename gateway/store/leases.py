@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from gateway.cluster.leases import LeaseRow
 from gateway.errors import ClaimLost
 from gateway.store.engine import Connection, Engine, at_once, require, statement
+from gateway.store.rows import marks_for
 
 _TAKE = """
     INSERT INTO leases (name, worker, epoch, until) VALUES (?1, ?2, 1, now_ms() + ?3)
@@ -17,8 +18,8 @@ _TAKE = """
     RETURNING epoch
 """
 _RENEW = """
-    UPDATE leases SET until = now_ms() + ?
-    WHERE name = ? AND epoch = ? AND worker = ? AND until >= now_ms() RETURNING name
+    UPDATE leases SET until = now_ms() + ? WHERE worker = ? AND until >= now_ms() AND name IN ({names})
+    RETURNING name, epoch
 """
 _GIVE_BACK = "UPDATE leases SET until = 0 WHERE name = ? AND epoch = ?"
 # No row is fenced by a session's epoch, so nothing is left of it. Its epochs begin at 1 again, so the worker counts.
@@ -49,10 +50,9 @@ class SqlLeases:
         lease_ms = round(lease_s * 1000)
 
         def work(connection: Connection) -> Callable[[], Collection[str]]:
-            asked = [
-                connection.execute(_RENEW, (lease_ms, name, epoch, worker)) for name, epoch in sorted(epochs.items())
-            ]
-            return lambda: frozenset(str(row["name"]) for cursor in asked for row in cursor.fetchall())
+            renewing = _RENEW.format(names=marks_for(epochs))
+            asked = connection.execute(renewing, (lease_ms, worker, *sorted(epochs)))
+            return lambda: frozenset(row["name"] for row in asked.fetchall() if row["epoch"] == epochs[row["name"]])
 
         return await self._engine.write_along(work)
 

@@ -326,9 +326,10 @@ class PrivacyWorker:
     async def _erase_due(self) -> bool:
         """Whether all of it is done, by whichever worker."""
         try:
-            if await self.eraser().due():
-                await self._jobs.keep("erasure", self._erase_all)
-                self._have_erased()
+            if not await self.eraser().due():
+                return True
+            await self._jobs.keep("erasure", self._erase_all)
+            self._have_erased()
             return not await self.eraser().due()
         except FAULTS as error:
             _log.error("erasures_unreadable", error=str(error), again_s=AGAIN_S)

@@ -367,7 +367,7 @@ def connect(url: str, *, timeout_s: float, statement_timeout_s: float, is_prepar
     connection: psycopg.Connection[Any] = BatchingConnection.connect(
         url,
         autocommit=True,
-        prepare_threshold=5 if is_preparing else None,
+        prepare_threshold=2 if is_preparing else None,
         context=_Context(),
         row_factory=cast("BaseRowFactory[Any]", _named_rows),
         cursor_factory=psycopg.RawCursor,
