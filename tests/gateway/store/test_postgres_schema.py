@@ -26,7 +26,7 @@ SQLITE_ONLY = (
     r"VIEW searchable|VIRTUAL TABLE search|INTO search |TABLE search_progress|INTO search_progress|TRIGGER"
     r"|INTO signatures|INTO uncompared|TABLE signatures"
 )
-POSTGRES_ONLY = r"TABLE schema|FUNCTION|INDEX \w+ ON messages USING gin|TABLE search|ON search|TABLE signatures|TRIGGER"
+POSTGRES_ONLY = r"TABLE schema|FUNCTION|INDEX messages_of_(words|user)|TABLE search|ON search|TABLE signatures|TRIGGER"
 SAME = (
     (r'text COLLATE "C"', "TEXT"),
     (r"\bbigint\b", "INTEGER"),

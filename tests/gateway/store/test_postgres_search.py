@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.memory.tokenizer import Matcher, parse
+from gateway.store.engine import Connection
+from gateway.store.postgres import search
 from gateway.store.postgres.search import MAX_LEXEMES_BYTES, expression, vector
 from gateway.store.stores import Stores
 from tests.conformance.session_edits import wrote
@@ -81,3 +83,38 @@ async def test_of_a_text_with_a_megabyte_of_different_words_the_beginning_is_fou
     assert len(await stores.sessions.search_messages("word000000000001", user_id="u_ada")) == 1
     [message] = await stores.sessions.messages("s_one")
     assert message.text == text
+
+
+@pytest.mark.parametrize("read", [1, 2, 5, 9, 3_000])
+async def test_a_prefix_is_found_in_all_messages_of_a_person_however_many_are_read_first(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, read: int
+) -> None:
+    monkeypatch.setattr(search, "_LATEST_READ", read)
+    texts = [f"{'teapot' if number in (0, 4, 5, 8) else 'milk'} {number}" for number in range(9)]
+    ids = await wrote(stores, session_of("one"), *texts)
+    await wrote(stores, session_of("two", "u_ben"), "teacup")
+    await wrote(stores, session_of("three", "u_"), "teaspoon")
+    with_tea = [ids[number] for number in (8, 5, 4, 0)]
+    for before in (*ids, ids[-1] + 99):
+        for limit in range(1, 6):
+
+            def asking(connection: Connection, before: int = before, limit: int = limit) -> list[int]:
+                found = search.newest(connection, parse("tea*"), ["u_ada"], before=before, limit=limit)
+                return [row["id"] for row in found]
+
+            assert await stores.engine.read(asking) == [one for one in with_tea if one < before][:limit]
+
+
+async def test_the_latest_messages_of_a_person_are_read_by_their_index_and_no_others_are(stores: Stores) -> None:
+    await wrote(stores, session_of("one"), *(f"teapot {number}" for number in range(40)))
+    await wrote(stores, session_of("two", "u_ben"), *(f"teacup {number}" for number in range(400)))
+
+    def explained(connection: Connection) -> list[str]:
+        connection.execute("ANALYZE messages")
+        connection.execute("SET LOCAL enable_seqscan = off")
+        values = ("u_ada", 1 << 62, 20, expression(parse("tea*"), None), 200)
+        return [row[0] for row in connection.execute(f"EXPLAIN ANALYZE {search._LATEST}", values).fetchall()]
+
+    [scan] = [line for line in await stores.engine.write(explained) if "Scan" in line and "messages" in line]
+    assert "Backward using messages_of_user" in scan, scan
+    assert "rows=20 " in scan.split("actual")[1], scan

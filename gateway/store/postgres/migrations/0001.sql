@@ -188,6 +188,7 @@ CREATE TABLE messages (
 );
 CREATE INDEX messages_of_session ON messages (session_id, id);
 CREATE INDEX messages_of_turn ON messages (turn_id);
+CREATE INDEX messages_of_user ON messages (user_id, id);
 -- Each search reads all of what is not sorted in yet: by default up to 4 MB, 10 ms.
 CREATE INDEX messages_of_words ON messages USING gin (words) WITH (gin_pending_list_limit = 256);
 
