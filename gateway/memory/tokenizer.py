@@ -35,7 +35,10 @@ _RUN = re.compile(f"[{_UNSPACED}]+")
 SEPARATOR = "\x1f"
 # Marks among them, of which no letter has so many: UAX 15 (section 13, Stream-Safe Text Format) allows 30. A pile of
 # them is put in order in time that grows with its square, 200 000 in a minute.
-_PILE = re.compile(r"[^\w\s\x00-\x7f]{30}")
+_PILE_SIZE = 30
+_MARK = r"[^\w\s\x00-\x7f]"
+_PILE = re.compile(f"{_MARK}{{{_PILE_SIZE}}}")
+_MARKED = re.compile(_MARK)
 # Letters, digits, marks (most scripts of India write vowels as such) and private characters.
 _IN_WORDS = frozenset(["Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Nl", "No", "Mn", "Mc", "Co"])
 
@@ -87,7 +90,9 @@ def _segmented(text: str) -> str:
     """The text with a separator around each character of an unspaced script, and accents joined to their letters."""
     if text.isascii():
         return text
-    return _RUN.sub(_separated, unicodedata.normalize("NFC", _PILE.sub(rf"\g<0>{SEPARATOR}", text)))
+    if _MARKED.search(text[_PILE_SIZE - 1 :: _PILE_SIZE]):  # each pile has one of these places: no pile is quickly seen
+        text = _PILE.sub(rf"\g<0>{SEPARATOR}", text)
+    return _RUN.sub(_separated, unicodedata.normalize("NFC", text))
 
 
 def _separated(run: re.Match[str]) -> str:

@@ -33,6 +33,13 @@ def test_a_pile_of_marks_is_read_in_time_that_grows_with_its_length() -> None:
     assert time.thread_time() - began_s < 2.0
 
 
+@pytest.mark.parametrize("at", range(31))
+def test_a_pile_of_marks_is_parted_wherever_it_stands(at: int) -> None:
+    text = "x" * at + "\u0316" * 30 + "b"
+    assert [len(word) for word in words_of(text).split()] == [at + 30, 1]
+    assert [len(word) for word in words_of("x" * at + "\u0316" * 29 + "b").split()] == [at + 30]
+
+
 @pytest.mark.parametrize(
     ("query", "terms"),
     [
