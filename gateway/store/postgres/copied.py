@@ -117,7 +117,8 @@ class PostgresEnd:
         connection.execute(_SET_LAST, (quoted(table.name), table.numbered, number))
 
     async def index(self) -> None:
-        """Nothing is left to do: what search needs was written with each row."""
+        """What search needs was written with each row; the plans need to know of what there are how many."""
+        await self.engine.compact()
 
 
 def refuse_moved_database(url: str) -> None:

@@ -198,12 +198,11 @@ class PostgresEngine:
 
         A plain VACUUM: VACUUM FULL would write the files again, and every worker would wait for as long as that takes.
         What it frees is overwritten by what comes next. Copies in the server's log of changes, and in its backups, last
-        as long as the server keeps those.
+        as long as the server keeps those. What the server knows of the rows, for its plans, is brought up to date.
         """
         tables = [row[0] for row in await self.rows(_OUR_TABLES)]
-        await self.read(
-            lambda connection: cast("PostgresConnection", connection).outside(*(f"VACUUM {table}" for table in tables))
-        )
+        statements = [f"VACUUM (ANALYZE) {table}" for table in tables]
+        await self.read(lambda connection: cast("PostgresConnection", connection).outside(*statements))
 
     async def faults(self) -> Sequence[str]:
         """What the server knows to be broken: indexes that are not valid, pages whose checksum was wrong."""

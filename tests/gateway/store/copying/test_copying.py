@@ -68,6 +68,18 @@ async def test_a_search_finds_the_same_at_both_ends(one: str, other: str, empty:
         assert await searched(target, "apple")
 
 
+async def test_a_server_knows_how_many_rows_there_are_before_the_first_plan_is_made(empty: Empty) -> None:
+    first, second = empty("sqlite"), empty("postgres")
+    await filled(first)
+    await copied(first, second)
+    known = "SELECT relname, reltuples FROM pg_class WHERE relname IN ('messages', 'sessions') AND relkind = 'r'"
+    async with opened(second) as target:
+        for name, tuples in await target.engine.rows(known):
+            assert tuples == await count(second, name) > 0
+        asked = "SELECT count(*) FROM pg_stats WHERE tablename = 'messages' AND attname = 'words'"
+        assert (await target.engine.row(asked))[0] == 1
+
+
 @both_ways
 async def test_the_source_is_not_served_any_more_and_the_target_is(one: str, other: str, empty: Empty) -> None:
     first, second = empty(one), empty(other)
