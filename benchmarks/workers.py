@@ -51,6 +51,7 @@ MEASURED_S = 5.0
 PEOPLE_PER_PLACE = 2
 QUIET_TURNS = 40
 IDLE_S = 60.0  # the server looks for work of its own so often
+SETTLED_S = 20.0  # after a turn: what follows it, and the server's first plans of what is asked each second
 ACCEPTS_S = 3.0
 ACCEPTING = (4, 8)
 ROUNDS = 3
@@ -142,7 +143,7 @@ async def quiet(server: PostgresServer, make: Make, url: str) -> None:
             await workers.start()
             for _ in range(QUIET_TURNS):
                 await workers.channel.ask(1, "hello")
-            await asyncio.sleep(1.0)  # what follows behind the last answer
+            await asyncio.sleep(SETTLED_S)
             before = counted()
             await asyncio.sleep(IDLE_S)
             idle = counted()
