@@ -204,4 +204,5 @@ def _running_s(pid: int) -> dict[str, float]:
             if pid in (int(process.name), parent):
                 title = f"{process.name} {(process / 'cmdline').read_text()}"
                 running[title] = int((process / "schedstat").read_text().split()[0]) / 1e9
+    assert running, "this kernel does not count the time of processes: /proc/PID/schedstat"
     return running

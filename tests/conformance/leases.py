@@ -56,6 +56,9 @@ class LeaseSuite:
         house.wait(7)
         assert await leases.renew(epochs, worker="a", lease_s=6) == frozenset(), "what is over is not renewed"
         assert await leases.renew({}, worker="a", lease_s=6) == frozenset()
+        assert await leases.take("channel:one", worker="a", lease_s=6) == 2
+        assert await leases.renew({"channel:one": 1}, worker="a", lease_s=6) == frozenset(), "it was taken again"
+        assert await leases.renew({"channel:one": 2}, worker="a", lease_s=6) == {"channel:one"}
 
     async def test_what_is_given_back_is_free_at_once_and_the_epoch_grows(self, house: House) -> None:
         leases = self.leases(house)

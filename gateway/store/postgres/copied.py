@@ -117,7 +117,7 @@ class PostgresEnd:
         connection.execute(_SET_LAST, (quoted(table.name), table.numbered, number))
 
     async def index(self) -> None:
-        """What search needs was written with each row; the plans need to know of what there are how many."""
+        """Count the rows for the server's plans; what search needs was written with each row."""
         await self.engine.compact()
 
 

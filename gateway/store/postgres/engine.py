@@ -198,7 +198,7 @@ class PostgresEngine:
 
         A plain VACUUM: VACUUM FULL would write the files again, and every worker would wait for as long as that takes.
         What it frees is overwritten by what comes next. Copies in the server's log of changes, and in its backups, last
-        as long as the server keeps those. What the server knows of the rows, for its plans, is brought up to date.
+        as long as the server keeps those. The rows are counted for the server's plans.
         """
         tables = [row[0] for row in await self.rows(_OUR_TABLES)]
         statements = [f"VACUUM (ANALYZE) {table}" for table in tables]

@@ -35,12 +35,12 @@ _FIELDS = "id, session_id, role, personality_id, text, created_at, is_tainted, w
 _NEWEST = f"""
     SELECT {_FIELDS} FROM messages WHERE words @@ CAST(? AS tsquery) AND id < ? ORDER BY id DESC LIMIT ?
 """  # noqa: S608 (names of ours)
-# Of one person the index is always asked: it takes two common words in a row to be more common than they are, and would
-# walk everybody's messages, 100 ms of a million.
+# For one person the index is always asked. The planner takes a phrase of common words for more common than it is, and
+# would walk everybody's messages: 100 ms of a million.
 _NEWEST_OF_PERSON = _NEWEST.replace("ORDER BY id", "ORDER BY id + 0")
 # For a prefix the index reads the lists of all words that begin so, 20 ms of a million for a common one. So a person's
-# latest messages are read first: they are all that there are, or enough have it where it is common. A range of users,
-# since for one that is equal to something everybody's messages may be walked.
+# latest messages are read first: they are all that there are, or enough of them match where it is common. The user is
+# given as a range: with `user_id = …` the planner may walk everybody's messages.
 _LATEST = f"""
     SELECT * FROM (
         SELECT {_FIELDS}, words @@ CAST(?4 AS tsquery) AS is_found, row_number() OVER () AS number FROM (
