@@ -79,7 +79,7 @@ def examine(tally: Tally, home: Path, traffic: Traffic, platform: Platform, ends
         platform: what was seen.
         ends: of each life that was killed, how much was shown by then.
     """
-    dead = _dead_letters(home) if platform.gives_up else set()
+    dead = dead_letters(home) if platform.gives_up else set()
     compare_answers(tally, traffic, platform, ends, dead=dead)
     tally.updates = traffic.updates
     users = _users(tally, home, traffic, platform)
@@ -222,8 +222,9 @@ def _database(tally: Tally, home: Path, *, may_be_dead: bool) -> None:
             tally.problems.append(f"the database is damaged: {state}")
 
 
-def _dead_letters(home: Path) -> set[str]:
-    with _database_of(home) as database:
+def dead_letters(home: Path) -> set[str]:
+    """Tokens of the answers that were given up; the gateway may be running."""
+    with closing(sqlite3.connect(home / "ethos.sqlite")) as database:
         rows = database.execute("SELECT payload FROM outbox WHERE state = 'dead'").fetchall()
     return {token for (payload,) in rows for token in tokens(json.loads(payload)["text"])}
 

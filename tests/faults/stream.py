@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from gateway.runtime import failpoints
-from tests.faults.evidence import Tally, examine
+from tests.faults.evidence import Tally, dead_letters, examine
 from tests.faults.platform import Effect, Killed, Platform
 from tests.faults.process import Nursery, Serving
 from tests.faults.traffic import KEPT, Traffic, tokens
@@ -103,6 +103,7 @@ class Stream:
         self._traffic = Traffic(has_colors=self.has_colors and platform.keeps_order)
         self._serving: Serving | None = None
         self._left = 0
+        self._dead: set[str] = set()
         self._ends: list[int] = []
         self._tally = Tally()
 
@@ -270,13 +271,17 @@ class Stream:
         return status
 
     async def _answered_or_ended(self, serving: Serving) -> bool:
-        """Wait until every message has its answer, or the process is gone; whether it is gone."""
+        """Wait until every message has its answer or is a dead letter, or the process is gone; whether it is gone."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not serving.status.done() and self._unanswered():
                     news = asyncio.create_task(self._platform.changed())
-                    await asyncio.wait([news, serving.status], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(
+                        [news, serving.status], timeout=1.0, return_when=asyncio.FIRST_COMPLETED
+                    )
                     news.cancel()
+                    if not done and self._platform.gives_up:
+                        self._dead = await asyncio.to_thread(dead_letters, self._home)
         except TimeoutError:
             self._tally.problems.append(f"no answer within {PATIENCE_S:g} s: {', '.join(self._unanswered()[:5])}")
         if not serving.status.done():
@@ -285,7 +290,7 @@ class Stream:
 
     def _unanswered(self) -> Sequence[str]:
         answered = {token for _, text in self._platform.shown() for token in tokens(text)}
-        return [said.token for said in self._traffic.said if said.token not in answered]
+        return [said.token for said in self._traffic.said if said.token not in answered | self._dead]
 
     def _on_effect(self, effect: Effect) -> None:
         if effect == self._fault.effect and self._left:
