@@ -8,7 +8,7 @@ to what it did cost. So no number of turns at once, in any number of processes, 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, Protocol, get_args
@@ -256,8 +256,8 @@ class UsageStore(Protocol):
     async def settle(self, bill: Bill) -> None:
         """Note what calls did cost. A turn that is committed may do it with that: see `TurnCommit.bill`."""
 
-    async def forgive(self, alive: Collection[str]) -> int:
-        """End the reservations of all owners but these, and those that give signs of life; how many.
+    async def forgive(self, owner: str) -> int:
+        """End the reservations of all owners but this one and the workers that give signs of life; how many.
 
         What a call was given to read is counted, because the provider has most likely read it. An owner that was
         taken for dead, and settles after all, is counted with both.

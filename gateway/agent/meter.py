@@ -7,7 +7,7 @@ cost at most, and notes afterwards what it did cost. Where no budget is set, onl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -123,9 +123,9 @@ class Meter:
         except StoreError:
             return ()
 
-    async def recover(self, alive: Collection[str] = ()) -> int:
-        """End what processes had reserved that are dead; how many calls. `alive` are the owners besides this one."""
-        return await self._store.forgive({self._owner, *alive})
+    async def recover(self) -> int:
+        """End what processes had reserved that are dead; how many calls."""
+        return await self._store.forgive(self._owner)
 
     def model(self, name: str | None, tab: Tab | None = None) -> Model:
         """The model of that name; one whose settings are wrong is there, too, and unavailable.

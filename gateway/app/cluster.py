@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -92,10 +92,6 @@ class Alone:
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database; here it is the one."""
         return [SeenWorker(worker=self.worker, silent_s=0.0, holds=())]
-
-    async def alive(self) -> Collection[str]:
-        """The ids of the workers that live, also of those that begin."""
-        return (self.worker.id,)
 
     async def drain(self) -> None:
         """Nobody is to know."""
@@ -228,10 +224,6 @@ class Shared(Alone):
     async def workers(self) -> Sequence[SeenWorker]:
         """Those of the database, the oldest first."""
         return await self._workers.workers()
-
-    async def alive(self) -> Collection[str]:
-        """Those that gave a sign of life lately."""
-        return {self.worker.id, *await self._workers.alive()}
 
     async def drain(self) -> None:
         """Say that this worker takes nothing more."""

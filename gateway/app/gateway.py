@@ -155,10 +155,8 @@ class Gateway(Composition):
         stack.push_async_callback(self.web.stop)
 
     def _web_server(self) -> WebServer:
-        worker, alive = self.cluster.worker.id, self.cluster.alive if self.cluster.is_shared else None
-        self.idempotency = SqlIdempotency(
-            self.store.engine.of("idempotency"), owner=worker or secrets.token_hex(8), alive=alive
-        )
+        owner = self.cluster.worker.id or secrets.token_hex(8)
+        self.idempotency = SqlIdempotency(self.store.engine.of("idempotency"), owner=owner)
         api = Api(self.chat, self.idempotency, lambda: self.services)
         return WebServer(
             data_dir=self.home,

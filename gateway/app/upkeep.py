@@ -14,6 +14,7 @@ import structlog
 
 from gateway.cluster.jobs import Job
 from gateway.errors import EthosError
+from gateway.runtime.rhythm import until_next_moment
 from gateway.store.blobs import BATCH_PIECES, SqlBlobs
 from gateway.store.leases import SqlLeases
 
@@ -53,7 +54,7 @@ class Upkeep:
 
     async def forgive(self) -> int:
         """End what dead workers had reserved for calls of models; how many calls."""
-        return await self._gateway.meter.recover(await self._gateway.cluster.alive())
+        return await self._gateway.meter.recover()
 
     async def expire(self) -> None:
         """Remove files and answers whose time is over, and leases of sessions that killed workers held."""
@@ -71,4 +72,4 @@ async def _repeat(job: Job, work: Callable[[], Awaitable[object]], every_s: floa
         except EthosError as error:
             again_s = EVERY_S
             _log.error("job_late", job=job, error=str(error), again_s=again_s)
-        await asyncio.sleep(again_s)
+        await until_next_moment(again_s)

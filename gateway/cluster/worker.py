@@ -96,9 +96,6 @@ class WorkerStore(Protocol):
     async def work(self, worker_id: str, channels: Collection[str]) -> Work:
         """What is due for a worker that sends on these channels, in one question."""
 
-    async def alive(self) -> Collection[str]:
-        """The ids of those that gave a sign of life within `SILENT_S`."""
-
 
 def this_worker(config: Config) -> Worker:
     """A worker with an id of its own, named as the configuration says or as its machine is."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, statement
-from gateway.store.rows import insert_new, marks_for, value_of
+from gateway.store.rows import insert_new, value_of
+from gateway.store.workers import IS_ALIVE
 
 KEPT_MS = 24 * 3600 * 1000
 _FORGOTTEN_AT_ONCE = 200
 
 _KNOWN = "SELECT * FROM idempotent_requests WHERE caller = ? AND key = ?"
 _TAKE_OVER = """
-    UPDATE idempotent_requests SET owner = ? WHERE caller = ? AND key = ? AND status IS NULL AND owner NOT IN ({})
+    UPDATE idempotent_requests SET owner = ?1 WHERE caller = ?2 AND key = ?3 AND status IS NULL AND owner <> ?1
+    AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = idempotent_requests.owner AND {is_alive})
 """
 _FORGET = """
     DELETE FROM idempotent_requests WHERE (caller, key) IN
@@ -43,15 +44,11 @@ class SqlIdempotency:
     Args:
         owner: this process. What a dead process began and never answered is done again: each write of the API is
             harmless when it is done twice.
-        alive: asks which processes live besides this one.
     """
 
-    def __init__(
-        self, engine: Engine, *, owner: str, alive: Callable[[], Awaitable[Collection[str]]] | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, *, owner: str) -> None:
         self._engine = engine
         self._owner = owner
-        self._alive = alive
 
     async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         now_ms = wall_ms()
@@ -71,8 +68,7 @@ class SqlIdempotency:
 
     async def _takes_over(self, caller: str, key: str) -> bool:
         """Whether its owner is dead, and no other process was first."""
-        alive = {self._owner, *(() if self._alive is None else await self._alive())}
-        taking = statement(_TAKE_OVER.format(marks_for(alive)), (self._owner, caller, key, *alive))
+        taking = statement(_TAKE_OVER.format(is_alive=IS_ALIVE), (self._owner, caller, key))
         return await self._engine.write(taking) == 1
 
     async def forget_old(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gateway.agent.budgets import (
@@ -25,7 +25,7 @@ from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.persons import PERSON
-from gateway.store.rows import columns_of, insert_numbered, marks_for, value_of
+from gateway.store.rows import columns_of, insert_numbered, value_of
 from gateway.store.workers import IS_ALIVE
 
 ADD_TO_DAY = """
@@ -62,6 +62,10 @@ _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
 # Whose it was may have been erased since, also while this waited for the row of the reservation.
+_OF_THE_DEAD = """
+    DELETE FROM reservations WHERE owner <> ?
+    AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = reservations.owner AND {is_alive}) RETURNING *
+"""
 _USER = "coalesce((SELECT user_id FROM reservations WHERE id = :reservation), :user_id)"
 # Of calls of a turn the first counts the turn, and a call counts once. Both are asked by the statement that adds up, so
 # that a server is not waited for in between.
@@ -133,13 +137,9 @@ class SqlUsage:
         alone = (f"usage of {bill.spender.turn_id}",)
         await self._engine.write(work, is_durable=False, is_urgent=False, alone=alone)
 
-    async def forgive(self, alive: Collection[str]) -> int:
+    async def forgive(self, owner: str) -> int:
         def work(connection: Connection) -> int:
-            sql = f"""
-                DELETE FROM reservations WHERE owner NOT IN ({marks_for(alive)})
-                AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = reservations.owner AND {IS_ALIVE}) RETURNING *
-            """  # noqa: S608 (question marks)
-            rows = connection.execute(sql, tuple(alive)).fetchall()
+            rows = connection.execute(_OF_THE_DEAD.format(is_alive=IS_ALIVE), (owner,)).fetchall()
             for row in rows:
                 call = ModelUsage(
                     model=row["model"], input_tokens=row["input_tokens"], output_tokens=0, cost_usd=row["input_usd"]

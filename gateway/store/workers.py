@@ -22,7 +22,6 @@ IS_ALIVE = f"workers.beat_at >= now_ms() - {round(SILENT_S * 1000)}"
 _FORGOTTEN_AFTER_MS = 3_600_000
 _LEAVE = "DELETE FROM workers WHERE id = ? OR beat_at < now_ms() - ?"
 _ALL = "SELECT *, now_ms() - beat_at AS silent_ms FROM workers ORDER BY started_at, id"
-_ALIVE = "SELECT id FROM workers WHERE beat_at >= now_ms() - ?"
 _LANE = """
     SELECT '' AS channel WHERE EXISTS (
         SELECT 1 FROM lanes WHERE due_at <= now_ms() AND (worker IS NULL OR worker <> ?)
@@ -90,9 +89,6 @@ class SqlWorkers:
             ]
 
         return await self._engine.read(work)
-
-    async def alive(self) -> Collection[str]:
-        return frozenset(row["id"] for row in await self._engine.rows(_ALIVE, (round(SILENT_S * 1000),)))
 
     async def work(self, worker_id: str, channels: Collection[str]) -> Work:
         replies = f" UNION ALL {_REPLIES.format(marks_for(channels))}" if channels else ""

@@ -6,8 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gateway.agent.budgets import PlannedCall
+from gateway.agent.model import Spender
 from gateway.cluster.worker import SILENT_S, Work, Worker
 from gateway.store.leases import SqlLeases
+from gateway.store.usage import SqlUsage
 from gateway.store.workers import SqlWorkers
 from tests.conformance.stores import HERE, THERE, House, answer, said, turn
 
@@ -63,13 +66,17 @@ class WorkerSuite:
 
     async def test_those_live_who_gave_a_sign_of_it_lately(self, house: House) -> None:
         store: Any = house.store
-        workers = SqlWorkers(store.engine)
+        workers, usage = SqlWorkers(store.engine), SqlUsage(store.engine)
+        spender = Spender(user_id="u_ada", personality_id="assistant", turn_id="t1")
+        for worker in (ONE, TWO):
+            planned = PlannedCall(spender=spender, day="2026-11-26", model="m", input_tokens=1, output_tokens=1)
+            await usage.reserve(planned, {}, owner=worker.id)
         await workers.beat(ONE)
         house.wait(SILENT_S - 2)
         await workers.beat(TWO)
-        assert await workers.alive() == {"w1", "w2"}
+        assert await usage.forgive("w3") == 0
         house.wait(4)
-        assert await workers.alive() == {"w2"}
+        assert await usage.forgive("w3") == 1, "the first is silent"
 
     async def test_one_question_tells_whether_there_is_a_lane_to_claim_and_which_channels_have_replies(
         self, house: House

@@ -65,8 +65,7 @@ class LinkJob:
 
         What cannot be finished now is tried again later, and holds up no other link.
         """
-        await self._people.load()
-        left = [link for link in await self._store.links() if link.state in UNFINISHED]
+        left = [link for link in await self._people.load() if link.state in UNFINISHED]
         for link in left:
             if not await self._is_carried_out(link.id, link):
                 self.begin(link)

@@ -32,9 +32,11 @@ class LinkedIdentities:
         self.tell: Callable[[], object] = lambda: None
         """Called with each step of a link that this process takes, for others."""
 
-    async def load(self) -> None:
-        """Learn what counts, at the start and after somebody else has changed it."""
-        self._absorbed = {link.absorbed: link for link in await self._store.links() if link.undone_at is None}
+    async def load(self) -> Sequence[Link]:
+        """Learn what counts, at the start and after somebody else has changed it; all links that do."""
+        links = await self._store.links()
+        self._absorbed = {link.absorbed: link for link in links if link.undone_at is None}
+        return links
 
     def note(self, link: Link) -> None:
         """Learn how far a link has come, by what this process did."""

@@ -12,9 +12,11 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.app.gateway import Gateway
+from gateway.cluster.worker import Worker
 from gateway.services.caller import Caller
 from gateway.store.clock import wall_ms
 from gateway.store.idempotency import KEPT_MS, SqlIdempotency, StoredAnswer
+from gateway.store.workers import SqlWorkers
 from gateway.web.api.idempotency import IdempotentWrites
 from gateway.web.auth import CALLER
 
@@ -107,12 +109,9 @@ async def test_what_a_dead_process_began_is_done_again(gateway: Gateway) -> None
 
 
 async def test_what_another_process_that_lives_began_is_left_to_it(gateway: Gateway) -> None:
-    async def alive() -> set[str]:
-        return {"there"}
-
     engine = gateway.store.engine
-    here, there = SqlIdempotency(engine, owner="here", alive=alive), SqlIdempotency(engine, owner="there")
-    dead = SqlIdempotency(engine, owner="dead", alive=alive)
+    await SqlWorkers(engine).beat(Worker(id="there", name="there"))
+    here, there, dead = (SqlIdempotency(engine, owner=owner) for owner in ("here", "there", "dead"))
     assert await there.begin("", "k", b"hash") == "new"
     assert await here.begin("", "k", b"hash") == "running"
     assert await dead.begin("", "other", b"hash") == "new"
