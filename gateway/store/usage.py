@@ -61,11 +61,11 @@ _BOTH = f"{_SPENT} UNION ALL {_RESERVED}"
 _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
-# Whose it was may have been erased since, also while this waited for the row of the reservation.
 _OF_THE_DEAD = """
     DELETE FROM reservations WHERE owner <> ?
     AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = reservations.owner AND {is_alive}) RETURNING *
 """
+# Whose it was may have been erased since, also while this waited for the row of the reservation.
 _USER = "coalesce((SELECT user_id FROM reservations WHERE id = :reservation), :user_id)"
 # Of calls of a turn the first counts the turn, and a call counts once. Both are asked by the statement that adds up, so
 # that a server is not waited for in between.

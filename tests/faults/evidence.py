@@ -79,7 +79,8 @@ def examine(tally: Tally, home: Path, traffic: Traffic, platform: Platform, ends
         platform: what was seen.
         ends: of each life that was killed, how much was shown by then.
     """
-    dead = dead_letters(home) if platform.gives_up else set()
+    with _database_of(home) as database:
+        dead = dead_letters(database) if platform.gives_up else set()
     compare_answers(tally, traffic, platform, ends, dead=dead)
     tally.updates = traffic.updates
     users = _users(tally, home, traffic, platform)
@@ -222,10 +223,9 @@ def _database(tally: Tally, home: Path, *, may_be_dead: bool) -> None:
             tally.problems.append(f"the database is damaged: {state}")
 
 
-def dead_letters(home: Path) -> set[str]:
-    """Tokens of the answers that were given up; the gateway may be running."""
-    with closing(sqlite3.connect(home / "ethos.sqlite")) as database:
-        rows = database.execute("SELECT payload FROM outbox WHERE state = 'dead'").fetchall()
+def dead_letters(database: sqlite3.Connection) -> set[str]:
+    """Tokens of the answers that were given up."""
+    rows = database.execute("SELECT payload FROM outbox WHERE state = 'dead'").fetchall()
     return {token for (payload,) in rows for token in tokens(json.loads(payload)["text"])}
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
 import re
 import shutil
 import signal
+import sqlite3
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -281,12 +284,19 @@ class Stream:
                     )
                     news.cancel()
                     if not done and self._platform.gives_up:
-                        self._dead = await asyncio.to_thread(dead_letters, self._home)
+                        self._dead = await asyncio.to_thread(self._given_up)
         except TimeoutError:
             self._tally.problems.append(f"no answer within {PATIENCE_S:g} s: {', '.join(self._unanswered()[:5])}")
         if not serving.status.done():
             await asyncio.wait([serving.status], timeout=0.02)  # what comes behind the last answer
         return serving.status.done()
+
+    def _given_up(self) -> set[str]:
+        """Tokens of the answers that were given up by now; nothing while the gateway still makes its database."""
+        address = f"file:{self._home / 'ethos.sqlite'}?mode=ro"  # the driver must not make one in its place
+        with contextlib.suppress(sqlite3.OperationalError), closing(sqlite3.connect(address, uri=True)) as database:
+            return dead_letters(database)
+        return self._dead
 
     def _unanswered(self) -> Sequence[str]:
         answered = {token for _, text in self._platform.shown() for token in tokens(text)}

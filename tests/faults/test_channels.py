@@ -52,6 +52,14 @@ async def test_what_a_channel_gave_up_is_counted_and_not_waited_for() -> None:
     assert (tally.dead, tally.lost) == (1, 0)
 
 
+def test_the_driver_makes_no_database_where_the_gateway_has_none_yet() -> None:
+    stream = Stream(Fault("inbox.committed"), Refusing(), Nursery(), seed="none", kills=0)
+    stream._home.mkdir()
+    assert stream._given_up() == set()
+    stream._home.rmdir()  # it is empty
+    stream._directory.rmdir()
+
+
 def test_the_same_seed_writes_the_same_messages() -> None:
     def written(seed: str) -> list[str]:
         traffic, numbers = Traffic(), random.Random(seed)

@@ -33,7 +33,7 @@ class LinkedIdentities:
         """Called with each step of a link that this process takes, for others."""
 
     async def load(self) -> Sequence[Link]:
-        """Learn what counts, at the start and after somebody else has changed it; all links that do."""
+        """Learn what counts, at the start and after somebody else has changed it; returns all links but the undone."""
         links = await self._store.links()
         self._absorbed = {link.absorbed: link for link in links if link.undone_at is None}
         return links
