@@ -148,16 +148,16 @@ async def test_a_guest_never_writes_what_others_read_neither_at_once_nor_as_a_pr
 async def test_a_guest_is_shown_nothing_of_the_memory_that_others_share(house: House) -> None:
     model = ObeyingModel()
     async with peopled(house, model=model) as (gateway, channel):
-        await says(channel, "REMEMBER<<memory|The release is on Friday.>>", "1")
+        await says(channel, "REMEMBER<<memory|The release is called Saffron.>>", "1")
         await settled(gateway)
-        assert "Friday" in shared(gateway).read_text()
+        assert "Saffron" in shared(gateway).read_text()
         before = len(model.requests)
         for who, is_shown in (("2", True), ("3", False)):
-            assert ("Friday" in await says(channel, "/memory", who)) is is_shown
-            why = await says(channel, "/memory why Friday", who)
-            assert ("The release is on Friday" in why) is is_shown
+            assert ("Saffron" in await says(channel, "/memory", who)) is is_shown
+            why = await says(channel, "/memory why Saffron", who)
+            assert ("The release is called Saffron" in why) is is_shown
             await says(channel, "When is it?", who)
-            assert ("Friday" in model.requests[-1].system) is is_shown
+            assert ("Saffron" in model.requests[-1].system) is is_shown
         assert len(model.requests) > before
         await says(channel, "REMEMBER<<memory|My boat is Argo.>>", "3")
         await settled(gateway)
