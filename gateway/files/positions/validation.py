@@ -84,6 +84,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 def shown(value: object) -> str:
     """A value as a message shows it: on one line, and not long."""
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list):
@@ -134,6 +136,7 @@ def _text(detail: ErrorDetails, model: type[BaseModel], *, is_shown: bool) -> st
         text = f"{what} is {fault}; expected {bound} {context[key]}"
     elif expected:
         hint = " (put it in quotes)" if expected == "text" and isinstance(value, int | float) else ""
+        hint = ", or no such key" if value is None else hint
         text = f"{what} is not {expected}; expected {expected}{hint}"
     else:
         text = f"{what} does not fit; {detail['msg'][:1].lower()}{detail['msg'][1:]}".replace("input should", "it must")

@@ -234,7 +234,7 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: MarkedYaml) -> dic
             continue
         document.keys[here] = place
         value = _value(value_node, here, document)
-        if value is not None:  # `key:` with nothing behind it means what leaving it out means
+        if value is not None or value_node.value:  # `key:` with nothing behind it is as if it was left out
             values[key] = value
     return values
 

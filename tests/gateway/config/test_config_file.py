@@ -5,6 +5,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import keyring
@@ -13,7 +14,7 @@ import keyring.errors
 import pytest
 
 import adapters
-from gateway.config import Config
+from gateway.config import Config, RetentionConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.config.file import check, load_config
 from gateway.config.packages import KindUnusable
@@ -64,6 +65,23 @@ def test_without_a_file_there_are_the_defaults_and_no_channel_besides_the_local_
 @pytest.mark.parametrize("text", ["", "# nothing\n", "\ufeff", "---\n", "web:\nmodels:\n", "channels:\n  #telegram:\n"])
 def test_a_file_without_settings_means_the_defaults(text: str, write_config: WriteConfig, tmp_path: Path) -> None:
     assert load_config(write_config(text)).config == load_config(home=tmp_path / "elsewhere").config
+
+
+def test_null_is_a_value_and_no_word_for_the_default(write_config: WriteConfig) -> None:
+    """Where it says never, what is kept is never deleted; where it says nothing, it is no value."""
+    lines = [
+        f"  {name}: {null}" for name, null in zip(RetentionConfig.model_fields, cycle(["null", "~"]), strict=False)
+    ]
+    config = load_config(write_config("\n".join(["retention:", *lines]))).config
+    assert set(config.retention.model_dump().values()) == {None}
+    with pytest.raises(ConfigError) as caught:
+        load_config(write_config("web: ~\nlimits:\n  steps_per_turn: null\nmodel: null\n"))
+    assert [line.partition("; ")[0] for line in str(caught.value).splitlines()] == [
+        "config.yaml:1:6: web: null is not a section of `key: value` lines",
+        "config.yaml:3:19: limits.steps_per_turn: null is not a whole number",
+        "config.yaml:4:8: model: null is not text",
+    ]
+    assert "expected text, or no such key" in str(caught.value)
 
 
 def test_each_value_keeps_the_line_it_came_from(write_config: WriteConfig) -> None:
