@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -15,15 +17,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 INSTALL = "as root, deploy/install-test-packages"
+_PORTS = itertools.cycle(random.SystemRandom().sample(range(16_384, 32_768), 16_384))
 _READY_S = 60.0
 _SETPRIV = shutil.which("setpriv")
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that nobody listens on, below those that Linux gives to clients (ip(7), `ip_local_port_range`).
+
+    A client that connects to one of those while nobody listens there can be given that very port: it is connected to
+    itself then, a server looks as if it was there, and finds its port taken.
+    """
+    for port in _PORTS:
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("the ports never end")
 
 
 def other_user() -> str | None:

@@ -30,12 +30,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.servers import free_port
+
 DOMAIN = "example.test"
 PASSWORD = 'pa"ss\\w0rd'
 GOOD_TOKEN = "good-access-token"
 AUTHSERV_ID = "mx.example.test"
 INSTALL = "as root, deploy/install-test-packages (dovecot-imapd dovecot-lmtpd exim4-daemon-light openssl, switched off)"
 _DOVECOT, _EXIM = Path("/usr/sbin/dovecot"), Path("/usr/sbin/exim4")
+_PORTS = ("imaps", "imap_clear", "lmtp", "smtps", "smtp", "smtp_clear")
 _READY_S = 60.0
 
 _DOVECOT_CONF = """
@@ -298,7 +301,7 @@ class MailServer:
         self.root = Path(tempfile.mkdtemp(prefix="ethos-mail-"))
         self.ca_file = self.root / "server.pem"
         self.oauth = OAuthProvider()
-        self.ports = _free_ports("imaps", "imap_clear", "lmtp", "smtps", "smtp", "smtp_clear")
+        self.ports = {name: free_port() for name in _PORTS}
         self._account = _unprivileged()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -458,14 +461,6 @@ def running_mail_server() -> Iterator[MailServer]:
 def _unprivileged() -> tuple[str, str]:
     account = pwd.getpwnam("nobody") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
     return account.pw_name, grp.getgrgid(account.pw_gid).gr_name
-
-
-def _free_ports(*names: str) -> dict[str, int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in names]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return {name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
 
 
 def _make_certificate(directory: Path) -> None:

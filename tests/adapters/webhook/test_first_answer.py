@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from tests.adapters.webhook.other_side import SECRET, ReplyReceiver, payload, signed
+from tests.servers import free_port
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "channels" / "webhook.md").read_text(encoding="utf-8")
@@ -63,13 +63,6 @@ async def gateway_for(home: Path, reply_url: str) -> AsyncIterator[str]:
         finally:
             stop.set()
             await running
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 async def test_the_programs_of_the_page_get_an_answer(tmp_path: Path) -> None:
