@@ -24,19 +24,21 @@ _BUSY = """
      AND busy.channel = lanes.channel AND busy.sender = lanes.sender)
 """
 _MOST = f"CASE WHEN channel = '{LOCAL}' THEN ?2 ELSE ?3 END"
-_IS_DUE = "due_at <= now_ms() AND (worker IS NULL OR worker <> ?1)"
+_HAS_COME = "due_at <= now_ms() AND order_at IS NOT NULL"
+_IS_DUE = f"{_HAS_COME} AND (worker IS NULL OR worker <> ?1)"
+_IN_ORDER = "order_at, waiting_since"
 _DUE = f"""
     SELECT id, channel, sender, claim, worker, {_BUSY} AS turns FROM lanes
-    WHERE {_IS_DUE} AND {_BUSY} < {_MOST} {{further}} ORDER BY order_at, due_at LIMIT ?4
+    WHERE {_IS_DUE} AND {_BUSY} < {_MOST} {{further}} ORDER BY {_IN_ORDER} LIMIT ?4
 """  # noqa: S608 (names of ours)
 # Where nothing is read between the choice and the claim. Of one sender no more than may run at once.
 _CLAIM_AT_ONCE = f"""
     WITH due AS MATERIALIZED (
-        SELECT id, channel, sender, order_at, due_at, {_BUSY} AS turns FROM lanes
-        WHERE due_at <= now_ms() AND claim IS NULL AND {_BUSY} < {_MOST} {{further}}
-        ORDER BY order_at, due_at LIMIT ?4 {{skip_locked}}
+        SELECT id, channel, sender, {_IN_ORDER}, {_BUSY} AS turns FROM lanes
+        WHERE {_HAS_COME} AND claim IS NULL AND {_BUSY} < {_MOST} {{further}}
+        ORDER BY {_IN_ORDER} LIMIT ?4 {{skip_locked}}
     ), chosen AS (
-        SELECT id, turns + row_number() OVER (PARTITION BY channel, sender ORDER BY order_at, due_at) <= {_MOST}
+        SELECT id, turns + row_number() OVER (PARTITION BY channel, sender ORDER BY {_IN_ORDER}) <= {_MOST}
         AS is_let_in FROM due
     )
     UPDATE lanes SET claim = CAST(?5 AS text) || '-' || lanes.id, worker = ?1, due_at = now_ms() + ?6
@@ -59,7 +61,7 @@ _HEADS = """
         SELECT min(head.seq) FROM inbox AS head WHERE head.lane = lanes.id AND head.ended_at IS NULL
     ) WHERE {these} ORDER BY lanes.order_at, lanes.id
 """
-_IS_MORE = f"EXISTS (SELECT 1 FROM lanes WHERE due_at <= now_ms() AND claim IS NULL AND {_BUSY} < {_MOST} {{further}})"  # noqa: S608 (names of ours)
+_IS_MORE = f"EXISTS (SELECT 1 FROM lanes WHERE {_HAS_COME} AND claim IS NULL AND {_BUSY} < {_MOST} {{further}})"  # noqa: S608 (names of ours)
 _RENEW = """
     UPDATE lanes SET due_at = now_ms() + ? WHERE claim IS NOT NULL AND worker = ? RETURNING id, claim, stop_seq
 """
@@ -85,7 +87,7 @@ _DEAD = f"""
 _LOOK = """
     SELECT min(due_at) - now_ms() AS first_ms,
            min(CASE WHEN due_at > now_ms() THEN due_at END) - now_ms() AS later_ms
-    FROM lanes WHERE due_at IS NOT NULL AND (worker IS NULL OR worker <> ?)
+    FROM lanes WHERE order_at IS NOT NULL AND (worker IS NULL OR worker <> ?)
 """
 _NO_SUSPECT = 1 << 31
 _BURIED = ""
@@ -166,8 +168,7 @@ class SqlLanes:
             dead = [row["worker"] for row in connection.execute(_DEAD, (worker,)).fetchall()]
             freed = _bury(connection, dead, after_death_s, is_known=True)
             correct_waits(connection, "lanes")
-            sql = "UPDATE lanes SET order_at = now_ms() WHERE due_at IS NOT NULL AND order_at > now_ms()"
-            connection.execute(f"{sql} AND due_at <= now_ms()")
+            connection.execute("UPDATE lanes SET order_at = now_ms() WHERE order_at > now_ms() AND due_at <= now_ms()")
             return freed
 
         return await self._engine.write(work, alone=())

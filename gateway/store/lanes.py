@@ -19,7 +19,7 @@ from gateway.store.queue_rows import Place, lane_key
 
 _NEXT_IN_ORDER = """
     (SELECT max(tag) FROM (
-        SELECT coalesce(min(order_at), now_ms()) AS tag FROM lanes WHERE due_at IS NOT NULL AND order_at < now_ms()
+        SELECT coalesce(min(order_at), now_ms()) AS tag FROM lanes WHERE order_at < now_ms()
         UNION ALL
         SELECT max(own.order_at) + 1000 FROM lanes AS own
         WHERE own.channel = {channel} AND own.sender = {sender} AND own.order_at IS NOT NULL

@@ -35,6 +35,8 @@ def storable(text: str) -> str:
     """
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

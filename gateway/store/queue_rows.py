@@ -56,7 +56,7 @@ def next_place(connection: Connection, conversation: ConversationRef) -> Place:
 
 def correct_waits(connection: Connection, table: Literal["lanes", "outbox"]) -> None:
     """For a start: let nothing wait longer than it was meant to, because the clock was set back since; nor an hour."""
-    is_open = "due_at IS NOT NULL" if table == "lanes" else "ended_at IS NULL"
+    is_open = "order_at IS NOT NULL" if table == "lanes" else "ended_at IS NULL"
     connection.execute(
         f"UPDATE {table} SET due_at = due_at - (waiting_since - now_ms()), waiting_since = now_ms() "  # noqa: S608 (two names of ours)
         f"WHERE {is_open} AND waiting_since > now_ms()",

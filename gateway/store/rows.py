@@ -17,7 +17,8 @@ from gateway.store.engine import Connection, Cursor, Row
 from gateway.store.payloads import from_ms, storable, to_ms
 
 T = TypeVar("T")
-_SCALARS = (str, int, float, datetime, type(None))
+_SCALARS = (str, int, float, datetime)
+_AS_THEY_ARE = frozenset((int, float, bool, type(None)))
 
 
 def value_of(kind: Callable[..., T], row: Row, **others: object) -> T:
@@ -41,7 +42,9 @@ def columns_of(value: Any, *, without: Collection[str] = ()) -> dict[str, object
     for name in _names(value.__class__):
         if name not in without:
             part = getattr(value, name)
-            if isinstance(part, _SCALARS) or not is_dataclass(part):
+            if part.__class__ in _AS_THEY_ARE:
+                columns[name] = part
+            elif isinstance(part, _SCALARS) or not is_dataclass(part):
                 columns[name] = _written(part)
             else:
                 columns |= columns_of(part)

@@ -179,7 +179,7 @@ class SqliteEngine:
         _check_if_marked(self._writer, path)
         self._end_process = end or _end_process
         self._names = (os.fspath(path), os.fspath(log_of(path)))
-        self._files = _identities(self._names)
+        self._files, self._log_bytes = _found(self._names)
         self._is_in_doubt = False
         self._jobs_in_log = 0
         self._carried_bytes = 0
@@ -447,14 +447,10 @@ class SqliteEngine:
     def _carry_over(self, jobs: int) -> None:
         """A checkpoint, where there is enough for one."""
         self._jobs_in_log += jobs
-        try:
-            size_bytes = os.stat(self._names[1]).st_size  # noqa: PTH116 (half the cost of Path.stat, with each commit)
-        except OSError:
+        self._carried_bytes = min(self._carried_bytes, self._log_bytes)  # it was cut when it began again
+        if self._jobs_in_log < CHECKPOINT_JOBS and self._log_bytes - self._carried_bytes < CHECKPOINT_BYTES:
             return
-        self._carried_bytes = min(self._carried_bytes, size_bytes)  # it was cut when it began again
-        if self._jobs_in_log < CHECKPOINT_JOBS and size_bytes - self._carried_bytes < CHECKPOINT_BYTES:
-            return
-        self._jobs_in_log, self._carried_bytes = 0, size_bytes
+        self._jobs_in_log, self._carried_bytes = 0, self._log_bytes
         try:
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except sqlite3.Error as error:
@@ -464,8 +460,10 @@ class SqliteEngine:
     def _look_for_files(self) -> None:
         """Whether the names still lead to the files that are open: else what is committed is gone with the process."""
         try:
-            found = _identities(self._names)
+            found, self._log_bytes = _found(self._names)
         except OSError:  # it cannot be asked now; the next commit hears of it
+            return
+        if found == self._files:
             return
         self._files = {name: self._files[name] or identity for name, identity in found.items()}  # the log comes later
         if found == self._files:
@@ -573,15 +571,18 @@ def _check_if_marked(connection: SqliteConnection, path: Path) -> None:
     _log.warning("store_checked", file=path.name)
 
 
-def _identities(names: Sequence[str]) -> dict[str, tuple[int, int] | None]:
-    """Device and inode of each file; None for one that is not there."""
+def _found(names: Sequence[str]) -> tuple[dict[str, tuple[int, int] | None], int]:
+    """Device and inode of each file, None for one that is not there; and how many bytes the last one has."""
     found: dict[str, tuple[int, int] | None] = {}
+    size_bytes = 0
     for name in names:
-        found[name] = None
-        with contextlib.suppress(FileNotFoundError):
+        try:
             status = os.stat(name)  # noqa: PTH116 (half the cost of Path.stat, twice per commit)
-            found[name] = (status.st_dev, status.st_ino)
-    return found
+        except FileNotFoundError:
+            found[name], size_bytes = None, 0
+        else:
+            found[name], size_bytes = (status.st_dev, status.st_ino), status.st_size
+    return found, size_bytes
 
 
 def _end_process(why: str) -> NoReturn:

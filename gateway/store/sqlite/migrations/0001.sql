@@ -22,8 +22,8 @@ CREATE TABLE lanes (
     CHECK ((claim IS NULL) = (worker IS NULL)),
     CHECK ((due_at IS NULL) = (order_at IS NULL))
 ) STRICT;
-CREATE INDEX lanes_waiting ON lanes (order_at, due_at) WHERE due_at IS NOT NULL;
--- Without `due_at`, so that a claim writes no page of it.
+-- Both without `due_at`, so that a claim writes no page of them.
+CREATE INDEX lanes_waiting ON lanes (order_at, waiting_since) WHERE order_at IS NOT NULL;
 CREATE INDEX lanes_of_sender ON lanes (channel, sender, order_at) WHERE order_at IS NOT NULL;
 CREATE INDEX lanes_claimed ON lanes (channel, sender) WHERE claim IS NOT NULL;
 
@@ -237,10 +237,8 @@ CREATE TABLE usage_days (
     PRIMARY KEY (day, user_id, personality_id, model)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_days_of_user ON usage_days (user_id, day);
--- A long time is added up from this index alone, without a sort.
-CREATE INDEX usage_days_by_spender ON usage_days (
-    user_id, personality_id, model, day, turns, calls, input_tokens, output_tokens, cost_usd
-);
+-- A long time is added up in its order, without a sort; no sum is in it, so that a turn writes no page of it.
+CREATE INDEX usage_days_by_spender ON usage_days (user_id, personality_id, model, day);
 
 -- What calls that are under way may cost at most. Those of a process that died are ended: at the next start, and while
 -- others go on.
