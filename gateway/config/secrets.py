@@ -133,7 +133,8 @@ def _secret_paths(annotation: Any, value: Any, path: KeyPath) -> Iterator[KeyPat
     origin, arguments = get_origin(annotation), get_args(annotation)
     below: list[tuple[Any, Any, KeyPath]] = []
     if annotation in (SecretStr, SecretBytes):
-        yield path
+        if value is not None:
+            yield path
     elif origin in (Union, UnionType, Annotated):
         below = [(argument, value, path) for argument in arguments]
     elif isinstance(value, list):

@@ -74,6 +74,7 @@ def test_null_is_a_value_and_no_word_for_the_default(write_config: WriteConfig) 
     ]
     config = load_config(write_config("\n".join(["retention:", *lines]))).config
     assert set(config.retention.model_dump().values()) == {None}
+    assert load_config(write_config("secret: null\nstore: {url: ~}\n")).config.secret is None
     with pytest.raises(ConfigError) as caught:
         load_config(write_config("web: ~\nlimits:\n  steps_per_turn: null\nmodel: null\n"))
     assert [line.partition("; ")[0] for line in str(caught.value).splitlines()] == [
