@@ -90,8 +90,9 @@ async def test_a_conversation_is_read_with_one_statement_from_the_indexes_of_bot
     await store.log.read(where)
     statements.clear()
     await store.log.read(where, newest=newest)
-    assert len(statements) == 1
-    steps = plan_of(path, statements)
+    asked = [text for text in statements if not text.startswith("PRAGMA")]  # of a connection that is new
+    assert len(asked) == 1
+    steps = plan_of(path, asked)
     assert any("inbox USING INDEX sqlite_autoindex_inbox" in step for step in steps), steps
     assert any("outbox USING INDEX sqlite_autoindex_outbox" in step for step in steps), steps
     assert not [step for step in steps if "TEMP B-TREE" in step], steps
