@@ -28,11 +28,10 @@ def free_port() -> int:
     A client that connects to one of those while nobody listens there can be given that very port: it is connected to
     itself then, a server looks as if it was there, and finds its port taken.
     """
-    for port in _PORTS:
+    while True:
         with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
+            listener.bind(("127.0.0.1", port := next(_PORTS)))
             return port
-    raise AssertionError("the ports never end")
 
 
 def other_user() -> str | None:

@@ -135,8 +135,11 @@ def _text(detail: ErrorDetails, model: type[BaseModel], *, is_shown: bool) -> st
         fault, bound, key = _BOUNDS[kind]
         text = f"{what} is {fault}; expected {bound} {context[key]}"
     elif expected:
-        hint = " (put it in quotes)" if expected == "text" and isinstance(value, int | float) else ""
-        hint = ", or no such key" if value is None else hint
+        hint = ""
+        if value is None:
+            hint = ", or no such key"
+        elif expected == "text" and isinstance(value, int | float):
+            hint = " (put it in quotes)"
         text = f"{what} is not {expected}; expected {expected}{hint}"
     else:
         text = f"{what} does not fit; {detail['msg'][:1].lower()}{detail['msg'][1:]}".replace("input should", "it must")

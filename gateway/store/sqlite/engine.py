@@ -463,8 +463,6 @@ class SqliteEngine:
             found, self._log_bytes = _found(self._names)
         except OSError:  # it cannot be asked now; the next commit hears of it
             return
-        if found == self._files:
-            return
         self._files = {name: self._files[name] or identity for name, identity in found.items()}  # the log comes later
         if found == self._files:
             return
