@@ -147,6 +147,19 @@ class LaneSuite:
             await answered(house, row)
         assert 8 <= order.count("a") <= 12, order
 
+    async def test_people_whose_turn_is_the_same_are_answered_in_the_order_in_which_they_wrote(
+        self, house: House
+    ) -> None:
+        """Whichever of their conversations is the oldest."""
+        for name in ("c", "a", "b"):
+            await write(house, f"first {name}", place(name), name)
+            [row] = await take(house)
+            await answered(house, row)
+        for name in ("a", "b", "c"):
+            house.wait(1)
+            await write(house, name, place(name), name)
+        assert [name for _ in range(3) for name in names(await take(house))] == ["a", "b", "c"]
+
     async def test_what_runs_of_one_sender_is_counted_over_all_workers(self, house: House) -> None:
         for number in range(5):
             await write(house, f"a{number}", place(f"a{number}"), "a")
