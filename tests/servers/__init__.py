@@ -23,10 +23,10 @@ _SETPRIV = shutil.which("setpriv")
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that Linux gives to clients (ip(7), `ip_local_port_range`).
+    """A port that nobody listens on, below those that Linux gives out (ip(7), `ip_local_port_range`).
 
-    A client that connects to one of those while nobody listens there can be given that very port: it is connected to
-    itself then, a server looks as if it was there, and finds its port taken.
+    One of those may go to another test that asks for any port, before the server that it is meant for has it: then the
+    other's server answers in its place, and ours finds its port taken.
     """
     while True:
         with socket.socket() as listener, contextlib.suppress(OSError):
