@@ -77,6 +77,13 @@ window.addEventListener("beforeunload", (event) => {
 
 /* ---- a choice takes effect at once; without a script a button does it ---- */
 
+// What was chosen before this script was loaded counts too. The forms say autocomplete="off", so that a browser that
+// goes back shows what the page shows, and not what was chosen on it.
+for (const form of document.querySelectorAll("form[data-auto]")) {
+  const shown = (list) => [...list.options].find((option) => option.defaultSelected) ?? list.options[0];
+  if ([...form.querySelectorAll("select")].some((list) => list.selectedOptions[0] !== shown(list))) form.requestSubmit();
+}
+
 document.addEventListener("change", (event) => {
   const {form, checked} = event.target;
   if (form?.hasAttribute("data-auto")) form.requestSubmit();

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from gateway.agent.budgets import Bill
 from gateway.agent.model import ModelUsage, Spender
@@ -51,6 +52,27 @@ async def test_period_and_measure_are_chosen(open_desk: Open) -> None:
     await page.get_by_label("Show").select_option("turns")
     chart = page.get_by_role("img", name="Turns per day, 7 days")
     await expect(chart.locator("rect title").last).to_contain_text("1 turns")
+
+
+async def test_a_choice_counts_that_was_made_before_the_script_was_there(open_desk: Open) -> None:
+    desk = await open_desk()
+    await desk.say("hello")
+    page, is_chosen = desk.page, asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        await is_chosen.wait()
+        await route.continue_()
+
+    await page.route("**/static/dashboard.js", wait, times=1)
+    await page.goto(f"{desk.url}/dashboard/usage", wait_until="commit")
+    await page.get_by_label("Show").select_option("turns")
+    is_chosen.set()
+    await expect(page.get_by_role("img", name="Turns per day, 30 days")).to_be_visible()
+    await page.goto(f"{desk.url}/dashboard/people")
+    await page.go_back()
+    await page.go_back()
+    await expect(page.get_by_label("Show")).to_have_value("tokens")
+    await expect(page.get_by_role("img", name="Tokens per day, 30 days")).to_be_visible()
 
 
 async def test_this_month_is_compared_with_the_last_one_and_the_budget_is_drawn(open_desk: Open) -> None:
