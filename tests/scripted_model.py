@@ -16,8 +16,8 @@ from gateway.agent.model import (
     ModelUsage,
     StreamRestarted,
     TextDelta,
-    ToolCall,
 )
+from gateway.tools.spec import ToolCall
 
 
 @dataclass(slots=True)

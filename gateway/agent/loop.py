@@ -6,11 +6,15 @@ interrupted goes on from what was saved, calls no tool again whose result is the
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, count
+from datetime import UTC, datetime
+from itertools import chain, count, groupby, islice
 from typing import Any, Protocol
+
+from pydantic import TypeAdapter
 
 from gateway.agent.model import (
     ChatMessage,
@@ -21,23 +25,30 @@ from gateway.agent.model import (
     Spender,
     StreamRestarted,
     TextDelta,
-    ToolCall,
 )
-from gateway.agent.tools import Toolbox, ToolContext
-from gateway.domain.visible import without_hidden
+from gateway.approvals.approval import Approval
+from gateway.approvals.asking import Asking, NoRoom
 from gateway.errors import ModelRefused
 from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
+from gateway.tools.contract import Called, Tool, ToolContext
+from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Prepared, Toolbox, uncertain
 
-INTERRUPTED = (
-    "Error: this call was interrupted, and may or may not have taken effect. Do not repeat it before you have "
-    "found out, or asked the person."
+NOT_APPROVED = Called(outcome="refused", text="Error: this was not done; its approval does not hold any more.")
+WAITS = (
+    "This was not done. It waits for the person's yes, number {}, which is asked for below your answer. Say what will "
+    "happen then, and do not claim that it is done."
 )
-CANCELLED = "Cancelled: the answer was ended early."
+CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
+_CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
+MOST_AT_ONCE = 4
+"""Calls of one step that only look at something run together, so many at a time."""
 
 
-class StepStore(Protocol):
+class StepStore(ToolJournal, Protocol):
     """Where an unfinished turn leaves its steps."""
 
     async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> bool:
@@ -45,15 +56,6 @@ class StepStore(Protocol):
 
         Returns whether the person has said stop, where another process may have heard it.
         """
-
-    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
-        """Note, durably, that a tool is about to act."""
-
-    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        """Note, durably, what it returned."""
-
-    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
-        """Whether the tool was begun, and what it returned; None: it was interrupted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +66,11 @@ class AgentState:
         messages: what the turn added after the person's message.
         partial: the text of the model call that is running, in pieces.
         sources: what tools have shown of others' words, in words for people; the turn is tainted by them.
+        calls: those that the journal has no row of; the turn's commit writes theirs.
+        uncertain: tools of which nobody knows whether they acted; the person is told below the answer.
+        approvals: what waits for a yes.
+        acting: the id of the call that is on its way into the world.
+        ended: what calls of this step came to by now, each with its row where the journal has none.
     """
 
     messages: list[ChatMessage] = field(default_factory=list)
@@ -71,6 +78,11 @@ class AgentState:
     usage: list[ModelUsage] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    calls: list[CallRow] = field(default_factory=list)
+    uncertain: list[str] = field(default_factory=list)
+    approvals: list[Approval] = field(default_factory=list)
+    acting: str | None = None
+    ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
 
     @property
     def text(self) -> str:
@@ -92,6 +104,9 @@ class AgentState:
                 "updates": [asdict(update) for update in self.updates],
                 "usage": [asdict(usage) for usage in self.usage],
                 "sources": self.sources,
+                "calls": _CALLS.dump_python(self.calls, mode="json"),
+                "uncertain": self.uncertain,
+                "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
             },
             ensure_ascii=False,
         )
@@ -109,17 +124,34 @@ class AgentState:
             ],
             updates=[MemoryUpdate(**update) for update in kept["updates"]],
             usage=[ModelUsage(**usage) for usage in kept["usage"]],
-            sources=kept.get("sources", []),
+            sources=kept["sources"],
+            calls=_CALLS.validate_python(kept["calls"]),
+            uncertain=kept["uncertain"],
+            approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
 
     def stop(self) -> None:
-        """Close the state after it was ended early: what was said stays, every open call is answered."""
+        """Close the state after it was ended early: what was said stays, every open call is answered.
+
+        Nobody knows what became of the one that was acting.
+        """
         text = "".join(self.partial)
         self.partial.clear()
         if text.strip():
             self.messages.append(ChatMessage(role="assistant", text=text))
         for call in self.open_calls:
-            self.messages.append(ChatMessage(role="tool", text=CANCELLED, tool_call_id=call.id))
+            ended_early = uncertain("the answer was ended early") if call.id == self.acting else CANCELLED
+            self.ended.setdefault(call.id, (ended_early, None))
+            self.take(call)
+
+    def take(self, call: ToolCall) -> None:
+        """Put what a call came to in front of the model."""
+        called, row = self.ended.pop(call.id)
+        self.calls += [] if row is None else [row]
+        self.sources += called.sources
+        if called.outcome == "uncertain":
+            self.uncertain.append(call.name)
+        self.messages.append(ChatMessage(role="tool", text=called.text, tool_call_id=call.id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +163,8 @@ class AgentWork:
         steps_limit: model calls in this turn, at most.
         on_text: called whenever `AgentState.text` has changed.
         on_stop: called when the person was found to have said stop.
+        asking: decides which calls wait for a yes; None: none does.
+        approval_id: of the yes under which the turn makes one call.
     """
 
     turn_id: str
@@ -144,6 +178,13 @@ class AgentWork:
     on_text: Callable[[], None]
     spender: Spender = field(default_factory=Spender)
     on_stop: Callable[[], object] = lambda: None
+    asking: Asking | None = None
+    approval_id: int | None = None
+
+    @property
+    def approved_call(self) -> str | None:
+        """The id of the call that has its yes."""
+        return None if self.approval_id is None else approved_call_id(self.approval_id)
 
 
 class AgentLoop:
@@ -163,9 +204,7 @@ class AgentLoop:
         """
         while True:
             if state.open_calls:
-                for call in state.open_calls:
-                    with span("tool.call", tool=call.name if call.name in work.toolbox.names else "unknown"):
-                        await self._call(call, work, state)
+                await self._call_all(work, state)
                 await self._save(work, state, is_durable=False)
             elif state.messages and state.messages[-1].role == "assistant":
                 return
@@ -203,22 +242,65 @@ class AgentLoop:
         if not state.messages or state.messages[-1].role != "assistant":
             raise ModelRefused(f"the model {work.model.name} ended its answer without a result")
 
+    async def _call_all(self, work: AgentWork, state: AgentState) -> None:
+        """The calls of one step: neighbours that only look at something together, all others one after the other."""
+        for may_run_together, calls in groupby(state.open_calls, lambda call: work.toolbox.is_parallel(call.name)):
+            at_once = MOST_AT_ONCE if may_run_together else 1
+            while some := tuple(islice(calls, at_once)):
+                await _together(self._call(call, work, state) for call in some)
+                for call in some:
+                    state.take(call)
+
     async def _call(self, call: ToolCall, work: AgentWork, state: AgentState) -> None:
         """One tool call; one that acts on the world is journalled around, and never made twice."""
-        if work.toolbox.is_repeatable(call.name):
-            result = await work.toolbox.call(call, work.context)
-        else:
-            was_begun, kept = await self._steps.tool_outcome(work.turn_id, call.id)
-            if was_begun:
-                result = kept if kept is not None else INTERRUPTED
+        tool = work.toolbox.find(call.name)
+        context = replace(work.context, call_id=call.id)
+        with span("tool.call", tool="unknown" if tool is None else tool.name):
+            began_at = datetime.now(UTC)
+            prepared = work.toolbox.prepare(call)
+            waits = prepared if isinstance(prepared, Called) else await self._waits(call, prepared, work, state)
+            if waits is None and tool is not None and not tool.is_repeatable:
+                called = await self._act(call, tool, work, state, context)
+                state.ended[call.id] = called, None
             else:
-                await self._steps.begin_tool(work.turn_id, call.id, call.name)
-                result = await work.toolbox.call(call, work.context)
-                await self._steps.end_tool(work.turn_id, call.id, result)
-        if work.toolbox.is_untrusted(call.name):
-            state.sources.append(f"what {call.name} returned")
-            result = without_hidden(result)
-        state.messages.append(ChatMessage(role="tool", text=result, tool_call_id=call.id))
+                called = waits or await work.toolbox.call(call, context)
+                state.ended[call.id] = called, _row(call, tool, work, began_at, called)
+            note(outcome=called.outcome)
+
+    @staticmethod
+    async def _waits(call: ToolCall, prepared: Prepared, work: AgentWork, state: AgentState) -> Called | None:
+        """What the model is told of a call that waits for a yes; None: it is free, or has its yes."""
+        if call.id == work.approved_call or work.asking is None:
+            return None
+        sources, said = (*work.context.read, *state.sources), [one.text for one in state.messages if one.role == "tool"]
+        try:
+            question = await work.asking.question(
+                call.id, prepared, sources=sources, said=said, waiting=len(state.approvals)
+            )
+        except NoRoom as error:
+            return Called(outcome="refused", text=f"Error: {error}")
+        if question is None:
+            return None
+        state.approvals.append(question)
+        return Called(outcome="waiting", text=WAITS.format(question.id), approval_id=question.id)
+
+    async def _act(
+        self, call: ToolCall, tool: Tool, work: AgentWork, state: AgentState, context: ToolContext
+    ) -> Called:
+        key = CallKey(turn_id=work.turn_id, call_id=call.id)
+        kept = await self._steps.kept_call(key)
+        if kept is None:
+            if not await self._steps.begin_call(_row(call, tool, work, datetime.now(UTC))):
+                return NOT_APPROVED
+            state.acting = call.id
+            called = await work.toolbox.call(call, context)
+        elif kept.outcome is None or kept.result is None:
+            called = uncertain("it was interrupted")
+        else:
+            return Called(outcome=kept.outcome, text=kept.result)
+        await self._steps.end_call(key, called.outcome, called.text)
+        state.acting = None
+        return called
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
         if await self._steps.save_steps(work.turn_id, state.dump(), is_durable=is_durable):
@@ -228,6 +310,50 @@ class AgentLoop:
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:
         return all(work.toolbox.is_repeatable(call.name) for call in state.open_calls)
+
+
+def approved_call_id(approval_id: int) -> str:
+    """The id of the call that is made under this yes."""
+    return f"approval_{approval_id}"
+
+
+def calling(approval: Approval) -> ChatMessage:
+    """The step that makes a call which has its yes: exactly the stored one."""
+    call = ToolCall(id=approved_call_id(approval.id), name=approval.tool, arguments=approval.arguments)
+    return ChatMessage(role="assistant", text="", tool_calls=(call,))
+
+
+def _row(
+    call: ToolCall, tool: Tool | None, work: AgentWork, began_at: datetime, called: Called | None = None
+) -> CallRow:
+    scope, waits_for = work.context.scope, None if called is None else called.approval_id
+    return CallRow(
+        key=CallKey(turn_id=work.turn_id, call_id=call.id),
+        user_id=scope.author_id or scope.user_id or "",
+        personality_id=scope.personality_id,
+        session_id=scope.session_id or "",
+        tool=call.name,
+        effect="act" if tool is None else tool.effect,
+        arguments=call.arguments[:MAX_ARGUMENTS_CHARS],
+        state="begun" if called is None else called.outcome,
+        began_at=began_at,
+        ended_at=None if called is None else datetime.now(UTC),
+        approval_id=work.approval_id if call.id == work.approved_call else waits_for,
+    )
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them at once; where one raises, the others are ended first."""
+    first, *others = calls
+    if not others:
+        return await first
+    tasks = [asyncio.create_task(call) for call in (first, *others)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def _as_kept(message: ChatMessage) -> dict[str, Any]:

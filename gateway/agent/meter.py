@@ -17,20 +17,12 @@ from typing import Any, Protocol, Self
 import structlog
 
 from gateway.agent.budgets import Bill, Budgets, BudgetUse, Denied, Granted, Limit, PlannedCall, Scope, UsageStore, uses
-from gateway.agent.model import (
-    Model,
-    ModelEvent,
-    ModelReply,
-    ModelRequest,
-    ModelUsage,
-    StreamRestarted,
-    TextDelta,
-    size_bytes,
-)
+from gateway.agent.model import Model, ModelEvent, ModelReply, ModelRequest, ModelUsage, StreamRestarted, TextDelta
 from gateway.agent.model_states import ModelStates
 from gateway.agent.prompt import estimated_tokens
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
 from gateway.runtime.observe import happened
+from gateway.tools.spec import size_bytes
 
 # The longest answer while a budget of tokens or money holds, for a model whose configuration names none.
 OUTPUT_TOKENS = 4096

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from gateway.agent.model import ChatMessage, ToolCall
+from gateway.agent.model import ChatMessage
 from gateway.domain import provenance as untrusted
 from gateway.domain.sessions import SessionMessage
 from gateway.messages import Capabilities
+from gateway.tools.spec import ToolCall
 
 _MEMORY_RULES = """\
 ## How you remember

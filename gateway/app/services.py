@@ -13,6 +13,7 @@ from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
+from gateway.services.approvals import ApprovalService
 from gateway.services.caller import operator
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
@@ -27,6 +28,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.sessions import SessionService
 from gateway.services.system import SystemService
+from gateway.services.tools import ToolService
 from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
@@ -66,6 +68,8 @@ def services_of(gateway: Composition) -> OperatorServices:
         ),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
+        approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids),
+        tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
         people=people,

@@ -243,7 +243,8 @@ class _Tools(Listener):
         self._telling.used_tool(ToolStep(tool=str(span.facts["tool"]), state="began"))
 
     def ended(self, span: Span) -> None:
-        self._telling.used_tool(ToolStep(tool=str(span.facts["tool"]), state="ended", is_ok=span.error is None))
+        is_ok = span.facts.get("outcome") == "done"
+        self._telling.used_tool(ToolStep(tool=str(span.facts["tool"]), state="ended", is_ok=is_ok))
 
     def happened(self, name: str, facts: Mapping[str, Fact]) -> None:
         """Nothing of interest."""

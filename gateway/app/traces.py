@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.agent.providers.embeddings import MeteredEmbedder
-from gateway.agent.tools import Tool
 from gateway.cluster.jobs import Jobs
 from gateway.config import OFFLINE, Config, LiveConfig, TracesConfig
 from gateway.domain.personalities import Personalities
 from gateway.errors import EthosError
 from gateway.memory.ingest import IngestWorker
 from gateway.protocols import MemoryProvider
+from gateway.tools.contract import Tool
 from gateway.traces.approved import ApprovedFacts
 from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation

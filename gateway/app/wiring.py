@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.providers.registry import LiveModels, ModelRegistry
-from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.cluster import cluster_of
 from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
@@ -62,6 +61,8 @@ from gateway.store.ingest import SqlIngestJobs
 from gateway.store.notes import SqlNotes
 from gateway.store.personalities import StoredPersonalities
 from gateway.store.stores import Stores
+from gateway.tools.own import own_tools
+from gateway.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from gateway.services.operator_services import OperatorServices
@@ -319,6 +320,7 @@ class Composition:
             memory=self.memory,
             memory_section=MemorySection(self.live),
             proposals=self.store.proposals,
+            approvals=self.store.approvals,
             people=self.linking.people,
             admission=self.admission,
             personalities=self.personalities,

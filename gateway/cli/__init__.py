@@ -10,6 +10,7 @@ import typer
 
 from gateway import __version__
 from gateway.cli import (
+    approvals,
     backup,
     config,
     doctor,
@@ -26,6 +27,7 @@ from gateway.cli import (
     sessions,
     status,
     store,
+    tools,
     traces,
     usage,
     workers,
@@ -61,6 +63,8 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(people.app, name="people")
 app.add_typer(queues.app, name="deliveries")
+app.add_typer(tools.app, name="tools")
+app.add_typer(approvals.app, name="approvals")
 app.add_typer(personalities.app, name="personalities")
 app.add_typer(files.app, name="files")
 

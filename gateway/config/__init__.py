@@ -318,6 +318,7 @@ class RetentionConfig(Section):
         sessions_days: counted from the last message of a session.
         memory_history_days: who changed which memory when; the memory itself is not touched.
         usage_days: single calls of models, and sums of days.
+        tools_days: calls of tools, with their arguments.
         exports_days: files that `/export` made.
         copies_days: of the database, from before an upgrade.
         log_days: lines of the log file that `ethos chat` writes.
@@ -327,6 +328,7 @@ class RetentionConfig(Section):
     sessions_days: Days | None = None
     memory_history_days: Days | None = 365
     usage_days: Days | None = 400
+    tools_days: Days | None = 30
     exports_days: Days | None = 7
     copies_days: Days | None = 30
     log_days: Days | None = 30

@@ -207,7 +207,14 @@ class Pairing:
         return code_of(f"{request.seed} {role} {account}", self._pepper())
 
     async def _notices(self, request: Request, code: str, turn_id: str) -> tuple[OutboundMessage, ...]:
-        """For every owner, in the direct chat that one of the owner's accounts used last."""
+        """For every owner."""
+        return tuple(
+            _notice(request, code, conversation, f"{turn_id}.notice-{number}")
+            for number, conversation in enumerate(await self.owner_chats())
+        )
+
+    async def owner_chats(self) -> Sequence[ConversationRef]:
+        """For every owner the direct chat that one of the owner's accounts used last."""
         snapshot = await self._people.snapshot()
         accounts = {account for account, rank in snapshot.ranks.items() if rank == "owner"} | set(
             self._operators.accounts()
@@ -216,10 +223,7 @@ class Pairing:
         owners = {known[account] for account in accounts if account in known}
         users = [(known.get(account), chat) for account, chat in snapshot.chats.items()]
         chats = {user: chat for user, chat in users if user in owners}  # of each the last
-        return tuple(
-            _notice(request, code, conversation, f"{turn_id}.notice-{number}")
-            for number, (_, conversation) in enumerate(sorted(chats.items()))
-        )
+        return [conversation for _, conversation in sorted(chats.items())]
 
     def may_tell(self, account: str) -> bool:
         """Whether a stranger is to be told again, which is not too often."""

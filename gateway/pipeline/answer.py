@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
 
-from gateway.agent.loop import AgentLoop, AgentState, AgentWork
+from gateway.agent.loop import AgentLoop, AgentState, AgentWork, calling
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
-from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.approvals.approval import Approval, ApprovalStore, Decider
+from gateway.approvals.asking import Asker, Asking
+from gateway.approvals.telling import choices, notice, question_for_owner
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
 from gateway.domain.sessions import LOCAL, Session, SessionScope, SessionStore, with_title
+from gateway.domain.visible import as_name
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
@@ -27,7 +30,7 @@ from gateway.memory.prompt_section import MemorySection
 from gateway.memory.proposals import ProposalStore, SettledMemory, settle_updates
 from gateway.memory.recall import Recall, recalled_section, unsaid
 from gateway.memory.sync import MemorySync
-from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
@@ -43,6 +46,9 @@ from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading, Unread
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
+from gateway.tools.contract import ToolContext
+from gateway.tools.own import UPDATE_MEMORY
+from gateway.tools.toolbox import Toolbox
 
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
@@ -52,6 +58,7 @@ _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 UNREAD = "I could not read my memory just now, so this answer was given without it."
 """What the person is told below an answer."""
 _NOTED = " What I am to remember now is kept, and written as soon as the memory is back."
+_UNCERTAIN = "I do not know whether this took effect: {}. Please look before you ask for it again."
 
 _log = structlog.get_logger(__name__)
 
@@ -88,6 +95,7 @@ class TurnDependencies:
     memory: MemorySync
     memory_section: MemorySection
     proposals: ProposalStore
+    approvals: ApprovalStore
     people: LinkedIdentities
     admission: Admission
     personalities: Personalities
@@ -111,6 +119,7 @@ class Turn:
     Attributes:
         account: of who wrote it, `kind:id`.
         ahead: what is asked already of what it reads.
+        approved: the call that it makes, which has its yes.
     """
 
     row: InboxRow
@@ -121,6 +130,7 @@ class Turn:
     role: Role
     ahead: Ahead
     owner_chat: tuple[str, ConversationRef] | None = None
+    approved: Approval | None = None
 
     @property
     def message(self) -> InboundMessage:
@@ -138,6 +148,16 @@ class Turn:
             place=memory_of(self.role, self.personality.memory_scope),
             channel=self.message.conversation.channel,
             author_id=self.user_id,
+        )
+
+    @property
+    def decider(self) -> Decider:
+        """The person, as one who decides on what waits."""
+        return Decider(
+            user_ids=frozenset([self.user_id]),
+            role=self.role,
+            is_verified=self.message.sender.is_verified,
+            is_direct=self.message.is_direct,
         )
 
     def read(self, asked: Question) -> tuple[str, ...]:
@@ -222,6 +242,8 @@ class Answering:
     ) -> float | None:
         parts, row = self._parts, turn.row
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
+        if turn.approved is not None and not state.messages:
+            state.messages.append(calling(turn.approved))
         shows = parts.channels.showing(turn.message.conversation.channel)
         preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
         work = await self._work(turn, state, preview, asked, supersedes, tab=tab, on_stop=control.stop)
@@ -292,8 +314,23 @@ class Answering:
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
             on_stop=on_stop,
+            asking=self._asking(turn, asked, history),
+            approval_id=None if turn.approved is None else turn.approved.id,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
+
+    def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage]) -> Asking:
+        """Who decides which calls of the turn wait for a yes."""
+        asker = Asker(
+            turn_id=turn.row.turn_id,
+            user_id=turn.user_id,
+            person_ids=self._parts.people.ids,
+            personality_id=turn.personality.id,
+            session_id=turn.session.id,
+            conversation=turn.message.conversation,
+            known=[asked.text, *(one.text for one in history if one.role != "assistant")],
+        )
+        return Asking(self._parts.approvals, self._parts.proposals.reserve, asker)
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
         """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
@@ -346,8 +383,12 @@ class Answering:
 
     def _text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
         if ending == STOPPED:
-            return state.text.strip() or stopped(turn.message)
-        return (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+            text = state.text.strip() or stopped(turn.message)
+        else:
+            text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+        if state.uncertain:
+            text += f"\n\n_{_UNCERTAIN.format(', '.join(dict.fromkeys(state.uncertain)))}_"
+        return text
 
     async def _commit_answer(
         self,
@@ -364,11 +405,15 @@ class Answering:
         text = self._text(turn, state, ending)
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
-        text = (text + self._committer.in_form(memory.notice, turn.message)).strip()
+        below = memory.notice + notice(state.approvals, turn.decider)
+        text = (text + self._committer.in_form(below, turn.message)).strip()
         session = turn.session_after(asked, memory)
         commit = replace(
             self._committer.end(turn.row),
-            replies=(reply_to(turn.row, text, "reply", memory.choices),),
+            replies=(
+                reply_to(turn.row, text, "reply", (*memory.choices, *choices(state.approvals, turn.decider))),
+                *await self._questions(turn, state),
+            ),
             session=session,
             messages=as_stored(
                 state,
@@ -386,14 +431,36 @@ class Answering:
             owner_chat=turn.owner_chat,
             is_stopped=ending == STOPPED,
             answered=(turn.account, turn.user_id),
+            calls=tuple(state.calls),
+            approvals=tuple(state.approvals),
             bill=tab.bill,
         )
         await self._committer.commit(commit)
         tab.paid()
-        if self._parts.recall is not None:
-            self._parts.recall.after_turn(turn.scope, state.text, turn.role)
         if supersedes is not None:
             self._parts.history.forget(session.id)
+        await self._follow_up(turn, state, session, memory)
+
+    async def _questions(self, turn: Turn, state: AgentState) -> tuple[OutboundMessage, ...]:
+        """What the owners are asked in chats of their own: what the person may not decide, or not there."""
+        asked = [one for one in state.approvals if one.approver == "owner" and not turn.decider.may_grant(one)]
+        if not asked:
+            return ()
+        who = as_name(turn.message.sender.display_name)
+        text, buttons = question_for_owner(asked, who, Decider(user_ids=frozenset(), role="owner"))
+        return self._committer.notices(
+            [
+                OutboundMessage(
+                    id=f"{turn.row.turn_id}.approval-{number}", conversation=chat, text=text, actions=buttons
+                )
+                for number, chat in enumerate(await self._parts.admission.pairing.owner_chats())
+            ]
+        )
+
+    async def _follow_up(self, turn: Turn, state: AgentState, session: Session, memory: SettledMemory) -> None:
+        """What comes behind the commit, and is done again where the process dies before it."""
+        if self._parts.recall is not None:
+            self._parts.recall.after_turn(turn.scope, state.text, turn.role)
         if memory.applied:
             await self._parts.memory.apply(turn.scope, memory.applied)
         self._parts.history.answered(session, turn.personality.model)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gateway.agent.model import ModelImage
+from gateway.domain.images import ModelImage
 from gateway.domain.provenance import ATTACHMENT, PASSED_ON, as_data, sources_of
 from gateway.errors import SendError
 from gateway.messages import Attachment, InboundMessage

@@ -14,6 +14,7 @@ import structlog
 
 from gateway.agent.budgets import Bill
 from gateway.agent.loop import StepStore
+from gateway.approvals.approval import Approval
 from gateway.domain.channels import Channels
 from gateway.domain.command_text import in_form
 from gateway.domain.sessions import Session, SessionMessage
@@ -27,6 +28,7 @@ from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import span
+from gateway.tools.journal import CallRow
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +54,8 @@ class TurnCommit:
         owner_chat: an owner's account, and the direct chat that it used with this turn.
         is_stopped: the person had said stop, and so the turn ended with what it had.
         answered: the account, and the user that was answered, which it must still be where the database is shared.
+        calls: of tools, which are not noted yet.
+        approvals: calls of tools that wait for a person's yes.
         bill: of the answer's call, which is settled with the turn; harmless where it is settled already.
     """
 
@@ -75,6 +79,8 @@ class TurnCommit:
     owner_chat: tuple[str, ConversationRef] | None = None
     is_stopped: bool = False
     answered: tuple[str, str] | None = None
+    calls: tuple[CallRow, ...] = ()
+    approvals: tuple[Approval, ...] = ()
     bill: Bill | None = None
 
 

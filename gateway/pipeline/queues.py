@@ -32,6 +32,7 @@ class InboxRow:
         accepted_at: by the wall clock.
         deaths: how often the process died while it was being answered.
         lone_deaths: how often that while nothing else was.
+        approval_id: it makes the call that was approved under this number; nobody wrote it.
     """
 
     lane: int
@@ -48,6 +49,7 @@ class InboxRow:
     had_effect: bool = False
     deaths: int = 0
     lone_deaths: int = 0
+    approval_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

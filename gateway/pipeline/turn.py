@@ -30,6 +30,7 @@ from gateway.runtime.observe import note, stage, waited
 
 # Pictures stay in memory until their turn is over, up to 40 MB of them.
 TURNS_WITH_PICTURES = 16
+SAID_YES = "(The person said yes. The call is made now, exactly as it was shown.)"
 
 
 class TurnRunner:
@@ -117,9 +118,13 @@ class TurnRunner:
 
     async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, turn: Turn | str) -> float | None:
         parts = self._parts
+        if not isinstance(turn, str) and row.approval_id is not None:
+            turn = await self._approved(turn, row.approval_id)
         if isinstance(turn, str) or control.is_stop_requested:
             await self._end_with_text(row, control, turn if isinstance(turn, str) else stopped(row.message))
             return None
+        if turn.approved is not None:
+            return await self._answering.answer(turn, control, Question(text=SAID_YES), supersedes=None)
         asked = await read_message(row.message, parts.channels.if_up(row.message.conversation.channel))
         problem = refusal_of(asked.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
@@ -150,6 +155,21 @@ class TurnRunner:
                 return None
         again = Question(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
         return await self._answering.answer(turn, control, again, supersedes=last.turn_id)
+
+    async def _approved(self, turn: Turn, approval_id: int) -> Turn | str:
+        """The turn with the call that has its yes; a text for the person where it cannot be made any more."""
+        approvals = self._parts.approvals
+        approval = await approvals.approval(approval_id)
+        if approval is None:
+            return f"Number {approval_id} was not done: it is gone."
+        if approval.state in ("granted", "begun") or turn.row.has_steps:
+            tool = turn.toolbox(self._parts.toolbox).find(approval.tool)
+            if tool is not None and tool.pin == approval.pin and turn.role != "guest":
+                return replace(turn, approved=approval)
+            await approvals.withdraw(approval_id)
+            why = "there is no such tool here any more" if tool is None else "the tool has changed since"
+            return f"Number {approval_id} was not done: {why if turn.role != 'guest' else 'you are a guest now'}."
+        return f"Number {approval_id} was not done: it is {approval.state}."
 
     async def _last_question(self, turn: Turn) -> SessionMessage | None:
         person = await self._parts.people.ids(turn.user_id)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Generic, Self
 
 from gateway.sdk.address import address_source
+from gateway.sdk.approvals import Approvals
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.files import Files
@@ -18,6 +19,7 @@ from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.sessions import Sessions
 from gateway.sdk.styles import Async, S, Sync, run
 from gateway.sdk.system import System
+from gateway.sdk.tools import Tools
 from gateway.sdk.traces import Traces
 from gateway.sdk.transport import AsyncTransport, SyncTransport, Transport
 
@@ -66,6 +68,8 @@ class Client(Generic[S]):
         self.personalities: Personalities[S] = Personalities(sender)
         self.files: Files[S] = Files(sender)
         self.deliveries: Deliveries[S] = Deliveries(sender)
+        self.tools: Tools[S] = Tools(sender)
+        self.approvals: Approvals[S] = Approvals(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)
         self.traces: Traces[S] = Traces(sender)

@@ -24,6 +24,7 @@ OF_A_PERSON: frozenset[Permission] = frozenset(
         "chat:write",
         "people:read",
         "personalities:read",
+        "tools:read",
     }
 )
 """What the key of a person may hold: all else concerns others, too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.services.approvals import ApprovalService
 from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService
@@ -17,6 +18,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.sessions import SessionService
 from gateway.services.system import SystemService
+from gateway.services.tools import ToolService
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 
@@ -32,6 +34,8 @@ class OperatorServices:
     system: SystemService
     keys: KeyService
     deliveries: DeliveryService
+    tools: ToolService
+    approvals: ApprovalService
     traces: TraceService
     trace_transfer: TraceTransferService
     people: PeopleService

@@ -51,12 +51,18 @@ _LEFT_TO_OTHERS = f"""
 _END_REQUESTS = """
     UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
 """
-_DECIDED_BY = f"UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN {USERS}"  # noqa: S608 (a constant)
+_DECIDED_BY = (
+    f"UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN {USERS}",  # noqa: S608 (constants)
+    f"UPDATE approvals SET decided_by = ? WHERE decided_by IN {USERS}",  # noqa: S608 (constants)
+    f"UPDATE grants SET granted_by = ? WHERE granted_by IN {USERS}",  # noqa: S608 (constants)
+)
 _DELETED = (
     ("inbox", OF_TURN),
     ("lanes", _EMPTY_LANE),
     ("turn_steps", OF_TURN),
-    ("tool_journal", OF_TURN),
+    ("tool_calls", f"{OF_USER} OR {OF_TURN}"),
+    ("approvals", f"{OF_USER} OR {OF_TURN}"),
+    ("grants", OF_USER),
     ("messages", f"{OF_USER} OR {OF_TURN}"),
     ("memory_proposals", BY_PERSON),
     ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),
@@ -112,7 +118,8 @@ def erase(connection: Connection, person: Person, *, sessions: Iterable[str] = (
         _erase_sessions(connection)
         _erase_usage(connection)
         erase_history(connection, person.user_ids)
-        connection.execute(_DECIDED_BY, (ERASED,))
+        for sql in _DECIDED_BY:
+            connection.execute(sql, (ERASED,))
         _erase_mentions(connection, person)
 
 

@@ -37,6 +37,11 @@ USER_COLUMNS = (
     ("api_keys", "user_id"),
     ("accounts", "user_id"),
     ("erasure_codes", "user_id"),
+    ("tool_calls", "user_id"),
+    ("approvals", "user_id"),
+    ("approvals", "decided_by"),
+    ("grants", "user_id"),
+    ("grants", "granted_by"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (
@@ -61,7 +66,7 @@ _SENT = """
     WHERE accepted_at <= ?
 """
 _ONCE = "ON CONFLICT DO NOTHING"
-_TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs")
+_TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs", "tool_calls", "approvals")
 # Linking uses turn ids of its own; what a link added to another person's notes belongs to the absorbed user.
 _TURNS_OF_LINKS = f"""
     SELECT id FROM user_links WHERE survivor IN {USERS} OR absorbed IN {USERS}

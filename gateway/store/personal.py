@@ -65,6 +65,37 @@ def proposals(connection: Connection, user_ids: Collection[str]) -> Sequence[Rec
     ]
 
 
+def tool_calls(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """Calls of tools."""
+    marks = marks_for(user_ids)
+    sql = f"""
+        SELECT began_at AS at, tool, effect, arguments, state, ended_at, session_id AS session
+        FROM tool_calls WHERE user_id IN ({marks}) ORDER BY id
+    """  # noqa: S608 (question marks)
+    return _records(connection, sql, tuple(user_ids))
+
+
+def approvals(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """Calls of tools that waited, or wait, for a yes."""
+    marks = marks_for(user_ids)
+    sql = f"""
+        SELECT id, asked_at AS at, tool, arguments, sources AS because_of, state, decided_at, expires_at
+        FROM approvals WHERE user_id IN ({marks}) ORDER BY id
+    """  # noqa: S608 (question marks)
+    return [
+        {**each, "because_of": json.loads(each["because_of"])} for each in _records(connection, sql, tuple(user_ids))
+    ]
+
+
+def grants(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """What spares the person a question."""
+    marks = marks_for(user_ids)
+    sql = f"""
+        SELECT granted_at AS at, tool, destination, scope, until_at FROM grants WHERE user_id IN ({marks}) ORDER BY id
+    """  # noqa: S608 (question marks)
+    return _records(connection, sql, tuple(user_ids))
+
+
 def _updates(updates: Any) -> Any:
     """Of a text, what each does; of the traces there is one, which says so itself."""
     return updates if isinstance(updates, dict) else [{"action": action, "content": text} for action, text in updates]

@@ -14,8 +14,11 @@ BATCH = 200
 """Rows that one commit changes: under 10 ms on the slowest of our disks."""
 LOOKED_AT = 5_000
 """Rows that one reading looks at."""
-Aging = Literal["memory_journal", "memory_proposals", "usage"]
-"""Tables whose rows are deleted by their age: entries of the memory's history, decided proposals, calls of models."""
+Aging = Literal["memory_journal", "memory_proposals", "usage", "tool_calls"]
+"""Tables whose rows are deleted by their age.
+
+Entries of the memory's history, decided proposals, calls of models, calls of tools.
+"""
 
 _END_OF_LOOK = "SELECT lane, seq FROM {queue} WHERE (lane, seq) > (?, ?) ORDER BY lane, seq LIMIT 1 OFFSET {looked_at}"
 _FULL = """
@@ -39,6 +42,7 @@ _OLD: Mapping[Aging, str] = {
     """,
     "memory_proposals": "SELECT id FROM memory_proposals WHERE decided_at < ? LIMIT ?",
     "usage": "SELECT id FROM usage WHERE at < ? LIMIT ?",
+    "tool_calls": "SELECT id FROM tool_calls WHERE began_at < ? LIMIT ?",
 }
 
 

@@ -12,6 +12,7 @@ from gateway.config.addresses import shown
 from gateway.pipeline.queues import LanesDue
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
+from gateway.store.approvals import SqlApprovals
 from gateway.store.claims import SqlLanes
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.copy_state import refuse_moved
@@ -36,6 +37,7 @@ from gateway.store.sign_ins import SqlSignIns
 from gateway.store.sqlite.engine import SqliteEngine, connect
 from gateway.store.sqlite.schema import migrate
 from gateway.store.sqlite.search import SearchIndex, register_functions
+from gateway.store.tool_calls import SqlToolLog
 from gateway.store.turns import SqlTurns
 from gateway.store.usage import SqlUsage
 
@@ -93,12 +95,14 @@ class Stores:
     outbox: SqlOutbox
     sessions: SqlSessions
     turns: SqlTurns
+    tool_log: SqlToolLog
     usage: SqlUsage
     log: SqlConversationLog
     journal: SqlMemoryJournal
     documents: SqlDocuments
     deliveries: SqlDeliveries
     proposals: SqlProposals
+    approvals: SqlApprovals
     people: SqlPeople
     links: SqlLinks
     facts: SqlFacts
@@ -190,12 +194,14 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         outbox=SqlOutbox(engine),
         sessions=SqlSessions(engine.of("sessions"), index),
         turns=SqlTurns(engine, on_messages=index.added),
+        tool_log=SqlToolLog(engine),
         usage=SqlUsage(engine.of("usage")),
         log=SqlConversationLog(engine),
         journal=SqlMemoryJournal(engine.of("journal")),
         documents=SqlDocuments(engine, place=place),
         deliveries=SqlDeliveries(engine),
         proposals=SqlProposals(engine.of("proposals")),
+        approvals=SqlApprovals(engine),
         people=SqlPeople(engine.of("people")),
         links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),

@@ -12,8 +12,9 @@ from gateway.errors import ClaimLost, PersonChanged
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.accounts import require_still, still_is
+from gateway.store.approvals import insert_approvals
 from gateway.store.clock import wall_ms
-from gateway.store.engine import Connection, Engine, Row, require, statement
+from gateway.store.engine import Connection, Engine, Row, require
 from gateway.store.ingest import insert_job
 from gateway.store.lanes import hold, hold_at_once, put_off, settle
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
@@ -24,7 +25,10 @@ from gateway.store.proposals import insert_proposals
 from gateway.store.queue_rows import Place
 from gateway.store.rows import put
 from gateway.store.sessions import save_message, save_session
+from gateway.store.tool_calls import begin_call, end_call, keep_calls, kept_call, leave_calls
 from gateway.store.usage import add_bill
+from gateway.tools.contract import Outcome
+from gateway.tools.journal import CallKey, CallRow, KeptCall
 
 _END = """
     UPDATE inbox SET state = ?, error = ?, ended_at = ?, attempts = attempts + 1
@@ -49,8 +53,6 @@ _IS_THERE_OR_MADE = """
     SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ?)
     OR ? >= (SELECT accepted_at FROM inbox WHERE lane = ? AND seq = ?)
 """
-_BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-_END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ?"
 
 
 class SqlTurns:
@@ -81,6 +83,8 @@ class SqlTurns:
                 apply_change(connection, commit.people, place=Place(commit.lane, commit.inbox_seq))
             if commit.owner_chat is not None:
                 insert_chat(connection, *commit.owner_chat)
+            keep_calls(connection, commit.calls)
+            insert_approvals(connection, commit.approvals)
             if commit.ingest is not None:
                 insert_job(connection, commit.ingest)
             if commit.end != "parked":
@@ -110,22 +114,19 @@ class SqlTurns:
         row = await self._engine.row("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,))
         return None if row is None else str(row["steps"])
 
-    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
-        def work(connection: Connection) -> None:
+    async def begin_call(self, row: CallRow) -> bool:
+        def work(connection: Connection) -> bool:
             if connection.dialect.is_shared:
-                _open_turn(connection, turn_id)
-            connection.execute(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms()))
+                _open_turn(connection, row.key.turn_id)
+            return begin_call(connection, row)
 
-        await self._engine.write(work, alone=())
+        return await self._engine.write(work, alone=())
 
-    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        end = statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id))
-        await self._engine.write(end, alone=())
+    async def end_call(self, key: CallKey, outcome: Outcome, result: str) -> None:
+        await self._engine.write(partial(end_call, key=key, outcome=outcome, result=result), alone=())
 
-    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
-        sql = "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?"
-        row = await self._engine.row(sql, (turn_id, call_id))
-        return (False, None) if row is None else (True, row["result"])
+    async def kept_call(self, key: CallKey) -> KeptCall | None:
+        return await self._engine.read(partial(kept_call, key=key))
 
     async def unsettled_memory(
         self, *, after: str | None = None, limit: int | None = None
@@ -140,7 +141,7 @@ class SqlTurns:
 def delete_steps(connection: Connection, turn_id: str) -> None:
     """Forget how far a turn came, inside the transaction that ends it."""
     connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (turn_id,))
-    connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (turn_id,))
+    leave_calls(connection, turn_id)
 
 
 def _open_turn(connection: Connection, turn_id: str) -> Row:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from gateway.agent.tools import MAX_RESULT_CHARS, Arguments, Tool, ToolContext, ToolError
 from gateway.domain.visible import without_hidden
 from gateway.errors import TraceError
 from gateway.memory.fact_changes import FactChange, as_proposed
+from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Tool, ToolContext, ToolError
 from gateway.traces.archive import rehydrate
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.rows import NOT_SHARED
@@ -120,6 +120,8 @@ def _add(trace_store: TraceStore) -> Tool:
         ),
         arguments=MemoryAdd,
         call=call,
+        effect="own",
+        is_idempotent=True,
     )
 
 
@@ -164,6 +166,8 @@ def _update(trace_store: TraceStore) -> Tool:
         ),
         arguments=MemoryUpdate,
         call=call,
+        effect="own",
+        is_idempotent=True,
     )
 
 
@@ -204,7 +208,7 @@ def _delete(trace_store: TraceStore) -> Tool:
         ),
         arguments=MemoryDelete,
         call=call,
-        is_repeatable=False,
+        effect="own",
     )
 
 
@@ -233,7 +237,7 @@ def _merge(trace_store: TraceStore) -> Tool:
         description="Put one fact in the place of two or more that say the same or belong together.",
         arguments=MemoryMerge,
         call=call,
-        is_repeatable=False,
+        effect="own",
     )
 
 
@@ -273,6 +277,7 @@ def _search(trace_store: TraceStore) -> Tool:
         ),
         arguments=MemorySearch,
         call=call,
+        effect="read",
     )
 
 
@@ -297,7 +302,7 @@ def _reflect(consolidation: Consolidation) -> Tool:
         ),
         arguments=MemoryReflect,
         call=call,
-        is_repeatable=False,
+        effect="own",
     )
 
 
@@ -318,5 +323,6 @@ def _rehydrate(trace_store: TraceStore) -> Tool:
         description="The full text of a fact that was shortened because it was old; nulls where there is none.",
         arguments=RehydrateMemory,
         call=call,
+        effect="read",
         is_opt_in=True,
     )

@@ -43,6 +43,8 @@ from gateway.pipeline.queues import (
     Room,
 )
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
+from gateway.store.tool_calls import SqlToolLog
+from gateway.tools.journal import CallKey, CallRow, KeptCall
 
 HERE = ConversationRef(channel="web", conversation="c1")
 THERE = ConversationRef(channel="web", conversation="c2")
@@ -96,6 +98,22 @@ def said(name: str, where: ConversationRef = HERE, **changes: Any) -> InboundMes
         sent_at=BEGAN,
     )
     return replace(message, **changes)
+
+
+def call_row(turn_id: str, call_id: str = "call", **changes: Any) -> CallRow:
+    """A call of a tool that is about to act."""
+    row = CallRow(
+        key=CallKey(turn_id=turn_id, call_id=call_id),
+        user_id="u_ada",
+        personality_id="assistant",
+        session_id="s_1",
+        tool="send_mail",
+        effect="act",
+        arguments="{}",
+        state="begun",
+        began_at=BEGAN,
+    )
+    return replace(row, **changes)
 
 
 def answer(name: str, where: ConversationRef = HERE, **changes: Any) -> OutboundMessage:
@@ -636,14 +654,37 @@ class TurnSuite:
     async def test_the_tool_journal_tells_what_was_begun_and_what_it_returned(self, house: House) -> None:
         turns = house.store.turns
         await house.store.inbox.add(said("a"), "t_a")
-        assert await turns.tool_outcome("t_a", "call") == (False, None)
-        await turns.begin_tool("t_a", "call", "send_mail")
+        row = call_row("t_a")
+        assert await turns.kept_call(row.key) is None
+        await turns.begin_call(row)
         await house.reopen()
-        assert await house.store.turns.tool_outcome("t_a", "call") == (True, None)
-        await house.store.turns.end_tool("t_a", "call", "sent")
-        await house.store.turns.begin_tool("t_a", "call", "send_mail")
-        assert await house.store.turns.tool_outcome("t_a", "call") == (True, "sent")
-        assert await house.store.turns.tool_outcome("t_b", "call") == (False, None)
+        turns = house.store.turns
+        assert await turns.kept_call(row.key) == KeptCall(outcome=None, result=None)
+        await turns.end_call(row.key, "failed", "no such address \0")
+        await turns.begin_call(row)
+        await turns.end_call(row.key, "done", "a second end")
+        assert await turns.kept_call(row.key) == KeptCall(outcome="failed", result="no such address \ufffd")
+        assert await turns.kept_call(replace(row.key, turn_id="t_b")) is None
+
+    async def test_calls_of_a_turn_that_ended_stay_without_their_results(self, house: House) -> None:
+        turns = house.store.turns
+        await house.store.inbox.add(said("a"), "t_a")
+        begun, done = call_row("t_a", "begun"), call_row("t_a", "done")
+        for row in (begun, done):
+            await turns.begin_call(row)
+        await turns.end_call(done.key, "done", "sent")
+        read = replace(call_row("t_a", "read", effect="read"), state="done", ended_at=BEGAN + MINUTE)
+        await turns.commit_turn(ended(await claimed(house.store), calls=(read,)))
+        assert await turns.kept_call(done.key) == KeptCall(outcome="done", result=None)
+        log: Any = house.store
+        rows = [row for _, row in await SqlToolLog(log.engine).calls(user_ids=["u_ada"])]
+        assert [(row.key.call_id, row.state, row.effect) for row in rows] == [
+            ("read", "done", "read"), ("done", "done", "act"), ("begun", "uncertain", "act"),
+        ]  # fmt: skip
+        assert rows[0] == read
+        assert await SqlToolLog(log.engine).calls(user_ids=["u_ben"]) == []
+        [(last, _), (first, _)] = await SqlToolLog(log.engine).calls(limit=2)
+        assert [number < first for number, _ in await SqlToolLog(log.engine).calls(before=first)] == [True], last
 
     async def test_memory_is_unsettled_until_it_is_settled_oldest_first(self, house: House) -> None:
         scopes = []

@@ -8,10 +8,12 @@ from typing import get_args
 
 import pytest
 
-from gateway.agent.model import ToolCall
-from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.domain.roles import RIGHTS, ROLES, Right, Role, highest, may, needs
 from gateway.protocols import MemoryPlace, MemoryScope
+from gateway.tools.contract import ToolContext
+from gateway.tools.own import UPDATE_MEMORY
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 
@@ -45,7 +47,7 @@ async def test_a_guest_never_writes_what_is_shared_with_others(role: Role, place
     context = ToolContext(scope=scope, role=role, memory=None)
     arguments = f'{{"action": "add", "store": "{store}", "content": "The moon is made of cheese."}}'
     call = ToolCall(id="1", name=UPDATE_MEMORY.name, arguments=arguments)
-    result = await Toolbox([UPDATE_MEMORY]).call(call, context)
+    result = (await Toolbox([UPDATE_MEMORY]).call(call, context)).text
     is_shared = store == "memory" and place != "per-user"
     if is_shared and role == "guest":
         assert result.startswith("Error: the store `memory` is shared with others, and only an owner or member")

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from gateway.agent.tools import UPDATE_MEMORY
 from gateway.domain.provenance import as_data
 from gateway.domain.visible import as_name, hidden_count, hidden_note, visible, without_hidden
 from gateway.people.identity.file import clean_label
+from gateway.tools.own import UPDATE_MEMORY
 from tests.hidden_text import HIDDEN, LEGITIMATE, from_shown, tagged
 
 

@@ -34,8 +34,17 @@ LEFT = (
     "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
     """INSERT INTO turn_steps (turn_id, steps, saved_at)
         SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY lane, seq LIMIT 1""",
-    """INSERT INTO tool_journal (turn_id, call_id, name, result, begun_at, ended_at)
-        SELECT turn_id, 'call_1', 'current_time', 'noon', 1, 2 FROM inbox ORDER BY lane, seq LIMIT 1""",
+    """INSERT INTO tool_calls (turn_id, call_id, user_id, personality_id, session_id, tool, effect, arguments, state,
+        result, began_at, ended_at)
+        SELECT turn_id, 'call_a', user_id, 'assistant', session_id, 'send_mail', 'act', '{}', 'waiting', NULL, 1, 2
+        FROM messages ORDER BY id LIMIT 1""",
+    """INSERT INTO approvals (id, turn_id, call_id, user_id, personality_id, session_id, channel, conversation, tool,
+        pin, arguments, destination, sources, approver, is_destructive, state, asked_at, expires_at)
+        SELECT 2, turn_id, 'call_a', user_id, 'assistant', session_id, 'fake', 'c1', 'send_mail',
+        'ab12', '{}', '', '[]', 'owner', 0, 'waiting', 1, 2 FROM messages ORDER BY id LIMIT 1""",
+    """INSERT INTO grants (user_id, personality_id, tool, pin, destination, scope, session_id, granted_at, granted_by)
+        SELECT user_id, 'assistant', 'send_mail', 'ab12', '{"to":"ada"}', 'always', '', 1, user_id
+        FROM messages ORDER BY id LIMIT 1""",
     """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01

@@ -14,16 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import cycle, islice
 from zoneinfo import ZoneInfo
 
-from gateway.agent.model import (
-    ChatMessage,
-    ModelEvent,
-    ModelReply,
-    ModelRequest,
-    ModelUsage,
-    Purpose,
-    TextDelta,
-    ToolCall,
-)
+from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, Purpose, TextDelta
 from gateway.agent.offline.arithmetic import NotASum, evaluate
 from gateway.agent.offline.remembered import Note, best_notes, content_words, notes_about, read_notes
 from gateway.agent.offline.work import (
@@ -42,6 +33,7 @@ from gateway.agent.offline.work import (
 from gateway.agent.prompt import IN_GROUP, estimated_tokens
 from gateway.domain.provenance import own_words
 from gateway.memory.recall import read_recalled
+from gateway.tools.spec import ToolCall
 
 ABILITIES = """\
 - "remember that my name is Ada", "what is my name?", "what do you know about me?", "forget my name"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from gateway.agent.model import ChatMessage, ModelRequest, ToolCall, ToolSpec
+from gateway.agent.model import ChatMessage, ModelRequest
 from gateway.agent.providers.format import (
     CallSaid,
     Finish,
@@ -27,6 +27,7 @@ from gateway.agent.providers.format import (
 from gateway.agent.providers.http import as_json
 from gateway.agent.providers.models import Endpoint
 from gateway.agent.providers.openai import EMPTY_MESSAGE
+from gateway.tools.spec import ToolCall, ToolSpec
 
 # The format always wants a limit. The large ones are the models' own, which no request may exceed; families that refuse
 # a request whose input and limit exceed the window together get little. https://platform.claude.com/docs/en/

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from uuid import uuid4
 
-from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta, ToolCall
+from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta
 from gateway.agent.providers.anthropic import AnthropicFormat
 from gateway.agent.providers.errors import unusable, why_broken, why_endless, why_failed, why_refused
 from gateway.agent.providers.format import Json, Reader, Said, StreamFailed, WireFormat
@@ -22,6 +22,7 @@ from gateway.agent.providers.http import EventStream, ProviderHttp, drain, parse
 from gateway.agent.providers.models import CallFailed, Endpoint
 from gateway.agent.providers.openai import OpenAIFormat
 from gateway.config.prices import list_price_usd
+from gateway.tools.spec import ToolCall
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one answer on the wire, where a token takes some 200 bytes: more than any model writes."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from gateway.agent.model import ChatMessage, ModelRequest, ToolCall
+from gateway.agent.model import ChatMessage, ModelRequest
+from gateway.tools.spec import ToolCall
 
 Json = dict[str, Any]
 # `withheld`: the provider declined; `broken`: it says itself that the answer is not whole.

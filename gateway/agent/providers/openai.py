@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.agent.model import ChatMessage, ModelRequest, ToolCall, ToolSpec
+from gateway.agent.model import ChatMessage, ModelRequest
 from gateway.agent.providers.format import (
     CallSaid,
     Finish,
@@ -27,6 +27,7 @@ from gateway.agent.providers.format import (
 )
 from gateway.agent.providers.http import as_json
 from gateway.agent.providers.models import Endpoint
+from gateway.tools.spec import ToolCall, ToolSpec
 
 EMPTY_MESSAGE = "(empty message)"  # both formats refuse an empty one
 

@@ -168,7 +168,7 @@ class _Inside:
             self._tokens.labels(model, direction).inc(float(span.facts.get(f"{direction}_tokens", 0)))
 
     def _tool(self, span: Span) -> None:
-        self._tools.labels(span.facts["tool"], _outcome_of(span)).inc()
+        self._tools.labels(span.facts["tool"], span.facts.get("outcome", _outcome_of(span))).inc()
 
     def _sync(self, span: Span) -> None:
         self._memory.labels(span.facts["result"]).inc(float(span.facts["updates"]))

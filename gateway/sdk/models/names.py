@@ -21,6 +21,7 @@ Scope = Literal[
     "personalities:write",
     "deliveries:read",
     "deliveries:write",
+    "tools:read",
     "system:read",
 ]
 """What a key may allow."""

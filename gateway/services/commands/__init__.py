@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.approvals.approval import Decider
 from gateway.domain.roles import Right, may, needs
 from gateway.domain.sessions import new_session
 from gateway.domain.visible import as_name
@@ -23,9 +24,11 @@ from gateway.people.tries import ErasureCodes
 from gateway.pipeline.commands import PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
+from gateway.services.commands.approvals import decide, list_text, revoke
 from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
 from gateway.services.commands.personal import ForgetMe, export_text
+from gateway.services.commands.tools import SHOWN, tools_text
 from gateway.services.commands.usage import DAYS, usage_text
 
 if TYPE_CHECKING:
@@ -78,6 +81,15 @@ class Commands:
         search = "find what was said before"
         personal("search", "/search words", search, self._search, right="search own messages")
         personal("usage", "/usage", "show what you have used, and what is left", self._usage)
+        personal("approvals", "/approvals", "show what waits for your yes", self._approvals)
+        personal(
+            "yes",
+            "/yes [here|always] [number]",
+            "have done what waits for your yes",
+            partial(self._decide, is_yes=True),
+        )
+        personal("no", "/no [number]", "drop what waits for your yes", partial(self._decide, is_yes=False))
+        personal("tools", "/tools", "show what my tools did for you", self._tools)
         add("stop", "/stop", "stop the answer that is being written", self._stop)
         add("retry", "/retry", "answer my last message again", self._retry)
         personal("export", "/export", "give you everything that is kept about you", self._export)
@@ -186,6 +198,31 @@ class Commands:
     async def _usage(self, call: CommandCall) -> CommandResult:
         system = (await self._services()).system
         return CommandResult(text=usage_text(await system.usage(caller_of(call), days=DAYS), system.person_budget()))
+
+    async def _approvals(self, call: CommandCall) -> CommandResult:
+        service = (await self._services()).approvals
+        verb, _, rest = call.arguments.strip().partition(" ")
+        if verb == "revoke":
+            return await revoke(service, call.user_id, rest.strip())
+        decider = await self._decider(call)
+        return list_text(await service.waiting(decider), await service.grants(call.user_id), decider)
+
+    async def _decide(self, call: CommandCall, *, is_yes: bool) -> CommandResult:
+        service = (await self._services()).approvals
+        return await decide(service, await self._decider(call), call.arguments, is_yes=is_yes)
+
+    async def _decider(self, call: CommandCall) -> Decider:
+        message = call.message
+        return Decider(
+            user_ids=frozenset(await self._linking.people.ids(call.user_id)),
+            role=call.role,
+            is_verified=message.sender.is_verified,
+            is_direct=message.is_direct,
+        )
+
+    async def _tools(self, call: CommandCall) -> CommandResult:
+        calls = await (await self._services()).tools.calls(caller_of(call), limit=SHOWN)
+        return CommandResult(text=tools_text(calls))
 
     # ---- people -----------------------------------------------------------------------------------------------------
 

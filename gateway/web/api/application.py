@@ -21,6 +21,7 @@ from gateway.services.caller import Caller
 from gateway.services.operator_services import OperatorServices
 from gateway.web.api import (
     PATH,
+    approvals,
     chat,
     deliveries,
     files,
@@ -30,6 +31,7 @@ from gateway.web.api import (
     personalities,
     sessions,
     system,
+    tools,
     traces,
 )
 from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters
@@ -51,6 +53,8 @@ _TAGS = {
     "personalities": "Roles of the agent.",
     "files": "Memory and personalities as files, to be edited elsewhere and merged.",
     "deliveries": "Messages and replies that wait or failed.",
+    "tools": "What the agent's tools did.",
+    "approvals": "Calls of tools that wait for a yes.",
     "system": "Health, usage, configuration.",
     "keys": "Keys of this API.",
 }
@@ -148,6 +152,8 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         sessions.router,
         people.router,
         deliveries.router,
+        tools.router,
+        approvals.router,
         personalities.router,
         files.router,
         system.router,

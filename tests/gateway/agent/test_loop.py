@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.loop import CANCELLED, INTERRUPTED, AgentLoop, AgentState, AgentWork
-from gateway.agent.model import ChatMessage, Model, ModelUsage, StreamRestarted, ToolCall
-from gateway.agent.tools import UPDATE_MEMORY, Arguments, Tool, Toolbox, ToolContext, ToolError
+from gateway.agent.loop import CANCELLED, AgentLoop, AgentState, AgentWork
+from gateway.agent.model import ChatMessage, Model, ModelUsage, StreamRestarted
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.tools.contract import Arguments, Outcome, Tool, ToolContext, ToolError
+from gateway.tools.journal import CallKey, CallRow, KeptCall
+from gateway.tools.own import UPDATE_MEMORY
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox, uncertain
 from tests.scripted_model import Hang, ScriptedModel, call
 
 TURN = "t_1"
@@ -40,7 +44,7 @@ class Disk:
     forgets: bool = False
     steps: str | None = None
     durable_steps: str | None = None
-    tools: dict[str, str | None] = field(default_factory=dict)
+    tools: dict[str, KeptCall] = field(default_factory=dict)
     paid: list[str] = field(default_factory=list)
     points: int = 0
 
@@ -59,28 +63,29 @@ class Disk:
         self.point()
         return False
 
-    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
-        assert turn_id == TURN
-        assert name == "pay"
+    async def begin_call(self, row: CallRow) -> bool:
+        call_id = row.key.call_id
+        assert (row.key.turn_id, row.tool, row.effect, row.state, row.ended_at) == (TURN, "pay", "act", "begun", None)
         assert call_id not in self.tools, "begun twice"
         saved = AgentState.load(self.durable_steps)
         assert call_id in {made.id for said in saved.messages for made in said.tool_calls}, (
             "begun before it was durable"
         )
         self.point()
-        self.tools[call_id] = None
+        self.tools[call_id] = KeptCall(outcome=None, result=None)
+        self.point()
+        return True
+
+    async def end_call(self, key: CallKey, outcome: Outcome, result: str) -> None:
+        assert key.turn_id == TURN
+        self.point()
+        self.tools[key.call_id] = KeptCall(outcome=outcome, result=result)
         self.point()
 
-    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        assert turn_id == TURN
+    async def kept_call(self, key: CallKey) -> KeptCall | None:
+        assert key.turn_id == TURN
         self.point()
-        self.tools[call_id] = result
-        self.point()
-
-    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
-        assert turn_id == TURN
-        self.point()
-        return call_id in self.tools, self.tools.get(call_id)
+        return self.tools.get(key.call_id)
 
 
 class Payment(Arguments):
@@ -113,10 +118,10 @@ def toolbox(disk: Disk, hang: Hang | None = None) -> Toolbox:
 
     return Toolbox(
         [
-            Tool(name="pay", description="", arguments=Payment, call=pay, is_repeatable=False),
-            Tool(name="look", description="", arguments=Nothing, call=look),
-            Tool(name="fail", description="", arguments=Nothing, call=fail),
-            Tool(name="wait", description="", arguments=Nothing, call=wait),
+            Tool(name="pay", description="", arguments=Payment, call=pay, effect="act"),
+            Tool(name="look", description="", arguments=Nothing, call=look, effect="read"),
+            Tool(name="fail", description="", arguments=Nothing, call=fail, effect="read"),
+            Tool(name="wait", description="", arguments=Nothing, call=wait, effect="read"),
             UPDATE_MEMORY,
         ]
     )
@@ -329,7 +334,7 @@ async def test_stopping_inside_a_tool_answers_every_open_call() -> None:
     hang = Hang()
     calls = [call("look", id="a"), call("wait", id="b"), call("look", id="c")]
     state = await cancelled(ScriptedModel(["One moment.", *calls]), hang, toolbox=toolbox(Disk(), hang))
-    assert results(state) == ["looked", CANCELLED, CANCELLED]
+    assert results(state) == ["looked", CANCELLED.text, "looked"]
     assert_acceptable(state.messages)
 
 
@@ -370,7 +375,7 @@ async def points_of_the_story() -> int:
 @pytest.mark.parametrize("forgets", [False, True])
 async def test_after_a_crash_at_any_point_the_turn_ends_the_same_and_no_tool_acts_twice(forgets: bool) -> None:
     whole = await run(story())
-    points = await points_of_the_story()
+    points, interrupted_text = await points_of_the_story(), uncertain("it was interrupted").text
     assert points > 25
     interrupted = 0
     for crash_at in range(points):
@@ -379,13 +384,15 @@ async def test_after_a_crash_at_any_point_the_turn_ends_the_same_and_no_tool_act
             await run(story(), disk)
         state = await run(story(), disk, AgentState.load(disk.steps))
         assert len(disk.paid) == len(set(disk.paid)), crash_at
-        if INTERRUPTED in results(state):
+        if interrupted_text in results(state):
             interrupted += 1
-            told = [text for text in results(state) if text != INTERRUPTED]
+            assert state.uncertain == ["pay"]
+            told = [text for text in results(state) if text != interrupted_text]
             assert told == [text for text in results(whole) if text in told], crash_at
         else:
             assert disk.paid == ["ada", "bob"], crash_at
-            assert state == whole, crash_at
+            assert replace(state, calls=[]) == replace(whole, calls=[]), crash_at
+            assert [each.key for each in state.calls] == [each.key for each in whole.calls], crash_at
         assert state.text == whole.text, crash_at
         assert state.updates == whole.updates, crash_at
         assert_acceptable(state.messages)

@@ -14,19 +14,11 @@ import pytest
 from pydantic import SecretStr
 
 from benchmarks.instant_model import ANSWER, STREAM
-from gateway.agent.model import (
-    ChatMessage,
-    ModelEvent,
-    ModelReply,
-    ModelRequest,
-    Spender,
-    TextDelta,
-    ToolCall,
-    ToolSpec,
-)
+from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, Spender, TextDelta
 from gateway.agent.providers.models import WireModel
 from gateway.config import ModelConfig
 from gateway.errors import ConfigError
+from gateway.tools.spec import ToolCall, ToolSpec
 from tests.model_bench import KEY, Bench, open_bench
 from tests.model_server import Answer, Call
 

@@ -7,9 +7,10 @@ import json
 
 import pytest
 
-from gateway.agent.model import ChatMessage, ModelImage, ModelRequest
+from gateway.agent.model import ChatMessage, ModelRequest
 from gateway.agent.providers.models import WireModel
 from gateway.config import ModelConfig
+from gateway.domain.images import ModelImage
 from tests.model_formats import Answer
 from tests.model_server import ModelServer
 

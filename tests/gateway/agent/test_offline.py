@@ -19,10 +19,13 @@ from gateway.agent.offline.arithmetic import NotASum, evaluate
 from gateway.agent.offline.model import INTRODUCTION, MAX_WORDS, NOTICE, OfflineModel
 from gateway.agent.offline.remembered import Note, read_notes
 from gateway.agent.prompt import Setting, estimated_tokens, system_prompt
-from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, ToolContext, search_conversations
 from gateway.domain.sessions import SessionHit
 from gateway.messages import Capabilities
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.tools.contract import ToolContext
+from gateway.tools.journal import CallKey, CallRow
+from gateway.tools.own import CURRENT_TIME, UPDATE_MEMORY, search_conversations
+from gateway.tools.toolbox import Toolbox
 
 WAIT_S = 60.0
 USER = "Name: Ada\n\nThey say: I live in Berlin.\n- Likes steak\n"
@@ -36,14 +39,14 @@ class Unkept:
         assert not is_durable
         return False
 
-    async def begin_tool(self, *call: str) -> NoReturn:
+    async def begin_call(self, row: CallRow) -> NoReturn:
+        raise AssertionError(row)
+
+    async def end_call(self, *call: object) -> NoReturn:
         raise AssertionError(call)
 
-    async def end_tool(self, *call: str) -> NoReturn:
-        raise AssertionError(call)
-
-    async def tool_outcome(self, *call: str) -> NoReturn:
-        raise AssertionError(call)
+    async def kept_call(self, key: CallKey) -> NoReturn:
+        raise AssertionError(key)
 
 
 class Past:

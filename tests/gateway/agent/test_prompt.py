@@ -7,10 +7,11 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from gateway.agent.model import ChatMessage, ToolCall
+from gateway.agent.model import ChatMessage
 from gateway.agent.prompt import IN_GROUP, Setting, as_chat, estimated_tokens, system_prompt
 from gateway.domain.sessions import Role, SessionMessage
 from gateway.messages import Capabilities
+from gateway.tools.spec import ToolCall
 
 SETTING = Setting(
     capabilities=Capabilities(max_text_chars=4096, markup="plain"),

@@ -11,21 +11,14 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.model import ToolCall
-from gateway.agent.tools import (
-    CURRENT_TIME,
-    MAX_RESULT_CHARS,
-    UPDATE_MEMORY,
-    Arguments,
-    Tool,
-    Toolbox,
-    ToolContext,
-    search_conversations,
-)
 from gateway.domain.roles import memory_of
 from gateway.domain.sessions import SessionHit
 from gateway.memory.proposals import may_write
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Called, Tool, ToolContext
+from gateway.tools.own import CURRENT_TIME, UPDATE_MEMORY, search_conversations
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
 
 
 def context(*, user: str | None = None, memory: str | None = None, user_id: str | None = "u_1") -> ToolContext:
@@ -35,7 +28,7 @@ def context(*, user: str | None = None, memory: str | None = None, user_id: str 
 
 async def use(tool: Tool, where: ToolContext | None = None, /, **arguments: Any) -> str:
     call = ToolCall(id="1", name=tool.name, arguments=json.dumps(arguments))
-    return await Toolbox([tool]).call(call, where or context())
+    return (await Toolbox([tool]).call(call, where or context())).text
 
 
 async def update(where: ToolContext, **arguments: Any) -> str:
@@ -193,7 +186,7 @@ def told(text: str) -> Tool:
     async def call(_arguments: Anything, _context: ToolContext) -> str:
         return text
 
-    return Tool(name="told", description="", arguments=Anything, call=call, is_repeatable=False)
+    return Tool(name="told", description="", arguments=Anything, call=call, effect="act")
 
 
 async def test_a_long_result_is_cut_and_marked() -> None:
@@ -210,13 +203,13 @@ async def test_what_is_wrong_with_a_call_is_told_within_the_same_bound() -> None
 @pytest.mark.parametrize("arguments", ["", "  ", "{}"])
 async def test_a_call_without_arguments_is_a_call_with_an_empty_object(arguments: str) -> None:
     call = ToolCall(id="1", name="told", arguments=arguments)
-    assert await Toolbox([told("well")]).call(call, context()) == "well"
+    assert await Toolbox([told("well")]).call(call, context()) == Called(outcome="done", text="well")
 
 
 @pytest.mark.parametrize("arguments", ["{", "null", "[" * 100_000, '"\ud800"', '{"a": "\\ud800"}', "{}{}"])
 async def test_malformed_arguments_are_an_error_for_the_model_and_never_one_of_ours(arguments: str) -> None:
     call = ToolCall(id="1", name="told", arguments=arguments)
-    assert (await Toolbox([told("well")]).call(call, context())).startswith("Error: the arguments are not valid.")
+    assert (await Toolbox([told("well")]).call(call, context())).text.startswith("Error: the arguments are not valid.")
 
 
 def test_a_box_shows_the_model_a_json_schema_of_each_tool() -> None:

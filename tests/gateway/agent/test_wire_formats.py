@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Spender, TextDelta, ToolCall, ToolSpec
+from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Spender, TextDelta
 from gateway.agent.providers.anthropic import AnthropicFormat
 from gateway.agent.providers.format import Json
 from gateway.agent.providers.http import EVENT_BYTES, EventStream, _proxy
@@ -23,6 +23,7 @@ from gateway.agent.providers.models import WireModel
 from gateway.agent.providers.openai import OpenAIFormat, ThinkTags
 from gateway.config import ModelConfig
 from gateway.errors import ModelRefused
+from gateway.tools.spec import ToolCall, ToolSpec
 from tests.model_bench import Bench, open_bench
 from tests.model_server import Answer, Call, Garbage
 

@@ -378,8 +378,8 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     erased = {
         "lanes", "inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "reservations",
-        "turn_steps",
-        "tool_journal", "memory_journal", "memory_proposals", "adapter_notes", "user_links", "link_requests",
+        "turn_steps", "tool_calls", "approvals", "grants", "memory_journal", "memory_proposals", "adapter_notes",
+        "user_links", "link_requests",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
         "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests",
         "accounts", "owner_tries", "erasure_codes", "documents",
@@ -400,7 +400,7 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
 
 # What columns are called that hold a user id, or an account as the identity map has it.
 PERSON_COLUMNS = {
-    "user_id", "author_id", "decided_by", "survivor", "absorbed", "account", "starter", "redeemer",
+    "user_id", "author_id", "decided_by", "granted_by", "survivor", "absorbed", "account", "starter", "redeemer",
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ NO_PARAMETER = {("PUT", "/memory", "if-match"): "says what `expectedVersion` say
 
 # A value for every parameter of every method, by its name.
 VALUES: dict[str, Any] = {
+    "approval": 7,
     "after": 7,
     "attachments": (),
     "base": "text",

@@ -24,11 +24,11 @@ from gateway.store.gathering import Person
 from gateway.store.stores import Stores, open_postgres
 from gateway.store.turns import SqlTurns
 from gateway.store.usage import ERASED, SqlUsage
-from tests.conformance.stores import HERE, answer, claimed, ended, said, session_of, try_claim, written
+from tests.conformance.stores import HERE, answer, call_row, claimed, ended, said, session_of, try_claim, written
 
 DAY = "2026-11-20"
 LATER_MS = 4_000_000_000_000
-TABLES = ("inbox", "outbox", "messages", "sessions", "memory_journal", "turn_steps", "tool_journal")
+TABLES = ("inbox", "outbox", "messages", "sessions", "memory_journal", "turn_steps", "tool_calls")
 
 
 class Paused:
@@ -146,7 +146,7 @@ async def test_what_a_turn_does_after_its_person_was_erased_is_refused(workers: 
         for work in (
             turns.commit_turn(commit),
             turns.save_steps(row.turn_id, "more", is_durable=False),
-            turns.begin_tool(row.turn_id, "call", "send"),
+            turns.begin_call(call_row(row.turn_id)),
             one.inbox.add(said("a"), "t_again"),
             one.usage.settle(Bill(granted.reservation, planned.spender, planned.day, spent)),  # type: ignore[union-attr]
         )

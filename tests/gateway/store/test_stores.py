@@ -13,6 +13,7 @@ from gateway.pipeline.storable import MAX_ID_BYTES, storable
 from gateway.store.queue_rows import Place
 from gateway.store.retention import empty_rows, full_rows
 from gateway.store.stores import open_store
+from tests.conformance.approvals import ApprovalSuite
 from tests.conformance.erasing import ErasureSuite, PersonalSuite
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.lanes import LaneSuite
@@ -39,6 +40,10 @@ from tests.conformance.usage import UsageSuite, spend
 
 
 class TestInbox(InboxSuite):
+    pass
+
+
+class TestApprovals(ApprovalSuite):
     pass
 
 

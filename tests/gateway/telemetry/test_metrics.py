@@ -82,7 +82,7 @@ async def test_a_conversation_is_counted_from_accept_to_receipt(house: House) ->
     assert seen["ethos_model_call_seconds_count", "scripted", "ok", "answer"] == 3
     assert seen["ethos_model_call_seconds_count", "scripted", "unavailable", "answer"] == 1
     assert seen["ethos_model_tokens_total", "input", "scripted"] > 0
-    assert seen["ethos_tool_calls_total", "ok", "update_memory"] == 1
+    assert seen["ethos_tool_calls_total", "done", "update_memory"] == 1
     assert seen["ethos_memory_updates_total", "applied"] == 1
     assert seen["ethos_sends_total", "fake", "retry"] == 1
     assert seen["ethos_sends_total", "fake", "sent"] == 3  # two answers, and the word that one has to wait
@@ -132,7 +132,7 @@ async def test_a_made_up_tool_gets_no_label_of_its_own(house: House) -> None:
     async with house.gateway(ScriptedModel([call("made_up_by_the_model")], "done"), **MEASURED) as (gateway, channel):
         await channel.ask("hello")
         seen = await read(gateway)
-    assert seen["ethos_tool_calls_total", "ok", "unknown"] == 1
+    assert seen["ethos_tool_calls_total", "refused", "unknown"] == 1
     assert not [key for key in seen if "made_up_by_the_model" in key]
 
 

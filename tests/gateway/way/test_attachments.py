@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.agent.model import ModelImage
+from gateway.domain.images import ModelImage
 from gateway.domain.provenance import own_words
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import Attachment

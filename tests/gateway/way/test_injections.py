@@ -19,13 +19,14 @@ from adapters.email.convert import Envelope, Location, Rules, read_header, read_
 from adapters.email.mail_authentication import AuthservTrust
 from adapters.email.threads import Threads
 from adapters.telegram.convert import Account, Reader
-from gateway.agent import tools
-from gateway.agent.tools import CURRENT_TIME, Arguments, Tool, ToolContext
 from gateway.app.gateway import Gateway
 from gateway.domain.provenance import ANOTHER_SPEAKER, as_data
 from gateway.domain.visible import hidden_count
 from gateway.messages import Attachment, InboundMessage, QuotedText
 from gateway.protocols import MemoryUpdate
+from gateway.tools import own as tools
+from gateway.tools.contract import Arguments, Tool, ToolContext
+from gateway.tools.own import CURRENT_TIME
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.hidden_text import HIDDEN, from_shown, tagged
@@ -157,7 +158,9 @@ async def _fetch(_arguments: Page, _context: ToolContext) -> str:
     return FILES["page"].decode()
 
 
-FETCH_PAGE = Tool(name="fetch_page", description="A page.", arguments=Page, call=_fetch, is_untrusted=True)
+FETCH_PAGE = Tool(
+    name="fetch_page", description="A page.", arguments=Page, call=_fetch, effect="fetch", shows_others=True
+)
 
 
 @pytest.fixture(autouse=True)

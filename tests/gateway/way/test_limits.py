@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, ToolCall
+from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
 from gateway.domain.sessions import LOCAL
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.pipeline.inbox import COMMANDS_BEYOND
 from gateway.pipeline.queues import Refused
+from gateway.tools.spec import ToolCall
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.agent import tools
-from gateway.agent.tools import Arguments, Tool, ToolContext
 from gateway.app.gateway import Gateway
 from gateway.errors import FileError, StoreUnavailable
 from gateway.memory import sync as memory_sync_module
@@ -25,6 +23,8 @@ from gateway.memory.review import MemoryReview, NotReviewable
 from gateway.messages import InboundMessage, QuotedText
 from gateway.people.access_records import SetRank
 from gateway.store.memory_journal import insert_pending
+from gateway.tools import own as tools
+from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ObeyingModel, ScriptedModel, call
@@ -351,7 +351,7 @@ async def test_a_turn_that_read_a_page_before_it_was_interrupted_is_tainted_when
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page is read in the first run only; the update comes after the restart, with the page in the saved steps."""
-    page = Tool(name="page", description="A page.", arguments=Page, call=_page, is_untrusted=True)
+    page = Tool(name="page", description="A page.", arguments=Page, call=_page, effect="fetch", shows_others=True)
     monkeypatch.setattr(tools, "CURRENT_TIME", page)
     hang = Hang()
     remember = call("update_memory", '{"action": "add", "store": "user", "content": "Likes spam."}', id="c2")

@@ -10,6 +10,8 @@ import pytest
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable
+from gateway.tools.journal import KeptCall
+from tests.conformance.stores import call_row
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel
 
@@ -246,7 +248,9 @@ async def test_what_the_operator_drops_leaves_no_steps_behind(house: House) -> N
         await settled(gateway)
         [row] = await gateway.store.deliveries.rows("inbox")
         await gateway.store.turns.save_steps(row.turn_id, "{}", is_durable=True)
-        await gateway.store.turns.begin_tool(row.turn_id, "call", "send")
+        await gateway.store.turns.begin_call(call_row(row.turn_id))
         await gateway.store.deliveries.drop("inbox", row.id)
         assert await gateway.store.turns.load_steps(row.turn_id) is None
-        assert await gateway.store.turns.tool_outcome(row.turn_id, "call") == (False, None)
+        assert await gateway.store.turns.kept_call(call_row(row.turn_id).key) == KeptCall(
+            outcome="uncertain", result=None
+        )

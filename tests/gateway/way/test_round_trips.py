@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.tools import Arguments
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.sqlite.engine import SqliteEngine
+from gateway.tools.contract import Arguments
 from tests.gateway.way.conftest import House, settled
 
 TURNS = 8

@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
-from gateway.agent.tools import ToolContext
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelRefused, ModelUnavailable, StoreUnavailable
 from gateway.memory import ingest as ingest_module
 from gateway.memory.recall import HEADING
 from gateway.messages import Attachment
 from gateway.protocols import MemoryScope
+from gateway.tools.contract import ToolContext
 from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore

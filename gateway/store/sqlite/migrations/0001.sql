@@ -48,6 +48,7 @@ CREATE TABLE inbox (
     is_refused    INTEGER NOT NULL DEFAULT 0,   -- its sender had too many waiting already
     asks          TEXT CHECK (asks IN ('stop', 'retry')),   -- what it does at once
     had_effect    INTEGER NOT NULL DEFAULT 0,   -- and did before its own turn
+    approval_id   INTEGER,                      -- it makes the call that was approved, and nobody wrote it
     deaths        INTEGER NOT NULL DEFAULT 0,   -- how often the process died while it was being answered
     lone_deaths   INTEGER NOT NULL DEFAULT 0,   -- and how often nothing else was running then
     error         TEXT,
@@ -110,16 +111,25 @@ CREATE TABLE turn_steps (
     saved_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Which tools a turn has called, so that none runs twice after a crash.
-CREATE TABLE tool_journal (
-    turn_id  TEXT NOT NULL,
-    call_id  TEXT NOT NULL,
-    name     TEXT NOT NULL,
-    result   TEXT,
-    begun_at INTEGER NOT NULL,
-    ended_at INTEGER,
-    PRIMARY KEY (turn_id, call_id)
-) STRICT, WITHOUT ROWID;
+-- Each call of a tool: noted before one acts, so that none acts twice after a crash, and kept for people.
+CREATE TABLE tool_calls (
+    id             INTEGER PRIMARY KEY,
+    turn_id        TEXT NOT NULL,
+    call_id        TEXT NOT NULL,       -- the model's, unique in the turn
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    session_id     TEXT NOT NULL,
+    tool           TEXT NOT NULL,
+    effect         TEXT NOT NULL,
+    arguments      TEXT NOT NULL,
+    state          TEXT NOT NULL,       -- begun, done, failed, refused, uncertain
+    result         TEXT,                -- until the turn has ended
+    began_at       INTEGER NOT NULL,
+    ended_at       INTEGER,
+    approval_id    INTEGER,             -- of the yes that it was made by, or that it waits for
+    UNIQUE (turn_id, call_id)
+) STRICT;
+CREATE INDEX tool_calls_of_user ON tool_calls (user_id, id);
 
 -- ---- sessions -------------------------------------------------------------------------------------------------------
 
@@ -325,6 +335,49 @@ CREATE TABLE memory_proposal_numbers (
     last     INTEGER NOT NULL
 ) STRICT;
 INSERT INTO memory_proposal_numbers VALUES (1, 0);
+
+-- Calls of tools that wait, or waited, for a person's yes; their numbers are those of memory_proposal_numbers.
+CREATE TABLE approvals (
+    id             INTEGER PRIMARY KEY,
+    turn_id        TEXT NOT NULL,
+    call_id        TEXT NOT NULL,
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    session_id     TEXT NOT NULL,
+    channel        TEXT NOT NULL,
+    conversation   TEXT NOT NULL,
+    thread         TEXT,
+    tool           TEXT NOT NULL,
+    pin            TEXT NOT NULL,       -- hash of the tool as it was shown
+    arguments      TEXT NOT NULL,       -- canonical JSON
+    destination    TEXT NOT NULL,
+    sources        TEXT NOT NULL,       -- JSON: what the turn had read, in words
+    approver       TEXT NOT NULL CHECK (approver IN ('owner', 'asker')),
+    is_destructive INTEGER NOT NULL,
+    state          TEXT NOT NULL,
+    asked_at       INTEGER NOT NULL,
+    expires_at     INTEGER NOT NULL,
+    decided_at     INTEGER,
+    decided_by     TEXT,                -- a user id, or `command-line`
+    UNIQUE (turn_id, call_id)
+) STRICT;
+CREATE INDEX approvals_waiting ON approvals (id) WHERE state = 'waiting';
+
+-- What spares the question for calls of one tool.
+CREATE TABLE grants (
+    id             INTEGER PRIMARY KEY,
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    tool           TEXT NOT NULL,
+    pin            TEXT NOT NULL,
+    destination    TEXT NOT NULL,       -- exact values, as JSON
+    scope          TEXT NOT NULL CHECK (scope IN ('conversation', 'always')),
+    session_id     TEXT NOT NULL,
+    granted_at     INTEGER NOT NULL,
+    granted_by     TEXT NOT NULL,
+    until_at       INTEGER
+) STRICT;
+CREATE INDEX grants_of_user ON grants (user_id);
 
 -- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
 -- whose messages are gone, or have given way to another answer, has nothing to give.

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.model import ToolCall
-from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import TraceError
 from gateway.memory.ingest import IngestJob, Said
 from gateway.memory.proposals import ProposalStore
 from gateway.protocols import MemoryScope
+from gateway.tools.contract import ToolContext
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
 from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
@@ -83,7 +84,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
 
     async def use(name: str, **arguments: Any) -> str:
         call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
-        return await toolbox.call(call, ToolContext(scope=scope(ADA, "t"), memory=None, role="member"))
+        return (await toolbox.call(call, ToolContext(scope=scope(ADA, "t"), memory=None, role="member"))).text
 
     # by an id that is not hers
     for ben_id in ben_ids:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.model import ToolCall
-from gateway.agent.tools import Toolbox, ToolContext
 from gateway.domain.roles import ROLES, Role, may
 from gateway.protocols import MemoryScope
+from gateway.tools.contract import ToolContext
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
 from gateway.traces.browsing import origins
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
@@ -42,7 +43,7 @@ class Desk:
         user_id = "u_ada" if is_direct else None
         scope = MemoryScope(personality_id="assistant", user_id=user_id, session_id="s_ada", turn_id="t1")
         call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
-        return await self._toolbox.call(call, ToolContext(scope=scope, role=role, memory=None))
+        return (await self._toolbox.call(call, ToolContext(scope=scope, role=role, memory=None))).text
 
     async def shared(self, *contents: str, owner: Owner | None = None) -> list[str]:
         """Traces that others read, kept by a member."""

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.model import ToolCall
-from gateway.agent.tools import Toolbox, ToolContext
 from gateway.domain.roles import Role
 from gateway.errors import StoreUnavailable, TraceError
+from gateway.tools.contract import ToolContext
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
 from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.search import TraceQuery
@@ -60,7 +61,7 @@ async def found(trace_store: TraceStore, viewer: Viewer, query: str) -> set[str]
 async def use(trace_store: TraceStore, viewer: Viewer, name: str, role: Role = "member", **arguments: Any) -> str:
     toolbox = Toolbox(trace_tools(trace_store, Consolidation(trace_store)))
     context = ToolContext(scope=scope(viewer, "t"), memory=None, role=role)
-    return await toolbox.call(ToolCall(id="c", name=name, arguments=json.dumps(arguments)), context)
+    return (await toolbox.call(ToolCall(id="c", name=name, arguments=json.dumps(arguments)), context)).text
 
 
 async def test_a_person_sees_what_was_kept_under_either_id_until_the_link_ends(

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.model import ToolCall
-from gateway.agent.tools import Toolbox, ToolContext
 from gateway.protocols import MemoryScope
+from gateway.tools.contract import ToolContext
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
 from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.tools import trace_tools
@@ -33,7 +34,7 @@ def use(trace_store: TraceStore) -> Use:
 
     async def use(name: str, user_id: str | None = "u_ada", **arguments: Any) -> Any:
         call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
-        answer = await toolbox.call(call, context(user_id))
+        answer = (await toolbox.call(call, context(user_id))).text
         return answer if answer.startswith("Error") else json.loads(answer)
 
     return use

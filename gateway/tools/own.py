@@ -1,157 +1,21 @@
-"""What the agent can do besides talking. A tool is a function with typed arguments and a description for the model."""
+"""The tools that come with the gateway itself."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
-from gateway.agent.model import ToolCall, ToolSpec
-from gateway.domain.personalities.files import MemoryWrites
-from gateway.domain.roles import Role, may, needs
+from gateway.domain.roles import may, needs
 from gateway.domain.sessions import SessionStore
 from gateway.domain.visible import without_hidden
 from gateway.memory.proposals import has_document
-from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
-
-MAX_RESULT_CHARS = 20_000
-
-
-class ToolError(Exception):
-    """The tool could not do it; the text is for the model, which may try again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
-    """On whose behalf a tool is called.
-
-    Attributes:
-        role: what the person may do.
-        memory: as it was when the turn began.
-        is_unread: it could not be read, so nobody knows what is in it.
-        updates: where memory updates are gathered; after the turn they are applied once, in this order, or wait.
-        writes: of the personality.
-        read: what the turn began with that is not the person's own words.
-        sources: where a tool notes that it has shown words of others.
-    """
-
-    scope: MemoryScope
-    role: Role
-    memory: MemoryContext | None
-    is_unread: bool = False
-    updates: list[MemoryUpdate] = field(default_factory=list)
-    writes: MemoryWrites = "auto"
-    read: Sequence[str] = ()
-    sources: list[str] = field(default_factory=list)
-
-    @property
-    def is_reviewed(self) -> bool:
-        """Whether what is gathered now waits for a person's yes."""
-        return self.writes == "review" or bool(self.read or self.sources)
-
-
-class Arguments(BaseModel):
-    """Arguments of a tool; unknown ones are an error that the model is told."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A tool.
-
-    Attributes:
-        arguments: their types; the model is shown its JSON Schema.
-        call: does it and returns text for the model; raises ToolError.
-        is_repeatable: calling it again after a crash does no harm (it only reads, or only gathers). Calls of all
-            others are journalled, and none is made twice.
-        is_opt_in: only personalities that name it have it.
-        is_untrusted: what it returns was written by others, such as a page; memory updates of the turn then wait.
-        spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
-    """
-
-    name: str
-    description: str
-    arguments: type[Arguments]
-    call: Callable[[Any, ToolContext], Awaitable[str]]
-    is_repeatable: bool = True
-    is_opt_in: bool = False
-    is_untrusted: bool = False
-    spec: ToolSpec = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        schema = self.arguments.model_json_schema()
-        schema.pop("description", None)
-        schema.pop("title", None)
-        spec = ToolSpec(name=self.name, description=self.description, parameters=schema)
-        object.__setattr__(self, "spec", spec)  # the way of a frozen dataclass to have a field that follows from others
-
-
-class Toolbox:
-    """The tools that a personality may use."""
-
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
-        self.specs = tuple(tool.spec for tool in tools)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """In the order given."""
-        return tuple(self._tools)
-
-    def only(self, names: Sequence[str]) -> Toolbox:
-        """The same tools, less those that are not named; names that are not here are passed over."""
-        return Toolbox([tool for name, tool in self._tools.items() if name in names])
-
-    def allowed(self, names: Sequence[str] | None) -> Toolbox:
-        """Those that a personality may use: the named ones; for None all but those that have to be named."""
-        if names is None:
-            return Toolbox([tool for tool in self._tools.values() if not tool.is_opt_in])
-        return self.only(names)
-
-    def is_repeatable(self, name: str) -> bool:
-        """Whether a call of it may be made again; true for an unknown tool, whose call does nothing."""
-        tool = self._tools.get(name)
-        return tool is None or tool.is_repeatable
-
-    def is_untrusted(self, name: str) -> bool:
-        """Whether its results are words of others."""
-        tool = self._tools.get(name)
-        return tool is not None and tool.is_untrusted
-
-    async def call(self, call: ToolCall, context: ToolContext) -> str:
-        """Do what the model asks; whatever is wrong with its call is told to it as the result."""
-        result = await self._outcome(call, context)
-        return result if len(result) <= MAX_RESULT_CHARS else result[:MAX_RESULT_CHARS] + "\n[...truncated]"
-
-    async def _outcome(self, call: ToolCall, context: ToolContext) -> str:
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return f"Error: there is no tool {call.name!r}. There are: {', '.join(self._tools) or 'none'}."
-        try:
-            arguments = tool.arguments.model_validate_json(call.arguments.strip() or "{}")
-        except ValidationError as error:
-            return f"Error: the arguments are not valid. {_explained(error)} Call {call.name} again with a JSON object."
-        try:
-            return await tool.call(arguments, context)
-        except ToolError as error:
-            return f"Error: {error}"
-
-
-def _explained(error: ValidationError) -> str:
-    problems = (
-        f"{'.'.join(str(part) for part in problem['loc']) or 'the whole'}: {problem['msg']}."
-        for problem in error.errors(include_url=False, include_input=False, include_context=False)
-    )
-    return " ".join(problems)
-
-
-# ---- the tools that come with the gateway ----------------------------------------------------------------------------
+from gateway.protocols import MemoryContext, MemoryUpdate
+from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 
 
 class UpdateMemory(Arguments):
@@ -248,6 +112,8 @@ UPDATE_MEMORY = Tool(
     ),
     arguments=UpdateMemory,
     call=_update_memory,
+    effect="own",
+    is_idempotent=True,
 )
 
 
@@ -272,6 +138,7 @@ CURRENT_TIME = Tool(
     description="The date, the day of the week and the time of day in a time zone.",
     arguments=CurrentTime,
     call=_current_time,
+    effect="read",
 )
 
 
@@ -303,6 +170,7 @@ def search_conversations(sessions: SessionStore) -> Tool:
         description="Search what you and this person said to each other before, in all sessions.",
         arguments=SearchConversations,
         call=call,
+        effect="read",
     )
 
 

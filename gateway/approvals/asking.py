@@ -1,0 +1,149 @@
+"""Asks for a yes to what a turn wants to do: each call gets its answer at once, and the question waits in a row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gateway.approvals.approval import (
+    MOST_OF_PERSON,
+    MOST_OF_TURN,
+    Approval,
+    ApprovalStore,
+    Grant,
+    canonical,
+    destination_of,
+)
+from gateway.approvals.rules import Situation, must_ask
+from gateway.messages import ConversationRef
+from gateway.tools.toolbox import Prepared
+
+EXPIRE_AFTER_H = 72.0
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|^(?:[\w-]+\.)+[A-Za-z]{2,}(?:[/:?#]|$)")
+
+
+class NoRoom(Exception):
+    """Too many questions wait already; the text is for the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """On whose behalf a turn asks.
+
+    Attributes:
+        person_ids: asks for all ids of the person.
+        known: texts in which an address may stand: the person's words, and results of this session.
+    """
+
+    turn_id: str
+    user_id: str
+    person_ids: Callable[[str], Awaitable[Collection[str]]]
+    personality_id: str
+    session_id: str
+    conversation: ConversationRef
+    is_attended: bool = True
+    known: Sequence[str] = ()
+
+
+class Asking:
+    """Decides for each call of one turn whether it is free or waits, and numbers what waits."""
+
+    def __init__(
+        self,
+        store: ApprovalStore,
+        reserve: Callable[[int], Awaitable[int]],
+        asker: Asker,
+        *,
+        expire_after_h: float = EXPIRE_AFTER_H,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Nothing is read yet; `reserve` gives out numbers."""
+        self._store = store
+        self._reserve = reserve
+        self._asker = asker
+        self._expire_after = timedelta(hours=expire_after_h)
+        self._now = now
+        self._user_ids: frozenset[str] = frozenset()
+        self._grants: Sequence[Grant] | None = None
+
+    async def question(
+        self, call_id: str, call: Prepared, *, sources: Sequence[str], said: Iterable[str], waiting: int
+    ) -> Approval | None:
+        """What the call waits for; None: it is free.
+
+        Args:
+            sources: what the turn has read by now that is not the person's own.
+            said: results of the turn by now, in which an address may stand.
+            waiting: how many calls of this turn wait already.
+
+        Raises:
+            NoRoom: too many wait.
+        """
+        if call.tool.effect in ("read", "own"):
+            return None
+        if self._grants is None:
+            self._user_ids = frozenset(await self._asker.person_ids(self._asker.user_id))
+            self._grants = await self._store.grants(list(self._user_ids))
+        situation = self._situation(call, is_tainted=bool(sources), said=said)
+        if not must_ask(situation, self._grants):
+            return None
+        await self._check_room(waiting)
+        return self._approval(await self._reserve(1), call_id, call, situation, sources)
+
+    def _situation(self, call: Prepared, *, is_tainted: bool, said: Iterable[str]) -> Situation:
+        texts = (*self._asker.known, *said)
+        return Situation(
+            tool=call.tool,
+            destination=destination_of(call.tool, call.values),
+            user_ids=self._user_ids,
+            personality_id=self._asker.personality_id,
+            session_id=self._asker.session_id,
+            now=self._now(),
+            is_tainted=is_tainted,
+            is_attended=self._asker.is_attended,
+            are_addresses_known=all(any(one in text for text in texts) for one in addresses_in(call.values)),
+        )
+
+    def _approval(
+        self, number: int, call_id: str, call: Prepared, situation: Situation, sources: Sequence[str]
+    ) -> Approval:
+        tool, asker = call.tool, self._asker
+        return Approval(
+            id=number,
+            turn_id=asker.turn_id,
+            call_id=call_id,
+            user_id=asker.user_id,
+            personality_id=asker.personality_id,
+            session_id=asker.session_id,
+            conversation=asker.conversation,
+            tool=tool.name,
+            pin=tool.pin,
+            arguments=canonical(call.values),
+            destination=situation.destination,
+            sources=tuple(dict.fromkeys(sources)),
+            approver=tool.approver,
+            is_destructive=tool.is_destructive,
+            asked_at=situation.now,
+            expires_at=situation.now + self._expire_after,
+        )
+
+    async def _check_room(self, waiting: int) -> None:
+        if waiting >= MOST_OF_TURN:
+            raise NoRoom(f"{MOST_OF_TURN} calls of this answer wait for a yes already; ask the person to decide first")
+        if len(await self._store.approvals(user_ids=list(self._user_ids))) + waiting >= MOST_OF_PERSON:
+            raise NoRoom(f"{MOST_OF_PERSON} calls wait for a yes already; ask the person to decide first: /approvals")
+
+
+def addresses_in(values: object) -> list[str]:
+    """All texts among the arguments that are an address, however deep they stand."""
+    match values:
+        case str():
+            return [values] if _ADDRESS.search(values.strip()) else []
+        case dict():
+            return [each for value in values.values() for each in addresses_in(value)]
+        case list() | tuple():
+            return [each for value in values for each in addresses_in(value)]
+        case _:
+            return []

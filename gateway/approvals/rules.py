@@ -1,0 +1,68 @@
+"""When a call is asked for: by the tool's class, by what the turn has read, and by whether the person is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from gateway.approvals.approval import Grant
+from gateway.tools.contract import Tool
+
+Answer = Literal["free", "ask"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """A call, and the turn that makes it.
+
+    Attributes:
+        destination: as `destination_of` gives it.
+        is_tainted: the turn has read words of others.
+        is_attended: the person is there; False where a schedule or a hook began the turn.
+        are_addresses_known: each address in the arguments stands verbatim in the person's own words, in a result of
+            this session, or is allowed by the configuration.
+    """
+
+    tool: Tool
+    destination: str
+    user_ids: frozenset[str]
+    personality_id: str
+    session_id: str
+    now: datetime
+    is_tainted: bool
+    is_attended: bool = True
+    are_addresses_known: bool = False
+
+
+def must_ask(situation: Situation, grants: Iterable[Grant]) -> bool:
+    """Whether the call waits for a yes."""
+    tool = situation.tool
+    match tool.effect:
+        case "read" | "own":
+            return False
+        case "fetch":
+            is_careful = situation.is_tainted or not situation.is_attended
+            return is_careful and not situation.are_addresses_known
+        case _:
+            return (
+                not situation.is_attended
+                or tool.is_destructive
+                or not any(covers(grant, situation) for grant in grants)
+            )
+
+
+def covers(grant: Grant, situation: Situation) -> bool:
+    """Whether a grant spares the question; in a tainted turn only one that names this call's destination."""
+    is_same = (
+        grant.tool == situation.tool.name
+        and grant.pin == situation.tool.pin
+        and grant.user_id in situation.user_ids
+        and grant.personality_id == situation.personality_id
+        and grant.destination == situation.destination
+    )
+    is_here = grant.scope == "always" or grant.session_id == situation.session_id
+    is_in_time = grant.until_at is None or situation.now < grant.until_at
+    is_named = bool(situation.destination) or not situation.is_tainted
+    return is_same and is_here and is_in_time and is_named

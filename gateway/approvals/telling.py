@@ -1,0 +1,81 @@
+"""What a person is told of calls that wait for a yes: the gateway's own words, never the model's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from gateway.approvals.approval import Approval, Decider
+from gateway.domain.visible import visible
+from gateway.messages import Action
+
+SHOWN_CHARS = 1_500
+"""More of the arguments than this is not shown in a chat, and then a chat has no Yes for them."""
+MAX_BUTTONS = 2
+"""Approvals that one message has buttons for."""
+
+
+def is_shown_whole(approval: Approval) -> bool:
+    """Whether the person sees all of what a yes would do."""
+    return len(visible(_pretty(approval))) <= SHOWN_CHARS
+
+
+def described(approval: Approval) -> str:
+    """Tool, all arguments, what had been read, and until when."""
+    text = visible(_pretty(approval))
+    if len(text) > SHOWN_CHARS:
+        cut = f"\n… {len(text)} characters in all: `ethos approvals show {approval.id}` shows them, and takes your yes"
+        text = text[:SHOWN_CHARS] + cut
+    because = f"\nBecause I had read: {', '.join(approval.sources)}." if approval.sources else ""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return (
+        f"Number {approval.id}: `{approval.tool}` with\n{fence}\n{text}\n{fence}{because}\n"
+        f"It waits until {approval.expires_at:%Y-%m-%d %H:%M} UTC."
+    )
+
+
+def notice(approvals: Sequence[Approval], decider: Decider) -> str:
+    """What stands below the answer that asked; nothing of the calls where others read along."""
+    if not approvals:
+        return ""
+    mine = [one for one in approvals if decider.may_grant(one)]
+    if not decider.is_direct or not mine:
+        numbers = " and ".join(str(one.id) for one in approvals)
+        whose = "the owner's" if any(one.approver == "owner" for one in approvals) else "your"
+        return f"\n\n_What I want to do waits for {whose} yes, in a direct chat: number {numbers}._"
+    texts = "\n\n".join(described(one) for one in mine)
+    return f"\n\n**This waits for your yes.**\n\n{texts}\n`/yes {mine[0].id}`, `/no {mine[0].id}`, `/approvals`"
+
+
+def question_for_owner(approvals: Sequence[Approval], who: str, owner: Decider) -> tuple[str, tuple[Action, ...]]:
+    """What an owner is asked in a chat of their own, and the same as buttons; `who` asked the agent for it."""
+    texts = "\n\n".join(described(one) for one in approvals)
+    how = f"`/yes {approvals[0].id}`, `/no {approvals[0].id}`, `/approvals`"
+    return f"**This waits for your yes.** {who} asked me for it.\n\n{texts}\n{how}", choices(approvals, owner)
+
+
+def choices(approvals: Sequence[Approval], decider: Decider) -> tuple[Action, ...]:
+    """The same as buttons; no Yes where not all is shown. Nothing is preselected."""
+    if not decider.is_direct:
+        return ()
+    mine = [one for one in approvals if decider.may_grant(one)][:MAX_BUTTONS]
+    several = len(mine) > 1
+    buttons = []
+    for one in mine:
+        if is_shown_whole(one):
+            buttons.append(("yes", "Yes", one))
+            if not several and one.may_be_granted(by_owner=decider.is_owner):
+                buttons += [("yes here", "For this conversation", one), ("yes always", "Always", one)]
+        buttons.append(("no", "No", one))
+    return tuple(
+        Action(id=f"{verb} {one.id}", label=f"{label} {one.id}" if several else label) for verb, label, one in buttons
+    )
+
+
+def _pretty(approval: Approval) -> str:
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in json.loads(approval.arguments).items()
+    )

@@ -1,0 +1,33 @@
+"""Calls of tools that wait for a yes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from gateway.sdk.models.schema import ApiModel
+
+ApprovalState = Literal["waiting", "granted", "begun", "done", "failed", "uncertain", "refused", "expired", "withdrawn"]
+
+
+class ToolApproval(ApiModel):
+    """One call that waits, or waited, for a yes."""
+
+    id: int = Field(description="Number of the question, as people are told it.")
+    asked_at: datetime = Field(description="When the agent wanted to make the call.")
+    expires_at: datetime = Field(description="Until when it waits.")
+    user: str = Field(description="User on whose behalf the agent wants to make it.")
+    personality: str = Field(description="Personality of the agent.")
+    session: str = Field(description="Session in which it was asked for.")
+    tool: str = Field(description="Name of the tool.", examples=["send_mail"])
+    arguments: str = Field(description="All arguments, in JSON. A yes is for exactly these.")
+    sources: tuple[str, ...] = Field(description="What had been read that is not the person's own, in words.")
+    is_destructive: bool = Field(description="It deletes, pays or publishes.")
+    state: ApprovalState = Field(
+        description="`waiting` for a yes, `granted` and about to be made, `begun` while it runs, then `done`, `failed` "
+        "or `uncertain`; `refused`, `expired`, or `withdrawn` when it can be made no more."
+    )
+    decided_at: datetime | None = Field(description="When it was decided.")
+    decided_by: str | None = Field(description="User who decided, or `command-line`.")

@@ -1,0 +1,65 @@
+"""`/yes`, `/no` and `/approvals`: what waits for a yes, and the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.approvals.approval import Approval, Decider, Grant, GrantScope
+from gateway.approvals.telling import choices, described
+from gateway.domain.visible import visible
+from gateway.pipeline.commands import CommandResult
+from gateway.services.caller import Malformed
+
+if TYPE_CHECKING:
+    from gateway.services.approvals import ApprovalService
+
+SHOWN = 5
+_SCOPES: Mapping[str, GrantScope] = {"here": "conversation", "always": "always"}
+
+
+def list_text(waiting: Sequence[Approval], grants: Sequence[Grant], decider: Decider) -> CommandResult:
+    """What waits, with buttons for the first; and what is not asked for any more."""
+    spared = "".join(f"\n- {one.id}: {_granted(one)}" for one in grants)
+    how = f"`/approvals revoke {grants[0].id}` ends it." if grants else ""
+    below = f"\n\nNot asked for any more, by your yes:{spared}\n{how}" if grants else ""
+    if not waiting:
+        return CommandResult(text=f"Nothing waits for a yes.{below}")
+    texts = [described(one) for one in waiting[:SHOWN]]
+    more = [] if len(waiting) <= SHOWN else [f"{len(waiting) - SHOWN} more wait."]
+    how = f"`/yes {waiting[0].id}` has it done, `/no {waiting[0].id}` drops it."
+    return CommandResult(text="\n\n".join([*texts, *more, how]) + below, actions=choices(waiting[:1], decider))
+
+
+def _granted(grant: Grant) -> str:
+    whom = f" with {visible(grant.destination)}" if grant.destination else ""
+    until = "" if grant.until_at is None else f", in one conversation until {grant.until_at:%Y-%m-%d %H:%M} UTC"
+    return f"`{grant.tool}`{whom}{until}"
+
+
+async def revoke(service: ApprovalService, user_id: str, word: str) -> CommandResult:
+    """End one grant."""
+    if not word.isdecimal() or len(word) > 18:
+        raise Malformed("say which number: `/approvals revoke 3`; `/approvals` lists them")
+    grant = await service.revoke(user_id, int(word))
+    return CommandResult(text=f"From now on I ask again before I use {_granted(grant)}.")
+
+
+async def decide(service: ApprovalService, decider: Decider, arguments: str, *, is_yes: bool) -> CommandResult:
+    """One of them; without a number the only one that waits."""
+    words = arguments.split()
+    scope = _SCOPES.get(words[0]) if words and is_yes else None
+    word = " ".join(words if scope is None else words[1:])
+    if not word:
+        waiting = await service.waiting(decider)
+        if len(waiting) != 1:
+            raise Malformed("say which number; `/approvals` lists what waits" if waiting else "nothing waits for a yes")
+        word = str(waiting[0].id)
+    if not word.isdecimal() or len(word) > 18:
+        raise Malformed(f"{word!r} is no number; `/approvals` lists what waits")
+    if is_yes:
+        await service.yes(decider, int(word), scope=scope)
+        spared = {None: "", "always": " I do not ask for it again.", "conversation": " I do not ask again here today."}
+        return CommandResult(text=f"Number {word} is done now.{spared[scope]}")
+    await service.no(decider, int(word))
+    return CommandResult(text=f"Number {word} is dropped; it is never done.")

@@ -1,0 +1,172 @@
+"""What a tool is. A plugin imports this module, and `gateway.errors`.
+
+A tool says in one of four classes what it may do to the world. The gateway decides by class, taint and rights whether
+it is called, asked for, or refused, and how often; no prompt does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from gateway.domain.personalities.files import MemoryWrites
+from gateway.domain.roles import Role
+from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.tools.spec import ToolSpec
+
+MAX_DESCRIPTION_CHARS = 1_000
+MAX_RESULT_CHARS = 20_000
+LONGEST_CALL_S = 600.0
+
+Effect = Literal["read", "own", "fetch", "act"]
+"""`read`: looks at what this person may see, or asks a service that the operator chose. `own`: changes only what the
+person owns here, and can be undone. `fetch`: goes to an address that others may have chosen. `act`: changes the world
+outside, reaches somebody else, or cannot be undone."""
+
+
+class ToolError(Exception):
+    """It was not done; the text is for the model, which may mend its call."""
+
+
+class ToolUnavailable(Exception):
+    """It was certainly not done, because a service is down; the text says which."""
+
+
+class ToolUncertain(Exception):
+    """It was perhaps done: the line broke, or the time ran out. The text says what is known."""
+
+
+class Arguments(BaseModel):
+    """Arguments of a tool; unknown ones are an error that the model is told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """On whose behalf a tool is called.
+
+    Attributes:
+        role: what the person may do.
+        memory: as it was when the turn began.
+        is_unread: it could not be read, so nobody knows what is in it.
+        updates: where memory updates are gathered; after the turn they are applied once, in this order, or wait.
+        writes: of the personality.
+        read: what the turn began with that is not the person's own words.
+        sources: where a tool notes that it has shown words of others.
+        call_id: of this call, unique in the turn.
+        is_attended: the person is there; False where a schedule or a hook began the turn.
+        progress: takes a line for the person to see while the tool runs.
+    """
+
+    scope: MemoryScope
+    role: Role
+    memory: MemoryContext | None
+    is_unread: bool = False
+    updates: list[MemoryUpdate] = field(default_factory=list)
+    writes: MemoryWrites = "auto"
+    read: Sequence[str] = ()
+    sources: list[str] = field(default_factory=list)
+    call_id: str = ""
+    is_attended: bool = True
+    progress: Callable[[str], None] = lambda _line: None
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether what is gathered now waits for a person's yes."""
+        return self.writes == "review" or bool(self.read or self.sources)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for each try of one call, for a service that does nothing twice under one key."""
+        return f"{self.scope.turn_id}/{self.call_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool returns, where a text is not enough.
+
+    Attributes:
+        sources: whose words of others it holds, in words for people.
+    """
+
+    text: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool.
+
+    Attributes:
+        name: of a-z, 0-9 and _, 64 characters at most; unique for ever.
+        description: for the model, which is shown 1 000 characters at most.
+        arguments: their types; the model is shown the JSON Schema.
+        call: does it; raises ToolError, ToolUnavailable or ToolUncertain.
+        effect: its class.
+        is_idempotent: the same `idempotency_key` twice does nothing twice.
+        shows_others: what it returns was written by others, such as a page; the turn is tainted by it.
+        destination: those arguments that say to whom, or where.
+        is_destructive: it deletes, pays or publishes, and is asked for every time.
+        approver: who may say yes to a call: the owner, or whoever asked.
+        timeout_s: a call that takes longer is uncertain; 600 at most.
+        is_opt_in: only personalities that name it have it.
+        spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
+    """
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    call: Callable[[Any, ToolContext], Awaitable[str | ToolResult]]
+    effect: Effect
+    is_idempotent: bool = False
+    shows_others: bool = False
+    destination: tuple[str, ...] = ()
+    is_destructive: bool = False
+    approver: Literal["owner", "asker"] = "owner"
+    timeout_s: float = 30.0
+    is_opt_in: bool = False
+    spec: ToolSpec = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        schema = self.arguments.model_json_schema()
+        schema.pop("description", None)
+        schema.pop("title", None)
+        spec = ToolSpec(name=self.name, description=self.description[:MAX_DESCRIPTION_CHARS], parameters=schema)
+        object.__setattr__(self, "spec", spec)  # the way of a frozen dataclass to have a field that follows from others
+
+    @property
+    def pin(self) -> str:
+        """A hash of what the model and the person were shown of it; another tool under its name has another one."""
+        shown = (self.name, self.spec.description, self.spec.parameters, self.effect, self.destination)
+        whole = json.dumps(shown, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:16]
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a call may be made again after a crash; all other calls are journalled around."""
+        return self.effect in ("read", "fetch") or self.is_idempotent
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether it may run beside others of the same step."""
+        return self.effect in ("read", "fetch")
+
+
+Outcome = Literal["done", "waiting", "failed", "refused", "uncertain"]
+"""What became of a call; `waiting`: for a person's yes; `refused`: it was not tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """What a call came to: its outcome, and what the model is told; `approval_id` is what it waits for."""
+
+    outcome: Outcome
+    text: str
+    sources: tuple[str, ...] = ()
+    approval_id: int | None = None

@@ -1,0 +1,165 @@
+"""Which tools a personality has, and one call of one of them: whatever goes wrong becomes a result."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from gateway.domain.visible import without_hidden
+from gateway.errors import EthosError
+from gateway.tools.contract import (
+    LONGEST_CALL_S,
+    MAX_RESULT_CHARS,
+    Arguments,
+    Called,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    ToolUnavailable,
+    ToolUncertain,
+)
+from gateway.tools.spec import ToolCall
+
+UNCERTAIN = (
+    "Error: nobody knows whether this call took effect{because}. Do not repeat it before you have found out, or asked "
+    "the person."
+)
+# What no terminal and no store is to get out of a result: control characters, and sequences that begin with one.
+_CONTROLS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]"
+)
+
+_log = structlog.get_logger(__name__)
+
+
+def uncertain(why: str = "") -> Called:
+    """The outcome of a call that was begun and never ended."""
+    return Called(outcome="uncertain", text=UNCERTAIN.format(because=f": {why}" if why else ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A call that can be made: its tool, and its arguments as the tool takes them."""
+
+    tool: Tool
+    arguments: Arguments
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The arguments in JSON's own types, defaults among them."""
+        return self.arguments.model_dump(mode="json", by_alias=True)
+
+    async def make(self, context: ToolContext) -> Called:
+        """Make it."""
+        called = await _made(self.tool, self.arguments, context)
+        return replace(called, text=_clean(called.text))
+
+
+class Toolbox:
+    """The tools that a personality may use."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self.specs = tuple(tool.spec for tool in tools)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order given."""
+        return tuple(self._tools)
+
+    def only(self, names: Sequence[str]) -> Toolbox:
+        """The same tools, less those that are not named; names that are not here are passed over."""
+        return Toolbox([tool for name, tool in self._tools.items() if name in names])
+
+    def allowed(self, names: Sequence[str] | None) -> Toolbox:
+        """Those that a personality may use: the named ones; for None all but those that have to be named."""
+        if names is None:
+            return Toolbox([tool for tool in self._tools.values() if not tool.is_opt_in])
+        return self.only(names)
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name; None for one that is not offered here, whose call does nothing."""
+        return self._tools.get(name)
+
+    def is_repeatable(self, name: str) -> bool:
+        """Whether a call of it may be made again; true for a tool that is not here."""
+        tool = self._tools.get(name)
+        return tool is None or tool.is_repeatable
+
+    def is_parallel(self, name: str) -> bool:
+        """Whether a call of it may run beside others of the same step."""
+        tool = self._tools.get(name)
+        return tool is None or tool.is_parallel
+
+    def prepare(self, call: ToolCall) -> Prepared | Called:
+        """The call with its arguments checked; what is wrong with it, as its outcome."""
+        found = self._prepared(call)
+        return found if isinstance(found, Prepared) else replace(found, text=_clean(found.text))
+
+    async def call(self, call: ToolCall, context: ToolContext) -> Called:
+        """Do what the model asks; whatever is wrong with its call is told to it as the result."""
+        prepared = self.prepare(call)
+        return await prepared.make(context) if isinstance(prepared, Prepared) else prepared
+
+    def _prepared(self, call: ToolCall) -> Prepared | Called:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            there = ", ".join(self._tools) or "none"
+            return Called(outcome="refused", text=f"Error: there is no tool {call.name!r}. There are: {there}.")
+        try:
+            arguments = tool.arguments.model_validate_json(call.arguments.strip() or "{}")
+        except ValidationError as error:
+            text = f"Error: the arguments are not valid. {_explained(error)} Call {call.name} again with a JSON object."
+            return Called(outcome="refused", text=text)
+        return Prepared(tool=tool, arguments=arguments)
+
+
+async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
+    limit = asyncio.timeout(min(tool.timeout_s, LONGEST_CALL_S))
+    try:
+        async with limit:
+            returned = await tool.call(arguments, context)
+    except ToolError as error:
+        return Called(outcome="failed", text=f"Error: {error}")
+    except ToolUnavailable as error:
+        return Called(outcome="failed", text=f"Error: this was not done: {error}")
+    except ToolUncertain as error:
+        return uncertain(str(error))
+    except TimeoutError:
+        return _broken_off(tool, f"it took longer than {tool.timeout_s:g} s" if limit.expired() else "its time ran out")
+    except EthosError:  # ours, such as a store that is away: the turn is tried again
+        raise
+    except Exception:  # noqa: BLE001 (whatever a plugin raises, the turn goes on)
+        _log.exception("tool_fault", tool=tool.name)
+        return _broken_off(tool, "the tool has a fault, which is in the gateway's log")
+    result = returned if isinstance(returned, ToolResult) else ToolResult(text=returned)
+    sources = (*result.sources, *([f"what {tool.name} returned"] if tool.shows_others else []))
+    text = without_hidden(result.text) if sources else result.text
+    return Called(outcome="done", text=text, sources=sources)
+
+
+def _broken_off(tool: Tool, why: str) -> Called:
+    if tool.is_repeatable:
+        return Called(outcome="failed", text=f"Error: {why}.")
+    return uncertain(why)
+
+
+def _clean(text: str) -> str:
+    """What every store, terminal and model takes of a result, and not too much of it."""
+    text = _CONTROLS.sub("", text)
+    return text if len(text) <= MAX_RESULT_CHARS else text[:MAX_RESULT_CHARS] + "\n[...truncated]"
+
+
+def _explained(error: ValidationError) -> str:
+    problems = (
+        f"{'.'.join(str(part) for part in problem['loc']) or 'the whole'}: {problem['msg']}."
+        for problem in error.errors(include_url=False, include_input=False, include_context=False)
+    )
+    return " ".join(problems)

@@ -1,0 +1,44 @@
+"""`/approvals`: calls of tools that wait for a yes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from gateway.sdk.models.approvals import ToolApproval
+from gateway.sdk.models.schema import Page
+from gateway.services.caller import Caller
+from gateway.web.api.access import Operator, Requires, WithServices
+from gateway.web.api.answers import problems
+from gateway.web.api.naming import RowId
+
+router = APIRouter(prefix="/approvals", tags=["approvals"])
+
+Reader = Annotated[Caller, Depends(Requires("tools:read"))]
+_NONE = problems(not_found="Nothing waits under that number.")
+_NOT_NOW = problems(not_found="Nothing waits under that number.", not_possible="It does not wait any more.")
+
+
+@router.get("", summary="List what waits for a yes")
+async def list_(caller: Reader, services: WithServices) -> Page[ToolApproval]:
+    """Calls of tools that wait for a yes, the oldest first."""
+    return Page(items=tuple(await services.approvals.listed(caller)))
+
+
+@router.get("/{approval}", responses=_NONE, summary="Get a question")
+async def get(caller: Reader, services: WithServices, approval: RowId) -> ToolApproval:
+    """One call that waits, or waited, for a yes."""
+    return await services.approvals.shown(caller, approval)
+
+
+@router.post("/{approval}/yes", responses=_NOT_NOW, summary="Say yes")
+async def yes(caller: Operator, services: WithServices, approval: RowId) -> ToolApproval:
+    """Have exactly this call made, once."""
+    return await services.approvals.decided(caller, approval, is_yes=True)
+
+
+@router.post("/{approval}/no", responses=_NOT_NOW, summary="Say no")
+async def no(caller: Operator, services: WithServices, approval: RowId) -> ToolApproval:
+    """Drop it; it is never done."""
+    return await services.approvals.decided(caller, approval, is_yes=False)

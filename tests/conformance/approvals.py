@@ -1,0 +1,153 @@
+"""What every store of approvals must do: one decision, one call, and no way back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.approvals.approval import Approval, ApprovalStore, Grant
+from gateway.store.approvals import SqlApprovals, insert_approvals
+from tests.conformance.stores import HERE, House, call_row, claimed, ended, said
+
+NOW = datetime(2026, 11, 26, 12, 0, tzinfo=UTC)
+ASKED = Approval(
+    id=7,
+    turn_id="t_a",
+    call_id="c1",
+    user_id="u_ada",
+    personality_id="assistant",
+    session_id="s_1",
+    conversation=HERE,
+    tool="send_mail",
+    pin="abc",
+    arguments='{"to":"ben"}',
+    destination='{"to":"ben"}',
+    sources=("quoted mail",),
+    approver="owner",
+    is_destructive=False,
+    asked_at=NOW,
+    expires_at=NOW + timedelta(hours=72),
+)
+GRANT = Grant(
+    id=0,
+    user_id="u_ada",
+    personality_id="assistant",
+    tool="send_mail",
+    pin="abc",
+    destination='{"to":"ben"}',
+    scope="conversation",
+    session_id="s_1",
+    granted_at=NOW,
+    granted_by="u_owner",
+    until_at=NOW + timedelta(hours=24),
+)
+
+
+async def asking(house: House, *approvals: Approval) -> ApprovalStore:
+    """A store in which a turn has asked for these."""
+    await house.store.inbox.add(said("a"), "t_a")
+    await house.store.turns.commit_turn(ended(await claimed(house.store)))
+    store: Any = house.store
+    await store.engine.write(lambda connection: insert_approvals(connection, approvals))
+    return SqlApprovals(store.engine)
+
+
+class ApprovalSuite:
+    """The suite."""
+
+    async def test_what_waits_is_kept_as_it_was_asked(self, house: House) -> None:
+        await asking(house, ASKED, replace(ASKED, id=8, call_id="c2", user_id="u_ben", sources=()))
+        await house.reopen()
+        engine: Any = house.store
+        store = SqlApprovals(engine.engine)
+        assert await store.approval(7) == ASKED
+        assert await store.approval(9) is None
+        assert [one.id for one in await store.approvals()] == [7, 8]
+        assert [one.id for one in await store.approvals(limit=1)] == [8]
+        assert [one.id for one in await store.approvals(user_ids=["u_ben", "u_eve"])] == [8]
+        assert await store.approvals(user_ids=[]) == []
+        assert await store.approvals(state="granted") == []
+        assert [one.id for one in await store.approvals(state=None)] == [7, 8]
+
+    async def test_of_two_presses_the_first_wins_and_a_yes_puts_one_message_in(self, house: House) -> None:
+        store = await asking(house, ASKED)
+        won = await asyncio.gather(
+            *(store.decide(ASKED, "granted" if number % 2 else "refused", by=f"u_{number}") for number in range(8))
+        )
+        assert sum(won) == 1
+        decided = await store.approval(7)
+        assert decided is not None
+        by = won.index(True)
+        assert (decided.state, decided.decided_by) == ("granted" if by % 2 else "refused", f"u_{by}")
+        assert decided.decided_at is not None
+
+    async def test_a_yes_comes_in_as_a_message_of_the_conversation_behind_those_that_wait(self, house: House) -> None:
+        store = await asking(house, ASKED)
+        await house.store.inbox.add(said("b"), "t_b")
+        assert await store.decide(ASKED, "granted", by="u_owner")
+        first = await claimed(house.store)
+        assert (first.turn_id, first.approval_id) == ("t_b", None)
+        await house.store.turns.commit_turn(ended(first))
+        row = await claimed(house.store)
+        assert (row.turn_id, row.approval_id, row.message.text) == ("t_a.7", 7, "")
+        assert (row.message.conversation, row.message.sender) == (HERE, said("a").sender)
+        await house.store.turns.commit_turn(ended(row))
+        assert not await store.decide(ASKED, "granted", by="u_owner")
+
+    async def test_a_no_puts_nothing_in(self, house: House) -> None:
+        store = await asking(house, ASKED)
+        assert await store.decide(ASKED, "refused", by="u_ada")
+        await house.store.inbox.add(said("b"), "t_b")
+        assert (await claimed(house.store)).turn_id == "t_b"
+
+    async def test_a_call_is_begun_once_and_ends_once(self, house: House) -> None:
+        store, turns = await asking(house, ASKED), house.store.turns
+        await house.store.inbox.add(said("b"), "t_b")
+        row = call_row("t_b", approval_id=7)
+        assert not await turns.begin_call(row), "it waits"
+        assert await turns.kept_call(row.key) is None
+        await store.decide(ASKED, "granted", by="u_owner")
+        tries = [call_row("t_b", f"c{number}", approval_id=7) for number in range(4)]
+        begun = await asyncio.gather(*(turns.begin_call(each) for each in tries))
+        assert sum(begun) == 1
+        key = tries[begun.index(True)].key
+        await turns.end_call(key, "failed", "no such address")
+        await turns.end_call(key, "done", "sent")
+        found = await store.approval(7)
+        assert found is not None
+        assert found.state == "failed"
+        assert not await turns.begin_call(call_row("t_b", "again", approval_id=7))
+
+    async def test_a_call_whose_turn_ended_before_it_did_is_uncertain(self, house: House) -> None:
+        store, turns = await asking(house, ASKED), house.store.turns
+        await store.decide(ASKED, "granted", by="u_owner")
+        row = await claimed(house.store)
+        assert await turns.begin_call(call_row(row.turn_id, approval_id=7))
+        await turns.commit_turn(ended(row))
+        found = await store.approval(7)
+        assert found is not None
+        assert found.state == "uncertain"
+
+    async def test_what_waited_too_long_expires(self, house: House) -> None:
+        until = datetime.fromtimestamp(house.now_ms / 1000, UTC) + timedelta(hours=72)
+        first = replace(ASKED, expires_at=until)
+        store = await asking(house, first, replace(ASKED, id=8, call_id="c2", expires_at=until + timedelta(hours=1)))
+        house.wait(72 * 3600 - 1)
+        assert [one.id for one in await store.approvals()] == [7, 8]
+        house.wait(1)
+        assert [one.id for one in await store.approvals()] == [8]
+        assert not await store.decide(first, "granted", by="u_owner")
+        found = await store.approval(7)
+        assert found is not None
+        assert (found.state, found.decided_by) == ("expired", None)
+
+    async def test_grants_are_kept_for_a_person_and_revoked(self, house: House) -> None:
+        store = await asking(house)
+        first, second = await store.grant(GRANT), await store.grant(replace(GRANT, user_id="u_ben", until_at=None))
+        assert await store.grants(["u_ada", "u_eve"]) == [replace(GRANT, id=first)]
+        assert [one.id for one in await store.grants(["u_ada", "u_ben"])] == [first, second]
+        assert await store.revoke(first)
+        assert not await store.revoke(first)
+        assert await store.grants(["u_ada"]) == []

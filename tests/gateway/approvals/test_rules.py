@@ -1,0 +1,238 @@
+"""When a call asks: every row and column of the table of classes, and what a grant is worth in each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from gateway.approvals.approval import NEXT, Approval, ApprovalState, Decider, Grant, canonical, destination_of
+from gateway.approvals.rules import Situation, covers, must_ask
+from gateway.messages import ConversationRef
+from gateway.tools.contract import Arguments, Effect, Tool, ToolContext
+
+NOW = datetime(2026, 11, 26, 12, 0, tzinfo=UTC)
+
+
+class Mail(Arguments):
+    to: str
+    text: str = ""
+
+
+async def _send(_arguments: Mail, _context: ToolContext) -> str:
+    return "sent"
+
+
+def tool(effect: Effect = "act", **changes: Any) -> Tool:
+    made: dict[str, Any] = {"name": "send_mail", "description": "", "arguments": Mail, "call": _send, "effect": effect}
+    return Tool(**made, **changes)
+
+
+TO_ADA = tool(destination=("to",))
+
+
+def situation(of: Tool = TO_ADA, to: str = "ada", **changes: Any) -> Situation:
+    made = Situation(
+        tool=of,
+        destination=destination_of(of, {"to": to, "text": "hello"}),
+        user_ids=frozenset(["u_1", "u_2"]),
+        personality_id="assistant",
+        session_id="s_1",
+        now=NOW,
+        is_tainted=False,
+    )
+    return replace(made, **changes)
+
+
+def grant(of: Tool = TO_ADA, to: str = "ada", **changes: Any) -> Grant:
+    made = Grant(
+        id=1,
+        user_id="u_1",
+        personality_id="assistant",
+        tool=of.name,
+        pin=of.pin,
+        destination=destination_of(of, {"to": to}),
+        scope="always",
+        session_id="",
+        granted_at=NOW,
+        granted_by="u_1",
+    )
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize("effect", ["read", "own"])
+def test_what_looks_or_changes_ones_own_never_asks(effect: Effect) -> None:
+    for is_tainted, is_attended in product((False, True), repeat=2):
+        assert not must_ask(situation(tool(effect), is_tainted=is_tainted, is_attended=is_attended), [])
+
+
+@pytest.mark.parametrize(
+    ("is_tainted", "is_attended", "are_addresses_known", "asks"),
+    [
+        (False, True, False, False),
+        (True, True, True, False),
+        (True, True, False, True),
+        (False, False, True, False),
+        (False, False, False, True),
+        (True, False, False, True),
+    ],
+)
+def test_an_address_is_free_where_it_was_written_down_and_else_asks_when_words_of_others_were_read(
+    is_tainted: bool, is_attended: bool, are_addresses_known: bool, asks: bool
+) -> None:
+    where = situation(
+        tool("fetch"), is_tainted=is_tainted, is_attended=is_attended, are_addresses_known=are_addresses_known
+    )
+    assert must_ask(where, [grant(where.tool)]) == asks
+
+
+def test_what_acts_asks_unless_a_grant_names_this_very_destination() -> None:
+    assert must_ask(situation(), [])
+    assert not must_ask(situation(), [grant()])
+    assert must_ask(situation(to="eve"), [grant()])
+    assert must_ask(situation(to="Ada"), [grant()]), "exactly this value"
+    assert not must_ask(situation(to="eve"), [grant(), grant(to="eve")])
+    assert not must_ask(situation(is_tainted=True), [grant()])
+    assert must_ask(situation(is_attended=False), [grant()]), "only one that was given to the schedule"
+
+
+def test_what_destroys_asks_every_time() -> None:
+    deleting = replace_tool(is_destructive=True)
+    assert must_ask(situation(deleting), [grant(deleting)])
+
+
+def test_a_grant_of_a_tool_without_destination_is_worth_nothing_once_words_of_others_were_read() -> None:
+    bare = tool()
+    assert not must_ask(situation(bare), [grant(bare)])
+    assert must_ask(situation(bare, is_tainted=True), [grant(bare)])
+
+
+def replace_tool(**changes: Any) -> Tool:
+    return tool(destination=("to",), **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user_id": "u_3"},
+        {"personality_id": "engineer"},
+        {"tool": "send_letter"},
+        {"pin": replace_tool(is_opt_in=True).pin + "x"},
+        {"scope": "conversation", "session_id": "s_2"},
+        {"until_at": NOW},
+        {"until_at": NOW - timedelta(seconds=1)},
+        {"destination": ""},
+    ],
+    ids=str,
+)
+def test_a_grant_for_anything_else_covers_nothing(changes: dict[str, Any]) -> None:
+    assert covers(grant(), situation())
+    assert not covers(grant(**changes), situation())
+
+
+def test_a_grant_follows_the_person_over_linked_accounts_and_holds_in_its_conversation() -> None:
+    assert covers(grant(user_id="u_2"), situation())
+    here = grant(scope="conversation", session_id="s_1", until_at=NOW + timedelta(hours=1))
+    assert covers(here, situation())
+
+
+def test_another_tool_under_the_same_name_has_another_pin() -> None:
+    others = (
+        tool(),
+        tool("own", destination=("to",)),
+        replace(TO_ADA, description="Sends."),
+        replace(TO_ADA, name="x"),
+    )
+    assert len({TO_ADA.pin, *(other.pin for other in others)}) == 5
+    assert TO_ADA.pin == replace_tool().pin
+
+
+# ---- who may decide --------------------------------------------------------------------------------------------------
+
+
+def approval(**changes: Any) -> Approval:
+    made = Approval(
+        id=7,
+        turn_id="t_1",
+        call_id="c1",
+        user_id="u_1",
+        personality_id="assistant",
+        session_id="s_1",
+        conversation=ConversationRef(channel="chat", conversation="c"),
+        tool="send_mail",
+        pin=TO_ADA.pin,
+        arguments=canonical({"to": "ada", "text": "hello"}),
+        destination=destination_of(TO_ADA, {"to": "ada"}),
+        sources=(),
+        approver="owner",
+        is_destructive=False,
+        asked_at=NOW,
+        expires_at=NOW + timedelta(hours=72),
+    )
+    return replace(made, **changes)
+
+
+OWNER, ASKER = (frozenset([user]) for user in ("u_owner", "u_1"))
+
+
+@pytest.mark.parametrize(
+    ("decider", "approver", "may"),
+    [
+        (Decider(user_ids=None), "owner", True),
+        (Decider(user_ids=OWNER, role="owner"), "owner", True),
+        (Decider(user_ids=OWNER, role="owner"), "asker", True),
+        (Decider(user_ids=OWNER, role="owner", is_verified=False), "owner", False),
+        (Decider(user_ids=OWNER, role="owner", is_direct=False), "owner", False),
+        (Decider(user_ids=ASKER), "owner", False),
+        (Decider(user_ids=ASKER), "asker", True),
+        (Decider(user_ids=ASKER, is_verified=False), "asker", False),
+        (Decider(user_ids=ASKER, is_direct=False), "asker", False),
+        (Decider(user_ids=ASKER, role="guest"), "asker", False),
+        (Decider(user_ids=frozenset(["u_3"])), "asker", False),
+    ],
+    ids=str,
+)
+def test_a_yes_comes_from_the_owner_or_where_it_is_their_own_credential_from_the_asker(
+    decider: Decider, approver: Any, may: bool
+) -> None:
+    assert decider.may_grant(approval(approver=approver)) == may
+
+
+def test_a_no_may_come_from_the_asker_also_by_an_account_that_is_only_claimed() -> None:
+    assert Decider(user_ids=ASKER, is_verified=False).may_refuse(approval())
+    assert not Decider(user_ids=frozenset(["u_3"])).may_refuse(approval())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arguments": canonical({"to": "eve", "text": "hello"})},
+        {"tool": "send_letter"},
+        {"pin": "other"},
+        {"user_id": "u_3"},
+        {"personality_id": "engineer"},
+        {"conversation": ConversationRef(channel="chat", conversation="d")},
+        {"conversation": ConversationRef(channel="chat", conversation="c", thread="1")},
+    ],
+    ids=str,
+)
+def test_a_yes_is_bound_to_everything_that_the_person_was_shown(changes: dict[str, Any]) -> None:
+    assert approval(**changes).digest != approval().digest
+    assert approval(id=8, state="granted", decided_by="u_1").digest == approval().digest
+
+
+def test_arguments_that_mean_the_same_are_the_same_text() -> None:
+    assert canonical({"b": 1, "a": "ü"}) == canonical({"a": "ü", "b": 1}) == '{"a":"ü","b":1}'
+
+
+def test_no_way_leads_from_a_call_that_was_begun_back_to_a_call() -> None:
+    reached: set[ApprovalState] = set()
+    todo: list[ApprovalState] = ["begun"]
+    while todo:
+        for state in NEXT[todo.pop()] - reached:
+            reached.add(state)
+            todo.append(state)
+    assert reached == {"done", "failed", "uncertain"}

@@ -1,0 +1,202 @@
+"""A tool that acts waits for a yes: asked below the answer, made once after it, exactly as it was shown."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway.app.gateway import Gateway
+from gateway.people.access_records import SetRank
+from gateway.tools import own as tools
+from gateway.tools.contract import Arguments, Tool, ToolContext
+from tests.fake_channel import FakeChannel
+from tests.gateway.way.conftest import House, settled
+from tests.scripted_model import Hang, ScriptedModel, call
+
+
+class To(Arguments):
+    to: str
+    text: str = "hello"
+
+
+class Post:
+    """A tool that sends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: list[str] = []
+        self.hang: Hang | None = None
+        self._monkeypatch = monkeypatch
+        self.offer()
+
+    def offer(self, **changes: Any) -> None:
+        made: dict[str, Any] = {"name": "post", "description": "Sends.", "arguments": To, "call": self._call}
+        post = Tool(**{**made, "effect": "act", "destination": ("to",), **changes})
+        self._monkeypatch.setattr(tools, "CURRENT_TIME", post)
+
+    async def _call(self, arguments: To, _context: ToolContext) -> str:
+        self.sent.append(f"{arguments.to}: {arguments.text}")
+        if self.hang is not None:
+            self.hang.started.set()
+            await self.hang.released.wait()
+        return "sent"
+
+
+@pytest.fixture
+def post(monkeypatch: pytest.MonkeyPatch) -> Post:
+    return Post(monkeypatch)
+
+
+NUMBERS = itertools.count(1)
+POST = call("post", '{"to": "ada"}', id="c1")
+
+
+@asynccontextmanager
+async def owned(house: House, model: ScriptedModel, **settings: Any) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
+    """A gateway whose owner is 1, and 2 is a member."""
+    async with house.gateway(model, **settings) as (gateway, channel):
+        for user, rank in (("1", "owner"), ("2", "member")):
+            await gateway.identities.resolve(f"fake:{user}", user)
+            change = SetRank(accounts=(f"fake:{user}",), rank=rank, via="test", at=datetime.now(UTC))  # type: ignore[arg-type]
+            await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+        channel._numbers = NUMBERS  # a restart is no reason to use an id of the platform twice
+        yield gateway, channel
+
+
+async def states(gateway: Gateway) -> list[tuple[int, str]]:
+    return [(one.id, one.state) for one in await gateway.store.approvals.approvals(state=None)]
+
+
+def last_actions(channel: FakeChannel) -> list[str]:
+    return [action.id for action in channel.sent[-1].actions]
+
+
+async def test_a_call_waits_for_a_yes_and_is_then_made_once_as_it_was_shown(house: House, post: Post) -> None:
+    model = ScriptedModel([POST], "It will be sent to Ada.", "It is sent.")
+    async with owned(house, model) as (gateway, channel):
+        answer = await channel.ask("post it")
+        assert "It will be sent to Ada." in answer
+        assert "Number 1: `post` with\n```\ntext: hello\nto: ada\n```" in answer
+        assert last_actions(channel) == ["yes 1", "yes here 1", "yes always 1", "no 1"]
+        assert "number 1" in model.requests[1].messages[-1].text
+        assert post.sent == []
+        assert (await states(gateway)) == [(1, "waiting")]
+        assert "Number 1: `post`" in await channel.ask("/approvals")
+        assert await channel.ask("/yes 1") == "Number 1 is done now."
+        await channel.until(lambda: channel.sent[-1].text == "It is sent.")
+        await settled(gateway)
+        assert post.sent == ["ada: hello"]
+        assert model.requests[2].messages[-1].text == "sent"
+        assert (await states(gateway)) == [(1, "done")]
+        assert await channel.ask("/yes 1") == "That did not work: number 1 is done already"
+        assert await channel.ask("/approvals") == "Nothing waits for a yes."
+        assert post.sent == ["ada: hello"]
+
+
+@pytest.mark.parametrize("scope", ["here", "always"])
+async def test_a_grant_spares_the_next_question_for_this_destination_until_it_is_revoked(
+    house: House, post: Post, scope: str
+) -> None:
+    again, other = call("post", '{"to": "ada", "text": "again"}', id="c2"), call("post", '{"to": "eve"}', id="c3")
+    later = call("post", '{"to": "ada"}', id="c4")
+    model = ScriptedModel([POST], "Soon.", "Sent.", [again], "Sent.", [other], "Soon.", [later], "Soon.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("post it")
+        assert (await channel.ask(f"/yes {scope} 1")).startswith("Number 1 is done now. I do not ask")
+        await channel.until(lambda: channel.sent[-1].text == "Sent.")
+        assert await channel.ask("post again") == "Sent."
+        assert post.sent == ["ada: hello", "ada: again"]
+        assert "This waits for your yes." in await channel.ask("post to eve")
+        assert '`post` with {"to":"ada"}' in await channel.ask("/approvals")
+        assert await channel.ask("/approvals revoke 9") == (
+            "That did not work: you have no grant 9; `/approvals` lists them"
+        )
+        assert (await channel.ask("/approvals revoke 1")).startswith("From now on I ask again before I use `post`")
+        assert "This waits for your yes." in await channel.ask("post later")
+        await settled(gateway)
+    assert post.sent == ["ada: hello", "ada: again"]
+
+
+async def test_what_destroys_has_no_button_for_always_and_refuses_it(house: House, post: Post) -> None:
+    post.offer(is_destructive=True)
+    async with owned(house, ScriptedModel([POST], "Soon.")) as (_, channel):
+        await channel.ask("post it")
+        assert last_actions(channel) == ["yes 1", "no 1"]
+        assert "asked for every time" in await channel.ask("/yes always 1")
+    assert post.sent == []
+
+
+async def test_a_no_is_never_done(house: House, post: Post) -> None:
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (gateway, channel):
+        await channel.ask("post it")
+        assert await channel.ask("/no") == "Number 1 is dropped; it is never done."
+        assert await channel.ask("/yes 1") == "That did not work: number 1 is refused already"
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "refused")]
+    assert post.sent == []
+
+
+async def test_a_member_cannot_say_yes_to_what_is_the_owners(house: House, post: Post) -> None:
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (gateway, channel):
+        answer = await channel.ask("post it", user="2", conversation="c2")
+        assert "waits for the owner's yes, in a direct chat: number 1" in answer
+        assert last_actions(channel) == []
+        theirs = await channel.ask("/yes 1", user="2", conversation="c2")
+        assert theirs == "That did not work: number 1 is for an owner to decide"
+        other = await channel.ask("/yes 1", user="3", conversation="c3")
+        assert other == "That did not work: nothing waits under the number 1; `/approvals` lists what does"
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "waiting")]
+    assert post.sent == []
+
+
+async def test_the_owner_is_asked_in_a_chat_of_their_own_and_the_yes_is_answered_where_it_was_asked(
+    house: House, post: Post
+) -> None:
+    model = ScriptedModel("Hello.", [POST], "It will be sent.", "It is sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="c1")
+        await channel.ask("post it", user="2", conversation="c2")
+        await channel.until(lambda: channel.sent[-1].conversation.conversation == "c1")
+        question = channel.sent[-1]
+        assert "asked me for it" in question.text
+        assert "Number 1: `post` with\n```\ntext: hello\nto: ada\n```" in question.text
+        assert [action.id for action in question.actions] == ["yes 1", "yes here 1", "yes always 1", "no 1"]
+        assert await channel.ask("/yes 1", user="1", conversation="c1") == "Number 1 is done now."
+        await channel.until(lambda: channel.sent[-1].text == "It is sent.")
+        assert channel.sent[-1].conversation.conversation == "c2"
+        await settled(gateway)
+    assert post.sent == ["ada: hello"]
+
+
+async def test_a_yes_waits_through_a_restart_and_a_tool_that_changed_is_not_called(house: House, post: Post) -> None:
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (_, channel):
+        await channel.ask("post it")
+    post.offer(description="Sends, and pays.")
+    async with owned(house, ScriptedModel()) as (gateway, channel):
+        await channel.ask("/yes 1")
+        await channel.until(lambda: "the tool has changed since" in channel.sent[-1].text)
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "withdrawn")]
+    assert post.sent == []
+
+
+async def test_a_call_that_was_cut_off_is_uncertain_and_is_not_made_again(house: House, post: Post) -> None:
+    post.hang = Hang()
+    async with owned(house, ScriptedModel([POST], "It will be sent."), shutdown_s=0.05) as (_, channel):
+        await channel.ask("post it")
+        await channel.say("/yes 1")
+        await asyncio.wait_for(post.hang.started.wait(), 60)
+    async with owned(house, ScriptedModel("I do not know.")) as (gateway, channel):
+        await channel.until(
+            lambda: any("I do not know whether this took effect: post." in one.text for one in channel.sent)
+        )
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "uncertain")]
+    assert post.sent == ["ada: hello"]
