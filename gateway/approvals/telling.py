@@ -52,7 +52,10 @@ def notice(approvals: Sequence[Approval], decider: Decider) -> str:
 def question_for_owner(approvals: Sequence[Approval], who: str, owner: Decider) -> tuple[str, tuple[Action, ...]]:
     """What an owner is asked in a chat of their own, and the same as buttons; `who` asked the agent for it."""
     texts = "\n\n".join(described(one) for one in approvals)
-    how = f"`/yes {approvals[0].id}`, `/no {approvals[0].id}`, `/approvals`"
+    number = approvals[0].id
+    how = f"`/yes {number}`, `/no {number}`, `/approvals`"
+    if not owner.is_verified:
+        how = f"Here you can only say no: `/no {number}`. Say yes on a channel that proves who you are."
     return f"**This waits for your yes.** {who} asked me for it.\n\n{texts}\n{how}", choices(approvals, owner)
 
 
@@ -60,11 +63,11 @@ def choices(approvals: Sequence[Approval], decider: Decider) -> tuple[Action, ..
     """The same as buttons; no Yes where not all is shown. Nothing is preselected."""
     if not decider.is_direct:
         return ()
-    mine = [one for one in approvals if decider.may_grant(one)][:MAX_BUTTONS]
+    mine = [one for one in approvals if decider.may_grant(one) or decider.is_owner][:MAX_BUTTONS]
     several = len(mine) > 1
     buttons = []
     for one in mine:
-        if is_shown_whole(one):
+        if is_shown_whole(one) and decider.may_grant(one):
             buttons.append(("yes", "Yes", one))
             if not several and one.may_be_granted(by_owner=decider.is_owner):
                 buttons += [("yes here", "For this conversation", one), ("yes always", "Always", one)]

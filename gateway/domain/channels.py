@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-from gateway.messages import Capabilities
+from gateway.messages import Capabilities, InboundMessage
 from gateway.protocols import ChannelAdapter, ReportsProblems
 
 ChannelState = Literal["starting", "up", "down", "auth_failed", "stopped", "elsewhere"]
@@ -154,6 +154,15 @@ class Channels:
         """What it can; None where it is not configured."""
         adapter = self.find(channel)
         return None if adapter is None else adapter.capabilities
+
+    def vouches(self, channel: str) -> bool:
+        """Whether its platform proves who writes there; False where that is only claimed, and while it is unknown."""
+        capabilities = self.capabilities(channel)
+        return capabilities is not None and not capabilities.is_sender_only_claimed
+
+    def vouches_for(self, message: InboundMessage) -> bool:
+        """The same of one message."""
+        return message.sender.is_verified and self.vouches(message.conversation.channel)
 
     # ---- what becomes of them ---------------------------------------------------------------------------------------
 

@@ -119,6 +119,7 @@ class Turn:
     Attributes:
         account: of who wrote it, `kind:id`.
         ahead: what is asked already of what it reads.
+        is_proved: the platform proves who wrote it; it is not merely claimed.
         approved: the call that it makes, which has its yes.
     """
 
@@ -129,6 +130,7 @@ class Turn:
     personality: Personality
     role: Role
     ahead: Ahead
+    is_proved: bool
     owner_chat: tuple[str, ConversationRef] | None = None
     approved: Approval | None = None
 
@@ -156,7 +158,7 @@ class Turn:
         return Decider(
             user_ids=frozenset([self.user_id]),
             role=self.role,
-            is_verified=self.message.sender.is_verified,
+            is_verified=self.is_proved,
             is_direct=self.message.is_direct,
         )
 
@@ -447,15 +449,14 @@ class Answering:
         if not asked:
             return ()
         who = as_name(turn.message.sender.display_name)
-        text, buttons = question_for_owner(asked, who, Decider(user_ids=frozenset(), role="owner"))
-        return self._committer.notices(
-            [
-                OutboundMessage(
-                    id=f"{turn.row.turn_id}.approval-{number}", conversation=chat, text=text, actions=buttons
-                )
-                for number, chat in enumerate(await self._parts.admission.pairing.owner_chats())
-            ]
-        )
+        questions = []
+        for number, chat in enumerate(await self._parts.admission.pairing.owner_chats()):
+            is_proved = self._parts.channels.vouches(chat.channel)
+            owner = Decider(user_ids=frozenset(), role="owner", is_verified=is_proved)
+            text, buttons = question_for_owner(asked, who, owner)
+            name = f"{turn.row.turn_id}.approval-{number}"
+            questions.append(OutboundMessage(id=name, conversation=chat, text=text, actions=buttons))
+        return self._committer.notices(questions)
 
     async def _follow_up(self, turn: Turn, state: AgentState, session: Session, memory: SettledMemory) -> None:
         """What comes behind the commit, and is done again where the process dies before it."""

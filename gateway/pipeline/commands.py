@@ -25,6 +25,7 @@ class CommandCall:
         turn_id: the same however often it is tried.
         account: the sender's, `kind:id`.
         role: what the writer may do.
+        is_proved: the platform proves who wrote it; it is not merely claimed.
         session: the active one; new, and not yet stored, where there is none.
         had_effect: for `/stop` and `/retry`: a turn was running, or waited, and was acted on when they arrived.
     """
@@ -37,6 +38,7 @@ class CommandCall:
     role: Role
     session: Session
     personality: Personality
+    is_proved: bool
     had_effect: bool = False
 
 

@@ -142,6 +142,7 @@ class TurnRunner:
             role=entry.role,
             session=turn.session,
             personality=turn.personality,
+            is_proved=turn.is_proved,
             had_effect=control.had_effect,
         )
         control.is_decided = command.name != "retry"
@@ -201,6 +202,7 @@ class TurnRunner:
             personality=personality,
             role=entry.role,
             ahead=ahead,
+            is_proved=self._parts.channels.vouches_for(row.message),
             owner_chat=await self._owner_chat(row, entry),
         )
 

@@ -216,7 +216,7 @@ class Commands:
         return Decider(
             user_ids=frozenset(await self._linking.people.ids(call.user_id)),
             role=call.role,
-            is_verified=message.sender.is_verified,
+            is_verified=call.is_proved,
             is_direct=message.is_direct,
         )
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -173,6 +174,23 @@ async def test_the_owner_is_asked_in_a_chat_of_their_own_and_the_yes_is_answered
         assert channel.sent[-1].conversation.conversation == "c2"
         await settled(gateway)
     assert post.sent == ["ada: hello"]
+
+
+async def test_a_channel_whose_senders_are_only_claimed_takes_a_no_and_no_yes(house: House, post: Post) -> None:
+    """Such as mail: whoever can write in the owner's name there must not be able to act in it."""
+    async with owned(house, ScriptedModel("Hello.", [POST], "It will be sent.")) as (gateway, channel):
+        channel.capabilities = replace(channel.capabilities, is_sender_only_claimed=True)
+        await channel.ask("hello", user="1", conversation="c1")
+        assert "This waits for your yes" not in await channel.ask("post it", user="1", conversation="c1")
+        await channel.until(lambda: "This waits for your yes" in channel.sent[-1].text)
+        assert "Here you can only say no: `/no 1`." in channel.sent[-1].text
+        assert last_actions(channel) == ["no 1"]
+        theirs = await channel.ask("/yes 1", user="1", conversation="c1")
+        assert theirs == "That did not work: this account is claimed and not proved, so it can say no, and not yes"
+        assert await channel.ask("/no 1", user="1", conversation="c1") == "Number 1 is dropped; it is never done."
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "refused")]
+    assert post.sent == []
 
 
 async def test_a_yes_waits_through_a_restart_and_a_tool_that_changed_is_not_called(house: House, post: Post) -> None:
