@@ -42,6 +42,9 @@ WAITS = (
     "This was not done. It waits for the person's yes, number {}, which is asked for below your answer. Say what will "
     "happen then, and do not claim that it is done."
 )
+TOO_MANY = Called(
+    outcome="refused", text="Error: one answer may make no more calls than these. Answer with what you have."
+)
 CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
 _CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
 MOST_AT_ONCE = 4
@@ -94,7 +97,12 @@ class AgentState:
     def open_calls(self) -> list[ToolCall]:
         """Tool calls without a result, in order."""
         answered = {message.tool_call_id for message in self.messages if message.role == "tool"}
-        return [call for message in self.messages for call in message.tool_calls if call.id not in answered]
+        return [call for call in self.all_calls if call.id not in answered]
+
+    @property
+    def all_calls(self) -> list[ToolCall]:
+        """Tool calls of this turn, in order."""
+        return [call for message in self.messages for call in message.tool_calls]
 
     def dump(self) -> str:
         """As JSON, for `load`."""
@@ -161,6 +169,7 @@ class AgentWork:
     Attributes:
         history: the session's messages that fit, ending with the person's new one.
         steps_limit: model calls in this turn, at most.
+        calls_limit: calls of tools in this turn, at most; what comes beyond is refused.
         on_text: called whenever `AgentState.text` has changed.
         on_stop: called when the person was found to have said stop.
         asking: decides which calls wait for a yes; None: none does.
@@ -174,6 +183,7 @@ class AgentWork:
     toolbox: Toolbox
     context: ToolContext
     steps_limit: int
+    calls_limit: int
     max_output_tokens: int | None
     on_text: Callable[[], None]
     spender: Spender = field(default_factory=Spender)
@@ -257,7 +267,8 @@ class AgentLoop:
         context = replace(work.context, call_id=call.id)
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)
-            prepared = work.toolbox.prepare(call)
+            is_too_many = call in state.all_calls[work.calls_limit :]
+            prepared = TOO_MANY if is_too_many else work.toolbox.prepare(call)
             waits = prepared if isinstance(prepared, Called) else await self._waits(call, prepared, work, state)
             if waits is None and tool is not None and not tool.is_repeatable:
                 called = await self._act(call, tool, work, state, context)

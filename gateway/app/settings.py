@@ -61,6 +61,7 @@ def turn_settings_of(config: Config) -> TurnSettings:
         personality_of_channel=by_channel.get,
         session_scope=config.session_scope,
         steps_per_turn=config.limits.steps_per_turn,
+        tool_calls_per_turn=config.limits.tool_calls_per_turn,
         turn_timeout_s=config.limits.turn_timeout_s,
         max_message_chars=config.limits.max_message_chars,
         parked_expire_after_h=config.limits.parked_expire_after_h,

@@ -235,6 +235,7 @@ class LimitsConfig(Section):
         queued_messages_per_program: the same for one key on the API.
         parked_expire_after_h: how long a message waits for a model or a budget before it is given up.
         steps_per_turn: calls of the model in one turn.
+        tool_calls_per_turn: calls of tools in one turn; further ones are refused.
         history_tokens: of a session, put in front of the model; older messages are summarised.
         max_message_chars: a longer message is refused, with a word to its writer.
         lease_s: how long a claim on a message lasts without a sign of life; 15 with a `store.url`.
@@ -247,6 +248,7 @@ class LimitsConfig(Section):
     queued_messages_per_program: Annotated[Count, Field(ge=1, le=1_000_000)] = 1_000
     parked_expire_after_h: Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=8_760)] = 168
     steps_per_turn: Annotated[Count, Field(ge=1, le=1_000)] = 12
+    tool_calls_per_turn: Annotated[Count, Field(ge=1, le=1_000)] = 32
     turn_timeout_s: Seconds = 600
     history_tokens: Annotated[Count, Field(ge=500, le=10_000_000)] = 24_000
     max_message_chars: Annotated[Count, Field(ge=1, le=10_000_000)] = 100_000

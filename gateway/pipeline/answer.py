@@ -71,6 +71,7 @@ class TurnSettings:
     personality_of_channel: Callable[[str], str | None] = lambda _channel: None
     session_scope: SessionScope = "conversation"
     steps_per_turn: int = 12
+    tool_calls_per_turn: int = 32
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
     parked_expire_after_h: float = 168.0
@@ -313,6 +314,7 @@ class Answering:
             toolbox=toolbox,
             context=turn.tool_context(state, asked, memory),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
+            calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
             on_stop=on_stop,

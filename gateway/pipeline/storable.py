@@ -10,6 +10,9 @@ from datetime import datetime
 from gateway.messages import InboundMessage
 
 MAX_ID_BYTES = 1_000
+APPROVED = "approval/"
+"""How the ids of messages begin that the gateway writes to itself: this one has a call made that has its yes."""
+_OURS = (APPROVED,)
 _UNSTORABLE = re.compile("[\0\ufffd\ud800-\udfff]")
 
 
@@ -18,8 +21,8 @@ def storable(message: InboundMessage) -> InboundMessage:
     where = message.conversation
     return replace(
         message,
-        id=storable_id(message.id),
-        event_id=storable_id(message.event_id),
+        id=_not_ours(storable_id(message.id)),
+        event_id=_not_ours(storable_id(message.event_id)),
         conversation=replace(
             where,
             conversation=storable_id(where.conversation),
@@ -31,7 +34,7 @@ def storable(message: InboundMessage) -> InboundMessage:
             display_name=_clean(message.sender.display_name),
         ),
         text=_clean(message.text),
-        reply_to=None if message.reply_to is None else storable_id(message.reply_to),
+        reply_to=None if message.reply_to is None else _not_ours(storable_id(message.reply_to)),
         attachments=tuple(
             replace(
                 file,
@@ -59,6 +62,11 @@ def storable_id(value: str) -> str:
     written = _writable(value)
     data = written.encode()
     return written if len(data) <= MAX_ID_BYTES else f"{written[:64]}\ufffd#{hashlib.sha256(data).hexdigest()}"
+
+
+def _not_ours(value: str) -> str:
+    """An id of a platform that looks like ours gets U+FFFD and "r" in front, so that it takes the place of none."""
+    return f"\ufffdr{value}" if value.startswith(_OURS) else value
 
 
 def _writable(value: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from gateway.approvals.approval import Approval, ApprovalState, Grant
+from gateway.pipeline.storable import APPROVED
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.lanes import arrive
@@ -92,7 +93,7 @@ def _send_in(connection: Connection, approval: Approval) -> None:
     asked = connection.execute(_ASKED_BY, (approval.turn_id,)).fetchone()
     if asked is None:  # its person was erased
         return
-    name = f"approval/{approval.id}"
+    name = f"{APPROVED}{approval.id}"
     message = replace(inbound(asked), id=name, event_id=name, text="", attachments=(), quotes=(), command=None)
     place = arrive(connection, message.conversation, asked["sender"], needs_channel=False)()
     row = {

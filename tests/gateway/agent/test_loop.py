@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.loop import CANCELLED, AgentLoop, AgentState, AgentWork
+from gateway.agent.loop import CANCELLED, TOO_MANY, AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, Model, ModelUsage, StreamRestarted
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.protocols import MemoryScope, MemoryUpdate
@@ -137,6 +137,7 @@ def work(model: Model, disk: Disk, state: AgentState, **changes: Any) -> AgentWo
         "toolbox": toolbox(disk),
         "context": ToolContext(scope=scope, role="member", memory=None, updates=state.updates),
         "steps_limit": 10,
+        "calls_limit": 32,
         "max_output_tokens": None,
         "on_text": lambda: None,
     }
@@ -223,6 +224,16 @@ async def test_the_last_step_that_is_allowed_gets_no_tools_and_has_to_answer() -
     assert state.messages[-1].tool_calls == ()
     assert "more steps than one answer is allowed" in state.text
     assert_acceptable(state.messages)
+
+
+async def test_calls_beyond_the_limit_of_a_turn_are_refused() -> None:
+    disk = Disk()
+    pays = [call("pay", json.dumps({"to": str(number)}), id=f"c{number}") for number in range(4)]
+    state = await run(ScriptedModel(pays[:3], pays[3:], "Done."), disk, calls_limit=2)
+    assert disk.paid == ["0", "1"]
+    assert results(state)[2:] == [TOO_MANY.text] * 2
+    assert state.text == "Done."
+    assert [row.state for row in state.calls] == ["refused", "refused"]
 
 
 async def test_the_steps_limit_counts_the_steps_from_before_an_interruption() -> None:

@@ -99,6 +99,7 @@ async def turn(
         ),
         context=ToolContext(scope=scope, role="member", memory=remembered, updates=state.updates),
         steps_limit=5,
+        calls_limit=32,
         max_output_tokens=None,
         on_text=lambda: None,
     )

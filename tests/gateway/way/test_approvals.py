@@ -133,6 +133,20 @@ async def test_what_destroys_has_no_button_for_always_and_refuses_it(house: Hous
     assert post.sent == []
 
 
+async def test_no_message_of_a_platform_takes_the_place_of_the_one_that_has_an_approved_call_made(
+    house: House, post: Post
+) -> None:
+    async with owned(house, ScriptedModel("Hello.", [POST], "Soon.", "It is sent.")) as (gateway, channel):
+        first = replace(channel.message("hello"), event_id="approval/1", id="approval/1")
+        await channel.deliver(first)
+        await channel.until(lambda: bool(channel.sent))
+        await channel.ask("post it")
+        await channel.ask("/yes 1")
+        await channel.until(lambda: channel.sent[-1].text == "It is sent.")
+        await settled(gateway)
+    assert post.sent == ["ada: hello"]
+
+
 async def test_a_no_is_never_done(house: House, post: Post) -> None:
     async with owned(house, ScriptedModel([POST], "It will be sent.")) as (gateway, channel):
         await channel.ask("post it")
