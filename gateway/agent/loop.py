@@ -34,6 +34,7 @@ from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
 from gateway.tools.contract import Called, Tool, ToolContext
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
+from gateway.tools.resting import Resting
 from gateway.tools.spec import ToolCall
 from gateway.tools.toolbox import Prepared, Toolbox, uncertain
 
@@ -72,6 +73,7 @@ class AgentState:
         calls: those that the journal has no row of; the turn's commit writes theirs.
         uncertain: tools of which nobody knows whether they acted; the person is told below the answer.
         approvals: what waits for a yes.
+        rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
     """
@@ -84,6 +86,7 @@ class AgentState:
     calls: list[CallRow] = field(default_factory=list)
     uncertain: list[str] = field(default_factory=list)
     approvals: list[Approval] = field(default_factory=list)
+    rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
 
@@ -114,6 +117,7 @@ class AgentState:
                 "sources": self.sources,
                 "calls": _CALLS.dump_python(self.calls, mode="json"),
                 "uncertain": self.uncertain,
+                "rested": self.rested,
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
             },
             ensure_ascii=False,
@@ -135,6 +139,7 @@ class AgentState:
             sources=kept["sources"],
             calls=_CALLS.validate_python(kept["calls"]),
             uncertain=kept["uncertain"],
+            rested=kept["rested"],
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
 
@@ -202,6 +207,7 @@ class AgentLoop:
 
     def __init__(self, steps: StepStore) -> None:
         self._steps = steps
+        self._resting = Resting()
 
     async def run(self, work: AgentWork, state: AgentState) -> None:
         """Bring `state` to its end: the last message is an answer without tool calls.
@@ -268,7 +274,8 @@ class AgentLoop:
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)
             is_too_many = call in state.all_calls[work.calls_limit :]
-            prepared = TOO_MANY if is_too_many else work.toolbox.prepare(call)
+            refused = TOO_MANY if is_too_many else self._resting.refusal(call.name)
+            prepared = refused or work.toolbox.prepare(call)
             waits = prepared if isinstance(prepared, Called) else await self._waits(call, prepared, work, state)
             if waits is None and tool is not None and not tool.is_repeatable:
                 called = await self._act(call, tool, work, state, context)
@@ -276,6 +283,7 @@ class AgentLoop:
             else:
                 called = waits or await work.toolbox.call(call, context)
                 state.ended[call.id] = called, _row(call, tool, work, began_at, called)
+            state.rested += [call.name] if self._resting.note(call.name, called) else []
             note(outcome=called.outcome)
 
     @staticmethod

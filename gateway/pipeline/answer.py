@@ -48,6 +48,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.tools.contract import ToolContext
 from gateway.tools.own import UPDATE_MEMORY
+from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
 from gateway.tools.toolbox import Toolbox
 
 # What is parked until its time is over is looked at again no sooner.
@@ -58,6 +59,10 @@ _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 UNREAD = "I could not read my memory just now, so this answer was given without it."
 """What the person is told below an answer."""
 _NOTED = " What I am to remember now is kept, and written as soon as the memory is back."
+_RESTS = (
+    f"{{}} broke {MOST_FAULTS} times within {WITHIN_S / 60:.0f} minutes, and rests for {RESTS_S / 60:.0f} minutes. "
+    f"`ethos tools log` shows the calls."
+)
 _UNCERTAIN = "I do not know whether this took effect: {}. Please look before you ask for it again."
 
 _log = structlog.get_logger(__name__)
@@ -416,7 +421,7 @@ class Answering:
             self._committer.end(turn.row),
             replies=(
                 reply_to(turn.row, text, "reply", (*memory.choices, *choices(state.approvals, turn.decider))),
-                *await self._questions(turn, state),
+                *await self._for_owners(turn, state),
             ),
             session=session,
             messages=as_stored(
@@ -445,20 +450,27 @@ class Answering:
             self._parts.history.forget(session.id)
         await self._follow_up(turn, state, session, memory)
 
-    async def _questions(self, turn: Turn, state: AgentState) -> tuple[OutboundMessage, ...]:
-        """What the owners are asked in chats of their own: what the person may not decide, or not there."""
+    async def _for_owners(self, turn: Turn, state: AgentState) -> tuple[OutboundMessage, ...]:
+        """What the owners are told in chats of their own.
+
+        They are asked what the person may not decide, or not there, and hear of tools that rest.
+        """
         asked = [one for one in state.approvals if one.approver == "owner" and not turn.decider.may_grant(one)]
-        if not asked:
+        if not asked and not state.rested:
             return ()
         who = as_name(turn.message.sender.display_name)
-        questions = []
+        told = []
         for number, chat in enumerate(await self._parts.admission.pairing.owner_chats()):
-            is_proved = self._parts.channels.vouches(chat.channel)
-            owner = Decider(user_ids=frozenset(), role="owner", is_verified=is_proved)
-            text, buttons = question_for_owner(asked, who, owner)
-            name = f"{turn.row.turn_id}.approval-{number}"
-            questions.append(OutboundMessage(id=name, conversation=chat, text=text, actions=buttons))
-        return self._committer.notices(questions)
+            if asked:
+                is_proved = self._parts.channels.vouches(chat.channel)
+                owner = Decider(user_ids=frozenset(), role="owner", is_verified=is_proved)
+                text, buttons = question_for_owner(asked, who, owner)
+                name = f"{turn.row.turn_id}.approval-{number}"
+                told.append(OutboundMessage(id=name, conversation=chat, text=text, actions=buttons))
+            if state.rested:
+                text = _RESTS.format(", ".join(f"`{tool}`" for tool in state.rested))
+                told.append(OutboundMessage(id=f"{turn.row.turn_id}.rests-{number}", conversation=chat, text=text))
+        return self._committer.notices(told)
 
     async def _follow_up(self, turn: Turn, state: AgentState, session: Session, memory: SettledMemory) -> None:
         """What comes behind the commit, and is done again where the process dies before it."""

@@ -164,9 +164,16 @@ Outcome = Literal["done", "waiting", "failed", "refused", "uncertain"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """What a call came to: its outcome, and what the model is told; `approval_id` is what it waits for."""
+    """What a call came to.
+
+    Attributes:
+        text: what the model is told.
+        approval_id: what it waits for.
+        is_fault: the tool broke, or what it needs is down; the call itself was good.
+    """
 
     outcome: Outcome
     text: str
     sources: tuple[str, ...] = ()
     approval_id: int | None = None
+    is_fault: bool = False

@@ -129,9 +129,9 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
     except ToolError as error:
         return Called(outcome="failed", text=f"Error: {error}")
     except ToolUnavailable as error:
-        return Called(outcome="failed", text=f"Error: this was not done: {error}")
+        return Called(outcome="failed", text=f"Error: this was not done: {error}", is_fault=True)
     except ToolUncertain as error:
-        return uncertain(str(error))
+        return replace(uncertain(str(error)), is_fault=True)
     except TimeoutError:
         return _broken_off(tool, f"it took longer than {tool.timeout_s:g} s" if limit.expired() else "its time ran out")
     except EthosError:  # ours, such as a store that is away: the turn is tried again
@@ -147,8 +147,8 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
 
 def _broken_off(tool: Tool, why: str) -> Called:
     if tool.is_repeatable:
-        return Called(outcome="failed", text=f"Error: {why}.")
-    return uncertain(why)
+        return Called(outcome="failed", text=f"Error: {why}.", is_fault=True)
+    return replace(uncertain(why), is_fault=True)
 
 
 def _clean(text: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import httpx
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.people.access_records import SetRank
 from gateway.sdk.models.chat import SendMessage
 from gateway.services.caller import operator
 from gateway.tools import own as tools
@@ -156,3 +158,22 @@ async def test_the_operator_lists_all_calls_in_pages(house: House, post: Post) -
                 None,
             )
             assert {(row["state"], row["tool"], row["effect"]) for row in first["items"]} == {("done", "post", "own")}
+
+
+async def test_a_tool_that_keeps_breaking_rests_and_the_owners_are_told_once(house: House, post: Post) -> None:
+    post.fault = ToolUnavailable("the post office is closed")
+    calls = [call("post", '{"to": "ada"}', id=f"c{number}") for number in range(7)]
+    async with house.gateway(ScriptedModel("Hello.", calls, "It is closed.")) as (gateway, channel):
+        await gateway.identities.resolve("fake:1", "1")
+        change = SetRank(accounts=("fake:1",), rank="owner", via="test", at=datetime.now(UTC))
+        await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+        await channel.ask("hello", user="1", conversation="c1")
+        assert await channel.ask("post it", user="2", conversation="c2") == "It is closed."
+        await settled(gateway)
+        assert [state for _, _, state in await states(gateway)] == ["failed"] * 5 + ["refused"] * 2
+        assert len(post.sent) == 5
+        to_owner = [each.text for each in channel.sent if each.conversation.conversation == "c1"][1:]
+        assert to_owner == [
+            "`post` broke 5 times within 10 minutes, and rests for 5 minutes. `ethos tools log` shows the calls."
+        ]
