@@ -199,20 +199,24 @@ class ApprovalStore(Protocol):
     async def approval(self, approval_id: int) -> Approval | None:
         """By its number; None where there is none."""
 
-    async def decide(self, approval: Approval, state: Literal["granted", "refused", "withdrawn"], *, by: str) -> bool:
+    async def decide(
+        self,
+        approval: Approval,
+        state: Literal["granted", "refused", "withdrawn"],
+        *,
+        by: str,
+        grant: Grant | None = None,
+    ) -> bool:
         """End the wait, durably; False where it does not wait any more, or too long.
 
-        With a yes, the message that makes the call is in the inbox with the same commit.
+        With a yes, the message that makes the call is in the inbox with the same commit, and so is what the yes grants.
         """
 
     async def withdraw(self, approval_id: int) -> bool:
         """End one that was granted and cannot be done any more; False where it is not granted."""
 
-    async def grants(self, user_ids: Sequence[str]) -> Sequence[Grant]:
-        """Those that hold for this person now."""
-
-    async def grant(self, grant: Grant) -> int:
-        """Keep one; its number."""
+    async def grants(self, user_ids: Sequence[str] | None = None) -> Sequence[Grant]:
+        """Those that hold for this person now, or for all."""
 
     async def revoke(self, grant_id: int) -> bool:
         """Take one back; False where there is none."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,10 +16,15 @@ from gateway.cli.output import fields, print_json, print_table, say
 from gateway.services.caller import NotNamed
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
+    from gateway.sdk.client import AsyncEthos
     from gateway.sdk.models.approvals import ToolApproval
 
 app = typer.Typer(help="See what waits for a yes, and decide.", no_args_is_help=True)
 
+Grant = Annotated[
+    Literal["conversation", "always"] | None,
+    typer.Option(help="Where calls of this tool to the same destination are not asked for again."),
+]
 Number = Annotated[int, typer.Argument(min=1, help="Its number, from the list.")]
 
 
@@ -60,32 +67,70 @@ async def show(number: Number, as_json: AsJson = False) -> None:
 
 @app.command()
 @asynchronous
-async def yes(number: Number, as_json: AsJson = False) -> None:
+async def yes(number: Number, grant: Grant = None, as_json: AsJson = False) -> None:
     """Have exactly this call made, once."""
-    await _decide(number, is_yes=True, as_json=as_json)
+    async with _deciding(number) as client:
+        decided = await client.approvals.yes(number, grant=grant)
+    spared = "" if grant is None else " Calls like it are not asked for again; `ethos approvals grants` lists that."
+    print_json(fields(decided)) if as_json else say(f"Number {number} is done now.{spared}")
 
 
 @app.command()
 @asynchronous
 async def no(number: Number, as_json: AsJson = False) -> None:
     """Drop it; it is never done."""
-    await _decide(number, is_yes=False, as_json=as_json)
+    async with _deciding(number) as client:
+        decided = await client.approvals.no(number)
+    print_json(fields(decided)) if as_json else say(f"Number {number} is dropped; it is never done.")
 
 
-async def _decide(number: int, *, is_yes: bool, as_json: bool) -> None:
+@app.command()
+@asynchronous
+async def grants(as_json: AsJson = False) -> None:
+    """List what is not asked for any more."""
+    async with connected() as client:
+        found = await client.approvals.grants()
+        names = await labels(client) if found and not as_json else {}
+    if as_json:
+        print_json([fields(one) for one in found])
+    elif not found:
+        say("Every call that acts is asked for.")
+    else:
+        columns = ("number", "person", "tool", "destination", "until", "given by")
+        table = [
+            (one.id, names.get(one.user, one.user), one.tool, one.destination, one.until or "revoked", one.granted_by)
+            for one in found
+        ]
+        print_table(columns, table, flexible=("person", "destination"))
+
+
+@app.command()
+@asynchronous
+async def revoke(
+    grant: Annotated[int, typer.Argument(min=1, help="Its number, from `ethos approvals grants`.")],
+) -> None:
+    """Ask again for the calls that a grant covered."""
+    from gateway.sdk.errors import NotFoundError
+
+    async with connected() as client:
+        try:
+            await client.approvals.take_back(grant)
+        except NotFoundError as error:
+            raise NotNamed(f"there is no grant {grant}; `ethos approvals grants` lists those that there are") from error
+    say(f"Grant {grant} is revoked; such calls are asked for again.")
+
+
+@asynccontextmanager
+async def _deciding(number: int) -> AsyncIterator[AsyncEthos]:
     from gateway.sdk.errors import ConflictError, NotFoundError
 
     async with connected() as client:
         try:
-            decided = await (client.approvals.yes if is_yes else client.approvals.no)(number)
+            yield client
         except NotFoundError as error:
             raise _none(number) from error
         except ConflictError as error:
-            raise NotNamed(f"number {number} does not wait any more: {error}") from error
-    if as_json:
-        print_json(fields(decided))
-    else:
-        say(f"Number {number} is done now." if is_yes else f"Number {number} is dropped; it is never done.")
+            raise NotNamed(f"number {number} does not wait any more, or cannot be granted: {error}") from error
 
 
 def _none(number: int) -> NotNamed:

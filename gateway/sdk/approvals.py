@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.sdk.models.approvals import ToolApproval
+from types import NoneType
+
+from gateway.sdk.models.approvals import GrantScope, SayYes, ToolApproval, ToolGrant
 from gateway.sdk.models.schema import Page
 from gateway.sdk.styles import Namespace, S, operation
 
@@ -26,11 +28,27 @@ class Approvals(Namespace[S]):
         return await self.sender.get(_ONE, ToolApproval, approval=approval)
 
     @operation
-    async def yes(self, approval: int, *, idempotency_key: str | None = None) -> ToolApproval:
-        """Have exactly this call made, once; `ConflictError` where it does not wait any more."""
-        return await self.sender.write("POST", f"{_ONE}/yes", ToolApproval, idempotency_key, approval=approval)
+    async def yes(
+        self, approval: int, *, grant: GrantScope | None = None, idempotency_key: str | None = None
+    ) -> ToolApproval:
+        """Have exactly this call made, once; `ConflictError` where it does not wait any more.
+
+        With `grant` the next calls of the same tool and destination are not asked for: in this conversation, or always.
+        """
+        body = SayYes(grant=grant)
+        return await self.sender.write("POST", f"{_ONE}/yes", ToolApproval, idempotency_key, body, approval=approval)
 
     @operation
     async def no(self, approval: int, *, idempotency_key: str | None = None) -> ToolApproval:
         """Drop it; it is never done. `ConflictError` where it does not wait any more."""
         return await self.sender.write("POST", f"{_ONE}/no", ToolApproval, idempotency_key, approval=approval)
+
+    @operation
+    async def grants(self) -> tuple[ToolGrant, ...]:
+        """What is not asked for any more."""
+        return (await self.sender.get("/approvals/grants", Page[ToolGrant])).items
+
+    @operation
+    async def take_back(self, grant: int, *, idempotency_key: str | None = None) -> None:
+        """Ask again for the calls that a grant covered."""
+        await self.sender.write("DELETE", "/approvals/grants/{grant}", NoneType, idempotency_key, grant=grant)

@@ -36,11 +36,30 @@ class ApprovalService:
         """One. Raises as `get`."""
         return _shown(await self.get(await self._decider(caller), approval_id))
 
-    async def decided(self, caller: Caller, approval_id: int, *, is_yes: bool) -> wire.ToolApproval:
+    async def decided(
+        self, caller: Caller, approval_id: int, *, is_yes: bool, scope: GrantScope | None = None
+    ) -> wire.ToolApproval:
         """The operator's decision. Raises as `yes`."""
         decider = await self._decider(caller)
-        await (self.yes if is_yes else self.no)(decider, approval_id)
+        if is_yes:
+            await self.yes(decider, approval_id, scope=scope)
+        else:
+            await self.no(decider, approval_id)
         return _shown(await self.get(decider, approval_id))
+
+    async def listed_grants(self, caller: Caller) -> Sequence[wire.ToolGrant]:
+        """What spares a question now, of all people or of the key's."""
+        user_ids = None if caller.user_id is None else list(await self._person_ids(caller.user_id))
+        return [_shown_grant(one) for one in await self._store.grants(user_ids)]
+
+    async def take_back(self, grant_id: int) -> None:
+        """End a grant of any person, for the operator.
+
+        Raises:
+            NotFound: there is none under that number.
+        """
+        if not await self._store.revoke(grant_id):
+            raise NotFound(f"there is no grant {grant_id}; `ethos approvals grants` lists those that there are")
 
     async def _decider(self, caller: Caller) -> Decider:
         """The operator; the key of a person sees that person's, and decides nothing."""
@@ -79,9 +98,8 @@ class ApprovalService:
             raise NotAllowed(_why_not(approval, decider))
         if scope is not None and not approval.may_be_granted(by_owner=decider.is_owner):
             raise Refused(f"number {approval_id} is asked for every time; say yes to this one")
-        await self._decide(approval, "granted", decider)
-        if scope is not None:
-            await self._store.grant(approval.grant(scope, by=_name(decider), at=datetime.now(UTC)))
+        grant = None if scope is None else approval.grant(scope, by=_name(decider), at=datetime.now(UTC))
+        await self._decide(approval, "granted", decider, grant)
         self._wake()
         return approval
 
@@ -106,9 +124,10 @@ class ApprovalService:
         await self._decide(approval, "refused", decider)
         return approval
 
-    async def _decide(self, approval: Approval, state: Literal["granted", "refused"], decider: Decider) -> None:
-        is_first = await self._store.decide(approval, state, by=_name(decider))
-        if not is_first:
+    async def _decide(
+        self, approval: Approval, state: Literal["granted", "refused"], decider: Decider, grant: Grant | None = None
+    ) -> None:
+        if not await self._store.decide(approval, state, by=_name(decider), grant=grant):
             now = await self._store.approval(approval.id)
             raise Refused(f"number {approval.id} is {'gone' if now is None else now.state} already")
 
@@ -132,6 +151,20 @@ def _shown(approval: Approval) -> wire.ToolApproval:
         state=approval.state,
         decided_at=approval.decided_at,
         decided_by=approval.decided_by,
+    )
+
+
+def _shown_grant(grant: Grant) -> wire.ToolGrant:
+    return wire.ToolGrant(
+        id=grant.id,
+        user=grant.user_id,
+        personality=grant.personality_id,
+        tool=grant.tool,
+        destination=grant.destination,
+        session=grant.session_id or None,
+        granted_at=grant.granted_at,
+        granted_by=grant.granted_by,
+        until=grant.until_at,
     )
 
 

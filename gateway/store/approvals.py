@@ -13,7 +13,7 @@ from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.lanes import arrive
 from gateway.store.payloads import conversation_of, inbound, inbound_json, storable
-from gateway.store.rows import columns_of, insert, insert_numbered, marks_for, value_of
+from gateway.store.rows import columns_of, insert, marks_for, value_of
 
 _NEWEST = "SELECT * FROM approvals {which} ORDER BY id DESC LIMIT ?"
 # The index of those that wait is taken for its very condition.
@@ -25,7 +25,7 @@ _EXPIRE = """
 """
 _WITHDRAW = "UPDATE approvals SET state = 'withdrawn' WHERE id = ? AND state = 'granted'"
 _ASKED_BY = "SELECT * FROM inbox WHERE turn_id = ?"
-_GRANTS = "SELECT * FROM grants WHERE user_id IN ({}) ORDER BY id"
+_GRANTS = "SELECT * FROM grants WHERE (until_at IS NULL OR until_at > now_ms()) {whose} ORDER BY id"
 _REVOKE = "DELETE FROM grants WHERE id = ?"
 
 
@@ -62,13 +62,23 @@ class SqlApprovals:
         row = await self._engine.row("SELECT * FROM approvals WHERE id = ?", (approval_id,))
         return None if row is None else _approval(row)
 
-    async def decide(self, approval: Approval, state: Literal["granted", "refused", "withdrawn"], *, by: str) -> bool:
+    async def decide(
+        self,
+        approval: Approval,
+        state: Literal["granted", "refused", "withdrawn"],
+        *,
+        by: str,
+        grant: Grant | None = None,
+    ) -> bool:
         def work(connection: Connection) -> bool:
             connection.execute(_EXPIRE, (approval.id,))
             if connection.execute(_DECIDE, (state, wall_ms(), by, approval.id)).rowcount != 1:
                 return False
             if state == "granted":
                 _send_in(connection, approval)
+            if grant is not None:
+                connection.execute("DELETE FROM grants WHERE until_at <= now_ms()")
+                insert(connection, "grants", columns_of(grant, without=("id",)))
             return True
 
         return await self._engine.write(work, alone=())
@@ -76,13 +86,10 @@ class SqlApprovals:
     async def withdraw(self, approval_id: int) -> bool:
         return await self._engine.write(statement(_WITHDRAW, (approval_id,)), alone=()) == 1
 
-    async def grants(self, user_ids: Sequence[str]) -> Sequence[Grant]:
-        rows = await self._engine.rows(_GRANTS.format(marks_for(user_ids)), tuple(user_ids))
+    async def grants(self, user_ids: Sequence[str] | None = None) -> Sequence[Grant]:
+        whose = "" if user_ids is None else f"AND user_id IN ({marks_for(user_ids)})"
+        rows = await self._engine.rows(_GRANTS.format(whose=whose), tuple(user_ids or ()))
         return [value_of(Grant, row) for row in rows]
-
-    async def grant(self, grant: Grant) -> int:
-        columns = columns_of(grant, without=("id",))
-        return await self._engine.write(lambda connection: insert_numbered(connection, "grants", columns), alone=())
 
     async def revoke(self, grant_id: int) -> bool:
         return await self._engine.write(statement(_REVOKE, (grant_id,)), alone=()) == 1

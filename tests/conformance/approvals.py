@@ -144,10 +144,20 @@ class ApprovalSuite:
         assert (found.state, found.decided_by) == ("expired", None)
 
     async def test_grants_are_kept_for_a_person_and_revoked(self, house: House) -> None:
-        store = await asking(house)
-        first, second = await store.grant(GRANT), await store.grant(replace(GRANT, user_id="u_ben", until_at=None))
-        assert await store.grants(["u_ada", "u_eve"]) == [replace(GRANT, id=first)]
-        assert [one.id for one in await store.grants(["u_ada", "u_ben"])] == [first, second]
-        assert await store.revoke(first)
-        assert not await store.revoke(first)
-        assert await store.grants(["u_ada"]) == []
+        until = datetime.fromtimestamp(house.now_ms / 1000, UTC) + timedelta(hours=24)
+        here, always = replace(GRANT, until_at=until), replace(GRANT, user_id="u_ben", until_at=None)
+        of_ben = replace(ASKED, id=8, call_id="c2", user_id="u_ben")
+        store = await asking(house, ASKED, of_ben)
+        assert await store.decide(ASKED, "granted", by="u_owner", grant=here)
+        assert await store.decide(of_ben, "granted", by="u_owner", grant=always)
+        assert not await store.decide(of_ben, "granted", by="u_owner", grant=always), "the second press grants nothing"
+        [first] = await store.grants(["u_ada", "u_eve"])
+        assert replace(first, id=0) == here
+        [_, second] = await store.grants(["u_ada", "u_ben"])
+        assert await store.grants() == [first, second]
+        assert await store.grants([]) == []
+        house.wait(24 * 3600)
+        assert await store.grants() == [second]
+        assert await store.revoke(second.id)
+        assert not await store.revoke(second.id)
+        assert await store.grants() == []

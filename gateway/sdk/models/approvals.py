@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel
+from gateway.sdk.models.schema import ApiModel, RequestBody
 
+GrantScope = Literal["conversation", "always"]
 ApprovalState = Literal["waiting", "granted", "begun", "done", "failed", "uncertain", "refused", "expired", "withdrawn"]
 
 
@@ -31,3 +32,27 @@ class ToolApproval(ApiModel):
     )
     decided_at: datetime | None = Field(description="When it was decided.")
     decided_by: str | None = Field(description="User who decided, or `command-line`.")
+
+
+class SayYes(RequestBody):
+    """A yes to one call."""
+
+    grant: GrantScope | None = Field(
+        default=None,
+        description="Where the next question for the same tool and destination is spared: in this `conversation`, for "
+        "24 hours at most, or `always`; null: nowhere.",
+    )
+
+
+class ToolGrant(ApiModel):
+    """What spares the question for calls of one tool with one destination."""
+
+    id: int = Field(description="Number of the grant.")
+    user: str = Field(description="User on whose behalf the calls are made.")
+    personality: str = Field(description="Personality that makes them.")
+    tool: str = Field(description="Name of the tool.", examples=["send_mail"])
+    destination: str = Field(description="Exact values of its destination, in JSON; empty where the tool has none.")
+    session: str | None = Field(description="The one session in which it holds; null: everywhere.")
+    granted_at: datetime = Field(description="When it was given.")
+    granted_by: str = Field(description="User who gave it, or `command-line`.")
+    until: datetime | None = Field(description="When it ends; null: when it is taken back.")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from gateway.sdk.models.approvals import ToolApproval
+from gateway.sdk.models.approvals import SayYes, ToolApproval, ToolGrant
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
 from gateway.web.api.access import Operator, Requires, WithServices
@@ -16,6 +16,7 @@ from gateway.web.api.naming import RowId
 router = APIRouter(prefix="/approvals", tags=["approvals"])
 
 Reader = Annotated[Caller, Depends(Requires("tools:read"))]
+_NO_GRANT = problems(not_found="There is no grant with that number.")
 _NONE = problems(not_found="Nothing waits under that number.")
 _NOT_NOW = problems(not_found="Nothing waits under that number.", not_possible="It does not wait any more.")
 
@@ -26,6 +27,18 @@ async def list_(caller: Reader, services: WithServices) -> Page[ToolApproval]:
     return Page(items=tuple(await services.approvals.listed(caller)))
 
 
+@router.get("/grants", summary="List what is not asked for any more")
+async def grants(caller: Reader, services: WithServices) -> Page[ToolGrant]:
+    """Grants: a yes that holds for further calls of the same tool with the same destination."""
+    return Page(items=tuple(await services.approvals.listed_grants(caller)))
+
+
+@router.delete("/grants/{grant}", status_code=204, responses=_NO_GRANT, summary="Take a grant back")
+async def take_back(caller: Operator, services: WithServices, grant: RowId) -> None:  # noqa: ARG001 (the operator's alone)
+    """Ask again for calls that it covered."""
+    await services.approvals.take_back(grant)
+
+
 @router.get("/{approval}", responses=_NONE, summary="Get a question")
 async def get(caller: Reader, services: WithServices, approval: RowId) -> ToolApproval:
     """One call that waits, or waited, for a yes."""
@@ -33,9 +46,10 @@ async def get(caller: Reader, services: WithServices, approval: RowId) -> ToolAp
 
 
 @router.post("/{approval}/yes", responses=_NOT_NOW, summary="Say yes")
-async def yes(caller: Operator, services: WithServices, approval: RowId) -> ToolApproval:
-    """Have exactly this call made, once."""
-    return await services.approvals.decided(caller, approval, is_yes=True)
+async def yes(caller: Operator, services: WithServices, approval: RowId, body: SayYes | None = None) -> ToolApproval:
+    """Have exactly this call made, once; with `grant` the next ones of its kind are not asked for."""
+    scope = None if body is None else body.grant
+    return await services.approvals.decided(caller, approval, is_yes=True, scope=scope)
 
 
 @router.post("/{approval}/no", responses=_NOT_NOW, summary="Say no")

@@ -67,3 +67,20 @@ async def test_what_waits_is_listed_and_a_yes_has_it_done_once(
     assert (await client.post("/approvals/9/yes")).status_code == 404
     await settled(gateway)
     assert sent == ["ada"]
+
+
+async def test_a_yes_that_grants_is_listed_until_it_is_taken_back(
+    asking: tuple[Gateway, httpx.AsyncClient, list[str]],
+) -> None:
+    gateway, client, sent = asking
+    assert (await client.post("/approvals/1/yes", json={"grant": "for ever"})).status_code == 422
+    assert (await client.post("/approvals/1/yes", json={"grant": "always"})).status_code == 200
+    await settled(gateway)
+    assert sent == ["ada"]
+    [grant] = (await client.get("/approvals/grants")).json()["items"]
+    assert (grant["tool"], grant["destination"], grant["session"], grant["until"], grant["grantedBy"]) == (
+        "post", '{"to":"ada"}', None, None, "command-line",
+    )  # fmt: skip
+    assert (await client.delete(f"/approvals/grants/{grant['id']}")).status_code == 204
+    assert (await client.get("/approvals/grants")).json()["items"] == []
+    assert (await client.delete(f"/approvals/grants/{grant['id']}")).status_code == 404
