@@ -72,7 +72,9 @@ async def yes(number: Number, grant: Grant = None, as_json: AsJson = False) -> N
     async with _deciding(number) as client:
         decided = await client.approvals.yes(number, grant=grant)
     spared = "" if grant is None else " Calls like it are not asked for again; `ethos approvals grants` lists that."
-    print_json(fields(decided)) if as_json else say(f"Number {number} is done now.{spared}")
+    print_json(fields(decided)) if as_json else say(
+        f"Number {number} has its yes: the gateway does it now, or when it runs again.{spared}"
+    )
 
 
 @app.command()

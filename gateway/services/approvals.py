@@ -148,6 +148,7 @@ def _shown(approval: Approval) -> wire.ToolApproval:
         arguments=approval.arguments,
         sources=approval.sources,
         is_destructive=approval.is_destructive,
+        grants=("conversation", "always") if approval.may_be_granted(by_owner=True) else (),
         state=approval.state,
         decided_at=approval.decided_at,
         decided_by=approval.decided_by,

@@ -26,6 +26,9 @@ class ToolApproval(ApiModel):
     arguments: str = Field(description="All arguments, in JSON. A yes is for exactly these.")
     sources: tuple[str, ...] = Field(description="What had been read that is not the person's own, in words.")
     is_destructive: bool = Field(description="It deletes, pays or publishes.")
+    grants: tuple[GrantScope, ...] = Field(
+        description="What the operator's yes may grant besides; empty where such a call is asked for every time."
+    )
     state: ApprovalState = Field(
         description="`waiting` for a yes, `granted` and about to be made, `begun` while it runs, then `done`, `failed` "
         "or `uncertain`; `refused`, `expired`, or `withdrawn` when it can be made no more."

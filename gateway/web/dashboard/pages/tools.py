@@ -38,11 +38,13 @@ async def show(context: PageContext, request: Request) -> Response:
     before = whole_number(request.query_params.get("before", ""))
     rows = await context.services.tools.calls(context.caller, user=user, limit=ROWS + 1, before=before)
     labels = await context.services.naming.labels()
+    waiting = await context.services.approvals.listed(context.caller)
     return context.render(
         request,
         "tools/index.html",
         title=PAGE.title,
         rows=rows[:ROWS],
+        waiting=len(waiting),
         words=WORDS,
         effects=EFFECTS,
         user=user,
