@@ -21,6 +21,7 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
+from gateway.app.tools import make_toolbox
 from gateway.app.traces import compose_traces, memory_in
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
@@ -62,7 +63,6 @@ from gateway.store.notes import SqlNotes
 from gateway.store.personalities import StoredPersonalities
 from gateway.store.stores import Stores
 from gateway.tools.own import own_tools
-from gateway.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from gateway.services.operator_services import OperatorServices
@@ -325,7 +325,11 @@ class Composition:
             admission=self.admission,
             personalities=self.personalities,
             commands=self.commands,
-            toolbox=Toolbox([*own_tools(self.store.sessions), *self.traces.tools]),
+            toolbox=make_toolbox(
+                self.home,
+                [*own_tools(self.store.sessions), *self.traces.tools],
+                self.live.current.tools.packages,
+            ),
             models=self.meter,
             parking=self.parking,
             presence=self.presence,

@@ -200,6 +200,26 @@ class ProviderConfig(Section):
     settings: Any = Field(default=None, exclude=True)
 
 
+class ToolPackageConfig(Section):
+    """A package with tools.
+
+    Attributes:
+        package: the dotted name of a module that is installed.
+        settings: the package's own `Config`; None where it cannot be used.
+        fault: why it cannot be used, and is left out; empty where it can.
+    """
+
+    package: Text
+    settings: Any = Field(default=None, exclude=True)
+    fault: str = Field(default="", exclude=True)
+
+
+class ToolsConfig(Section):
+    """What the agent can do besides what comes with the gateway."""
+
+    packages: tuple[ToolPackageConfig, ...] = ()
+
+
 class MemoryConfig(Section):
     """What is remembered.
 
@@ -358,6 +378,7 @@ class Config(Section):
     store: StoreConfig = Field(default_factory=StoreConfig)
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    tools: ToolsConfig = Field(default_factory=ToolsConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig
+from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig, ToolPackageConfig
 from gateway.config.channel_kinds import ChannelKind, expected_kinds, known_kinds, load_kind
 from gateway.config.listing import values_of
 from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, kind_on_server, load_memory_kind
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
+from gateway.config.tool_packages import load_tool_package
 from gateway.config.workers import OFF, ROLES
 from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.domain.sessions import LOCAL
@@ -149,7 +150,7 @@ def _read(
     reading.origins = fetch_secrets(document, Config, (), path.parent)
     channels = _channels(reading)
     _check_names(reading)
-    made = {**values, "channels": channels, **_memory(reading)}
+    made = {**values, "channels": channels, **_memory(reading), **_tools(reading)}
     config = validate(Config, document, values=made, hidden=reading.hidden)
     if config is not None:
         _warn(config, reading)
@@ -273,6 +274,40 @@ def _memory(reading: _Reading) -> dict[str, Any]:
             settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
             made = made.model_copy(update={"settings": settings})
     return {"memory": {**(document.values.get("memory") or {}), "provider": made or ProviderConfig()}}
+
+
+def _tools(reading: _Reading) -> dict[str, Any]:
+    """The section with its packages as `ToolPackageConfig`; one that cannot be used is warned of, and left out."""
+    document, path = reading.document, ("tools", "packages")
+    entries = value_at(document.values, path)
+    if not isinstance(entries, list):
+        return {}
+    made = [
+        _tool_package({"package": entry} if isinstance(entry, str) else entry, (*path, index), reading)
+        for index, entry in enumerate(entries)
+    ]
+    return {"tools": {**document.values["tools"], "packages": tuple(one for one in made if one is not None)}}
+
+
+def _tool_package(entry: Any, path: KeyPath, reading: _Reading) -> ToolPackageConfig | None:
+    document = reading.document
+    if not isinstance(entry, dict):
+        document.complain(path, f"{shown(entry)} is no package; expected `package: …` and the package's keys")
+        return None
+    core = {key: value for key, value in entry.items() if key == "package"}
+    chosen = validate(ToolPackageConfig, document, path, values=core, hidden=reading.hidden)
+    if chosen is None:
+        return None
+    try:
+        package = load_tool_package(chosen.package)
+    except KindUnusable as error:
+        reading.warned.complain((*path, "package"), f"{error}. Its tools are left out")
+        return chosen.model_copy(update={"fault": str(error)})
+    reading.origins |= fetch_secrets(document, package.config, path, reading.path.parent)
+    fetched = value_at(document.values, path)
+    own = {key: value for key, value in fetched.items() if key not in core} if isinstance(fetched, dict) else {}
+    settings = validate(package.config, document, path, values=own, hidden=reading.hidden)
+    return chosen.model_copy(update={"settings": settings})
 
 
 def _is_on_server(document: MarkedYaml) -> bool:

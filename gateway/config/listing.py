@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from gateway.config import ChannelConfig, Config, ProviderConfig
+from gateway.config import ChannelConfig, Config, ProviderConfig, ToolPackageConfig
 from gateway.files.positions.yaml import KeyPath, dotted
 
 HIDDEN = "(hidden)"
@@ -51,11 +51,16 @@ def values_of(section: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]
     """Every value below `path`; those of an adapter or a memory stand next to the core's, as they do in the file."""
     if isinstance(section, BaseModel):
         for name, item in section:
-            is_own = isinstance(section, ChannelConfig | ProviderConfig) and name == "settings"
+            if name == "fault" and isinstance(section, ToolPackageConfig):
+                continue  # no setting
+            is_own = isinstance(section, ChannelConfig | ProviderConfig | ToolPackageConfig) and name == "settings"
             yield from () if is_own and item is None else values_of(item, path if is_own else (*path, name))
     elif isinstance(section, dict):
         for name, item in section.items():
             yield from values_of(item, (*path, name))
+    elif isinstance(section, tuple) and any(isinstance(item, BaseModel) for item in section):
+        for index, item in enumerate(section):
+            yield from values_of(item, (*path, index))
     else:
         yield path, section
 

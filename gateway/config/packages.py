@@ -27,24 +27,27 @@ class Packages:
     """The kinds of one sort. Each is a module with a `Config` (a pydantic model) and a function that makes one.
 
     Attributes:
-        inside: the package with ours.
+        inside: the package with ours; None: there are none.
         maker: the name of the function.
         what: one makes, for an error.
     """
 
-    inside: str
+    inside: str | None
     maker: str
     what: str
 
     def known(self) -> list[str]:
         """The kinds that come with the gateway; finding them loads none."""
+        if self.inside is None:
+            return []
         spec = importlib.util.find_spec(self.inside)
         places = spec.submodule_search_locations if spec else None
         return sorted(module.name for module in pkgutil.iter_modules(places))
 
     def expected(self) -> str:
         """For an error: what a kind may be."""
-        return f"expected one of {', '.join(self.known())}, or a package with a dot in its name"
+        ours = f"one of {', '.join(self.known())}, or a package" if self.inside else "an installed package"
+        return f"expected {ours} with a dot in its name"
 
     def load(self, kind: str) -> ModuleType:
         """Load the module of a kind.
@@ -52,7 +55,7 @@ class Packages:
         Raises:
             KindUnusable: says whether the kind is unknown, a library is missing, or the package is broken.
         """
-        is_own = bool(_OWN.fullmatch(kind))
+        is_own = self.inside is not None and bool(_OWN.fullmatch(kind))
         if not is_own and not _DOTTED.fullmatch(kind):
             shown = "an address" if "://" in kind else repr(kind)  # it may hold a password
             raise KindUnusable(f"{shown} is not the name of a kind; {self.expected()}")
@@ -63,8 +66,8 @@ class Packages:
             missing = error.name or ""
             if target == missing or target.startswith(f"{missing}."):
                 if not is_own:
-                    known = ", ".join(self.known())
-                    text = f"there is no package {kind!r} here; expected one that is installed, or one of {known}"
+                    ours = f", or one of {', '.join(self.known())}" if self.inside else ""
+                    text = f"there is no package {kind!r} here; expected one that is installed{ours}"
                     raise KindUnusable(text) from None
                 near = did_you_mean(kind, self.known())
                 raise KindUnusable(f"there is no kind {kind!r}{near}; {self.expected()}") from None

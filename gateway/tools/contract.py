@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -85,6 +86,17 @@ class ToolContext:
     def idempotency_key(self) -> str:
         """The same for each try of one call, for a service that does nothing twice under one key."""
         return f"{self.scope.turn_id}/{self.call_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolServices:
+    """What the gateway lends to a package of tools when it is loaded: `tools(config, services)`.
+
+    Attributes:
+        state_dir: a directory of its own (0700) for what must survive a restart; made on first use.
+    """
+
+    state_dir: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
