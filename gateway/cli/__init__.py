@@ -20,6 +20,7 @@ from gateway.cli import (
     opening,
     people,
     personalities,
+    plugins,
     privacy,
     queues,
     reload,
@@ -65,6 +66,7 @@ app.add_typer(people.app, name="people")
 app.add_typer(queues.app, name="deliveries")
 app.add_typer(tools.app, name="tools")
 app.add_typer(approvals.app, name="approvals")
+app.add_typer(plugins.app, name="plugins")
 app.add_typer(personalities.app, name="personalities")
 app.add_typer(files.app, name="files")
 

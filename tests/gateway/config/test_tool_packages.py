@@ -87,7 +87,7 @@ def test_one_that_breaks_when_its_tools_are_made_is_left_out_and_the_log_says_wh
     packages = load(tmp_path, f"{broken}    - {{package: {COUNTING}, file: x}}\n").config.tools.packages
     with capture_logs() as logged:
         assert make_toolbox(tmp_path, [CURRENT_TIME], packages).names == ("current_time", "post", "keep")
-    failed = "`tools` of tests.tool_packages.failing failed (OSError: no server takes …)"
+    failed = "`tools` of tests.tool_packages.failing failed (OSError: no server takes ***)"
     assert [(line["event"], line["error"]) for line in logged] == [
         ("tools_left_out", "there is a tool current_time already; take one of the two packages out"),
         ("tools_left_out", f"{failed}; correct its keys, or ask its author"),
