@@ -312,12 +312,15 @@ class AgentLoop:
             if not await self._steps.begin_call(_row(call, tool, work, datetime.now(UTC))):
                 return NOT_APPROVED
             state.acting = call.id
+            reach("tool.begun")
             called = await work.toolbox.call(call, context)
+            reach("tool.made")
         elif kept.outcome is None or kept.result is None:
             called = uncertain("it was interrupted")
         else:
             return Called(outcome=kept.outcome, text=kept.result)
         await self._steps.end_call(key, called.outcome, called.text)
+        reach("tool.ended")
         state.acting = None
         return called
 

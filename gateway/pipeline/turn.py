@@ -163,14 +163,16 @@ class TurnRunner:
         approval = await approvals.approval(approval_id)
         if approval is None:
             return f"Number {approval_id} was not done: it is gone."
-        if approval.state in ("granted", "begun") or turn.row.has_steps:
+        was_begun = approval.state in ("begun", "done", "failed", "uncertain")  # by this turn, before it was cut off
+        if was_begun or approval.state == "granted":
             tool = turn.toolbox(self._parts.toolbox).find(approval.tool)
             if tool is not None and tool.pin == approval.pin and turn.role != "guest":
                 return replace(turn, approved=approval)
-            await approvals.withdraw(approval_id)
-            why = "there is no such tool here any more" if tool is None else "the tool has changed since"
-            return f"Number {approval_id} was not done: {why if turn.role != 'guest' else 'you are a guest now'}."
-        return f"Number {approval_id} was not done: it is {approval.state}."
+            if not was_begun:
+                await approvals.withdraw(approval_id)
+                why = "there is no such tool here any more" if tool is None else "the tool has changed since"
+                return f"Number {approval_id} was not done: {why if turn.role != 'guest' else 'you are a guest now'}."
+        return f"Number {approval_id} is {'uncertain' if approval.state == 'begun' else approval.state}."
 
     async def _last_question(self, turn: Turn) -> SessionMessage | None:
         person = await self._parts.people.ids(turn.user_id)

@@ -62,6 +62,14 @@ POINTS: Mapping[str, str] = {
     "stop.drained": "what could end has ended, the channels are still open",
 }
 
+# Of tools that act; a gateway comes to them only if it has such a tool.
+TOOL_POINTS: Mapping[str, str] = {
+    "tool.begun": "the journal knows that a call is about to be made, and it is not made",
+    "tool.made": "the call was made, nothing is known of what came of it",
+    "tool.ended": "the journal knows what came of the call, the turn does not",
+    "approval.decided": "a yes is on disk, with the message that has the call made, and nobody was told",
+}
+
 # Of memories on servers; a gateway comes to them only if it has such a memory.
 MEMORY_POINTS: Mapping[str, str] = {
     "memory.postgres.prepared": "the tables are there",
@@ -105,6 +113,8 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
+ALL = frozenset({**POINTS, **TOOL_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **COPY_POINTS})
+
 _act: Callable[[str], None] | None = None
 
 
@@ -128,7 +138,7 @@ def arm(setting: str) -> None:
         _act = _noting(rest)
     elif verb == "kill":
         name, _, count = rest.partition(" ")
-        if name not in {**POINTS, **MEMORY_POINTS, **WORKER_POINTS, **COPY_POINTS} or not (count or "1").isdigit():
+        if name not in ALL or not (count or "1").isdigit():
             raise ValueError(f"{VARIABLE}: {setting!r} names no failpoint; expected one of {', '.join(POINTS)}")
         _act = _killing(name, int(count or "1"))
     else:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from gateway.approvals.approval import Approval, ApprovalState, Grant
 from gateway.pipeline.storable import APPROVED
+from gateway.runtime.failpoints import reach
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, statement
 from gateway.store.lanes import arrive
@@ -81,7 +82,9 @@ class SqlApprovals:
                 insert(connection, "grants", columns_of(grant, without=("id",)))
             return True
 
-        return await self._engine.write(work, alone=())
+        is_first = await self._engine.write(work, alone=())
+        reach("approval.decided")
+        return is_first
 
     async def withdraw(self, approval_id: int) -> bool:
         return await self._engine.write(statement(_WITHDRAW, (approval_id,)), alone=()) == 1

@@ -20,6 +20,8 @@ from itertools import zip_longest
 from gateway.runtime import failpoints
 from gateway.testing.hammer import HammerReport
 from tests.faults import memory, workers, workers_platform
+from tests.faults.acting import FAULTS as TOOL_FAULTS
+from tests.faults.acting import ActingStream
 from tests.faults.channels import CHANNELS, unavailable
 from tests.faults.evidence import Tally
 from tests.faults.full_disk import DISK_MB, FullDiskStream
@@ -84,6 +86,9 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
             )
             for fault in faults
         ]
+    found += [
+        Row(f"tools: {name}", Fault(name.strip("`")), options.kills, wire, stream=ActingStream) for name in TOOL_FAULTS
+    ]
     found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]
     if not wanted and not memory.wanted(options.only):

@@ -126,14 +126,18 @@ class Stream:
             if self._serving is not None:
                 await self._serving.kill()
             await self._platform.close()
-        self._tally.problems += log_faults(self._log)
-        examine(self._tally, self._home, self._traffic, self._platform, self._ends)
+        self._examine()
         self._tally.seconds = time.monotonic() - began_at
         if self._tally.is_clean:
             shutil.rmtree(self._directory)
         else:
             self._tally.notes.append(f"its data directory: {self._home}")
         return self._tally
+
+    def _examine(self) -> None:
+        """Fill the tally."""
+        self._tally.problems += log_faults(self._log)
+        examine(self._tally, self._home, self._traffic, self._platform, self._ends)
 
     def _furnish(self) -> None:
         memory = self._home / "personalities" / "assistant" / "MEMORY.md"
@@ -171,7 +175,7 @@ class Stream:
             return True
         self._next_life()
         setting = ""
-        if self._fault.name in failpoints.POINTS:
+        if self._fault.name in failpoints.ALL:
             most = 1 if self._fault.is_at_start or self._fault.needs_stop else _MOST.get(self._fault.name, _USUAL_MOST)
             setting = f"kill {self._fault.name} {self._numbers.randint(1, most)}"
         if self._fault.effect is not None:

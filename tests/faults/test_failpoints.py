@@ -37,7 +37,7 @@ def reached_in_the_code() -> list[str]:
 
 
 def test_the_list_and_the_code_name_the_same_points_each_in_one_place() -> None:
-    named = [*failpoints.POINTS, *failpoints.MEMORY_POINTS, *failpoints.WORKER_POINTS, *failpoints.COPY_POINTS]
+    named = [*failpoints.ALL]
     of_each_engine = ["database.committing", "database.committed", "schema.committing"]
     assert sorted(reached_in_the_code()) == sorted([*named, *of_each_engine])
 

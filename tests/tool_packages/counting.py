@@ -24,19 +24,35 @@ class To(Arguments):
     to: str
 
 
+class Post(To):
+    text: str = ""
+
+
 def tools(config: Config, _services: ToolServices) -> Sequence[Tool]:
     def note(kind: str, to: str, context: ToolContext) -> str:
         with os.fdopen(os.open(config.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
             file.write(f"{kind} {to} {context.idempotency_key}\n")
         return f"sent to {to}"
 
-    async def post(arguments: To, context: ToolContext) -> str:
+    async def see(arguments: To, _context: ToolContext) -> str:
+        return f"seen {arguments.to}"
+
+    async def post(arguments: Post, context: ToolContext) -> str:
         return note("post", arguments.to, context)
 
     async def keep(arguments: To, context: ToolContext) -> str:
         return note("keep", arguments.to, context)
 
     return (
-        Tool(name="post", description="Sends.", arguments=To, call=post, effect="act", destination=("to",)),
+        Tool(
+            name="post",
+            description="Sends.",
+            arguments=Post,
+            call=post,
+            effect="act",
+            destination=("to",),
+            approver="asker",
+        ),
+        Tool(name="see", description="Looks.", arguments=To, call=see, effect="read"),
         Tool(name="keep", description="Keeps.", arguments=To, call=keep, effect="own"),
     )

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.errors import StoreUnavailable
 from gateway.people.access_records import SetRank
+from gateway.store.turns import SqlTurns
 from gateway.tools import own as tools
 from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
@@ -217,6 +219,30 @@ async def test_a_yes_waits_through_a_restart_and_a_tool_that_changed_is_not_call
         await settled(gateway)
         assert (await states(gateway)) == [(1, "withdrawn")]
     assert post.sent == []
+
+
+async def test_a_turn_that_is_cut_off_behind_its_call_goes_on_with_what_came_of_it(
+    house: House, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, is_cut_off = SqlTurns.save_steps, [False]
+
+    async def cut_off_once(self: SqlTurns, turn_id: str, steps: str, *, is_durable: bool) -> bool:
+        if post.sent and not is_cut_off[0]:
+            is_cut_off[0] = True
+            raise StoreUnavailable("the disk is full")
+        return await save(self, turn_id, steps, is_durable=is_durable)
+
+    monkeypatch.setattr(SqlTurns, "save_steps", cut_off_once)
+    model = ScriptedModel([POST], "It will be sent.", "It is sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("post it")
+        await channel.ask("/yes 1")
+        await channel.until(lambda: channel.sent[-1].text == "It is sent.")
+        await settled(gateway)
+        assert model.requests[2].messages[-1].text == "sent"
+        assert (await states(gateway)) == [(1, "done")]
+    assert is_cut_off == [True]
+    assert post.sent == ["ada: hello"]
 
 
 async def test_a_call_that_was_cut_off_is_uncertain_and_is_not_made_again(house: House, post: Post) -> None:
