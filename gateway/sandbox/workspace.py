@@ -1,0 +1,214 @@
+"""The files of one person, or of one group, that tools read and write, and where programs run.
+
+Names come from a model. Each is opened beneath the directory part by part, and no link is followed, whatever a program
+in the sandbox has put there. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+from gateway.errors import FileError
+from gateway.files.atomic import make_private_directory, write_atomically
+
+QUOTA_BYTES = 200 << 20
+MAX_FILE_BYTES = 5 << 20
+"""Of a file that is read or written by name; programs may make larger ones."""
+MAX_LISTED = 500
+_MAX_PARTS, _MAX_NAME_BYTES = 16, 200
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_BENEATH = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NoSuchFile(Exception):
+    """It cannot be read or written under this name; the text is for the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One file; `is_own`: nothing in it was written by others."""
+
+    name: str
+    size_bytes: int
+    modified_at: datetime
+    is_own: bool
+
+
+class Workspace:
+    """One directory, made with the first file."""
+
+    def __init__(self, root: Path, *, quota_bytes: int = QUOTA_BYTES) -> None:
+        self.root = root
+        self._quota_bytes = quota_bytes
+        self._record = root.with_name(f"{root.name}.own.json")
+
+    def make(self) -> Path:
+        """The directory, for a program to run in."""
+        make_private_directory(self.root)
+        return self.root
+
+    def files(self) -> Sequence[Listed]:
+        """All of them by name, 500 at most; links and special files are left out."""
+        own = self._own()
+        found: list[Listed] = []
+        for name, status in self._walk():
+            if len(found) == MAX_LISTED:
+                break
+            is_own = name in own and own[name] == _mark(status)
+            modified_at = datetime.fromtimestamp(status.st_mtime, UTC)
+            found.append(Listed(name=name, size_bytes=status.st_size, modified_at=modified_at, is_own=is_own))
+        return found
+
+    def used_bytes(self) -> int:
+        """Of all files together."""
+        return sum(status.st_size for _, status in self._walk())
+
+    def read(self, name: str) -> tuple[bytes, bool]:
+        """The bytes of a file, and whether nothing in it was written by others.
+
+        Raises:
+            NoSuchFile: there is none, it is too large, or the name leads out.
+        """
+        parts = _parts(name)
+        with self._directory(parts[:-1]) as directory:
+            try:
+                opened = os.open(parts[-1], _FILE, dir_fd=directory)
+            except OSError as error:
+                raise _missing(name) from error
+            with os.fdopen(opened, "rb") as file:
+                status = os.fstat(opened)
+                if not stat.S_ISREG(status.st_mode):
+                    raise _missing(name)
+                if status.st_size > MAX_FILE_BYTES:
+                    raise NoSuchFile(f"{name} has {status.st_size} bytes, and {MAX_FILE_BYTES} can be read")
+                return file.read(MAX_FILE_BYTES), self._own().get("/".join(parts)) == _mark(status)
+
+    def write(self, name: str, data: bytes, *, is_own: bool) -> None:
+        """Put a file in place, whole.
+
+        Args:
+            is_own: nothing in it was written by others.
+
+        Raises:
+            NoSuchFile: the name leads out, the file is too large, or the workspace is full.
+            FileError: the disk is full.
+        """
+        parts = _parts(name)
+        if len(data) > MAX_FILE_BYTES:
+            raise NoSuchFile(f"{name} would have {len(data)} bytes; {MAX_FILE_BYTES} can be written")
+        if self.used_bytes() + len(data) > self._quota_bytes:
+            raise NoSuchFile(f"the workspace is full: {self._quota_bytes >> 20} MB in all; delete files first")
+        self.make()
+        with self._directory(parts[:-1], makes=True) as directory:
+            draft = f".{secrets.token_hex(8)}.tmp"
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                with os.fdopen(os.open(draft, flags, 0o600, dir_fd=directory), "wb") as file:
+                    file.write(data)
+                    status = os.fstat(file.fileno())
+                os.rename(draft, parts[-1], src_dir_fd=directory, dst_dir_fd=directory)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft, dir_fd=directory)
+                if isinstance(error, IsADirectoryError):
+                    raise NoSuchFile(f"{name} is a directory") from error
+                raise FileError(f"{name} could not be written: {error.strerror}") from error
+            status = os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
+        self._note("/".join(parts), _mark(status) if is_own else None)
+
+    def delete(self, name: str) -> None:
+        """Remove one file.
+
+        Raises:
+            NoSuchFile: there is none.
+        """
+        parts = _parts(name)
+        with self._directory(parts[:-1]) as directory:
+            try:
+                os.unlink(parts[-1], dir_fd=directory)
+            except OSError as error:
+                raise _missing(name) from error
+        self._note("/".join(parts), None)
+
+    def _own(self) -> Mapping[str, str]:
+        """By name, how each file looked when it was written with nothing of others in it."""
+        try:
+            found = json.loads(self._record.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _note(self, name: str, mark: str | None) -> None:
+        own = dict(self._own())
+        if mark is None and name not in own:
+            return
+        own.pop(name, None)
+        if mark is not None:
+            own[name] = mark
+        write_atomically(self._record, json.dumps(own, ensure_ascii=False).encode("utf-8", "replace"))
+
+    @contextlib.contextmanager
+    def _directory(self, parts: Sequence[str], *, makes: bool = False) -> Iterator[int]:
+        """The directory that holds a file, opened."""
+        opened: list[int] = []
+        try:
+            try:
+                opened.append(os.open(self.root, _BENEATH))
+                for part in parts:
+                    if makes:
+                        with contextlib.suppress(FileExistsError):
+                            os.mkdir(part, 0o700, dir_fd=opened[-1])
+                    opened.append(os.open(part, _BENEATH, dir_fd=opened[-1]))
+            except OSError as error:
+                raise _missing("/".join(parts)) from error
+            yield opened[-1]
+        finally:
+            for each in opened:
+                os.close(each)
+
+    def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
+        if not self.root.is_dir():
+            return
+        for directory, below, names, opened in os.fwalk(self.root, follow_symlinks=False):
+            below.sort()
+            inside = PurePosixPath(directory).relative_to(self.root)
+            for name in sorted(names):
+                with contextlib.suppress(OSError):
+                    status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        yield str(inside / name), status
+
+
+def name_of_group(channel: str, conversation: str) -> str:
+    """Of the directory of those who share a conversation."""
+    whole = json.dumps([channel, conversation]).encode()
+    return f"group-{hashlib.sha256(whole).hexdigest()[:32]}"
+
+
+def _mark(status: os.stat_result) -> str:
+    """What changes whenever a program writes to the file, or puts another in its place."""
+    return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
+
+
+def _parts(name: str) -> Sequence[str]:
+    parts = [part for part in name.strip().split("/") if part not in ("", ".")]
+    if not 0 < len(parts) <= _MAX_PARTS or not all(map(_is_good, parts)):
+        raise NoSuchFile(f"{name!r} is no name of a file in the workspace; use one such as notes/tea.md")
+    return parts
+
+
+def _is_good(part: str) -> bool:
+    return part != ".." and part.isprintable() and len(part.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
+
+
+def _missing(name: str) -> NoSuchFile:
+    return NoSuchFile(f"there is no file {name!r} in the workspace; list_files shows those that there are")

@@ -1,0 +1,102 @@
+"""Files that a model names stay in their workspace, and it is known which of them hold words of others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.sandbox.workspace import MAX_FILE_BYTES, NoSuchFile, Workspace, name_of_group
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspaces" / "u_ada", quota_bytes=10_000)
+
+
+def test_a_workspace_is_made_with_its_first_file(workspace: Workspace) -> None:
+    assert workspace.files() == []
+    assert not workspace.root.exists()
+    workspace.write("notes/tea.md", b"green", is_own=True)
+    assert workspace.read("notes/tea.md") == (b"green", True)
+    assert workspace.read("./notes//tea.md") == (b"green", True)
+    [file] = workspace.files()
+    assert (file.name, file.size_bytes, file.is_own) == ("notes/tea.md", 5, True)
+    assert oct(workspace.root.stat().st_mode)[-3:] == "700"
+    workspace.write("notes/tea.md", b"black", is_own=True)
+    assert workspace.read("notes/tea.md") == (b"black", True)
+    workspace.delete("notes/tea.md")
+    assert workspace.files() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/", ".", "..", "../x", "a/../../x", "a/..", "a\0b", "a\nb", "x" * 201, "a/" * 17 + "b", "\ud800\n"]
+)
+def test_a_name_that_leads_out_or_is_none_is_refused(workspace: Workspace, name: str) -> None:
+    workspace.write("a/b", b"", is_own=True)
+    for use in (workspace.read, workspace.delete, lambda name: workspace.write(name, b"x", is_own=True)):
+        with pytest.raises(NoSuchFile):
+            use(name)
+    assert sorted(path.name for path in workspace.root.parent.rglob("*")) == ["a", "b", "u_ada", "u_ada.own.json"]
+
+
+def test_an_absolute_name_is_beneath_the_workspace(workspace: Workspace) -> None:
+    workspace.write("/etc/passwd", b"mine", is_own=True)
+    assert (workspace.root / "etc" / "passwd").read_bytes() == b"mine"
+
+
+def test_no_link_is_followed_whatever_a_program_has_made(workspace: Workspace, tmp_path: Path) -> None:
+    (outside := tmp_path / "outside").mkdir()
+    (outside / "secret").write_text("canary")
+    workspace.make()
+    (workspace.root / "file").symlink_to(outside / "secret")
+    (workspace.root / "directory").symlink_to(outside)
+    os.mkfifo(workspace.root / "pipe")
+    for name in ("file", "directory/secret", "pipe"):
+        with pytest.raises(NoSuchFile, match="there is no file"):
+            workspace.read(name)
+    assert workspace.files() == []
+    with pytest.raises(NoSuchFile):
+        workspace.write("directory/new", b"x", is_own=True)
+    workspace.write("file", b"x", is_own=True)  # in the place of the link
+    assert (outside / "secret").read_text() == "canary"
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+
+
+def test_what_others_wrote_or_a_program_changed_is_not_own(workspace: Workspace) -> None:
+    workspace.write("page.md", b"from a page", is_own=False)
+    workspace.write("mine.md", b"mine", is_own=True)
+    workspace.write("changed.md", b"mine", is_own=True)
+    (workspace.root / "changed.md").write_bytes(b"evil")
+    (workspace.root / "made.md").write_bytes(b"by a program")
+    assert {file.name: file.is_own for file in workspace.files()} == {
+        "page.md": False, "mine.md": True, "changed.md": False, "made.md": False,
+    }  # fmt: skip
+    workspace.write("mine.md", b"from a page", is_own=False)
+    assert workspace.read("mine.md") == (b"from a page", False)
+    workspace._record.write_text("[")
+    assert not any(file.is_own for file in workspace.files())
+
+
+def test_a_file_and_a_workspace_are_limited(workspace: Workspace) -> None:
+    workspace.write("a", b"x" * 9_000, is_own=True)
+    with pytest.raises(NoSuchFile, match="the workspace is full"):
+        workspace.write("b", b"x" * 1_001, is_own=True)
+    with pytest.raises(NoSuchFile, match="can be written"):
+        workspace.write("b", b"x" * (MAX_FILE_BYTES + 1), is_own=True)
+    with (workspace.root / "large").open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    with pytest.raises(NoSuchFile, match="can be read"):
+        workspace.read("large")
+    (workspace.root / "large").unlink()
+    (workspace.root / "a").unlink()
+    (workspace.root / "a").mkdir()
+    with pytest.raises(NoSuchFile, match="a is a directory"):
+        workspace.write("a", b"x", is_own=True)
+    assert [path.name for path in workspace.root.iterdir()] == ["a"]
+
+
+def test_a_group_has_a_directory_that_no_user_has() -> None:
+    assert name_of_group("slack", "C1") == name_of_group("slack", "C1") != name_of_group("slackC", "1")
+    assert name_of_group("slack", "../..").startswith("group-")
