@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.config import ToolPackageConfig
+from gateway.config import ToolPackageConfig, ToolsConfig
 from gateway.config.packages import KindUnusable
 from gateway.config.tool_packages import load_tool_package
 from gateway.runtime.logs import hiding, secrets_in
@@ -20,10 +20,14 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _log = structlog.get_logger(__name__)
 
 
-def make_toolbox(home: Path, own: Sequence[Tool], packages: Sequence[ToolPackageConfig]) -> Toolbox:
+def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig) -> Toolbox:
     """The gateway's own tools, and those of packages; a package that is broken is left out, and the log says why."""
     tools = [*own]
-    for chosen in packages:
+    if config.files:
+        from gateway.tools.files import FILE_TOOLS  # noqa: PLC0415 (only where it is switched on)
+
+        tools += FILE_TOOLS
+    for chosen in config.packages:
         try:
             tools += made_tools(home, chosen, taken=[tool.name for tool in tools])
         except KindUnusable as error:

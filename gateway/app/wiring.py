@@ -53,6 +53,7 @@ from gateway.pipeline.presence import Presence
 from gateway.pipeline.supervisor import Supervisor
 from gateway.pipeline.turn import TurnRunner
 from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
+from gateway.sandbox.workspace import Workspaces
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
@@ -328,7 +329,7 @@ class Composition:
             toolbox=make_toolbox(
                 self.home,
                 [*own_tools(self.store.sessions), *self.traces.tools],
-                self.live.current.tools.packages,
+                self.live.current.tools,
             ),
             models=self.meter,
             parking=self.parking,
@@ -338,6 +339,7 @@ class Composition:
             dispatcher=self.dispatcher,
             outbox=self.outbox,
             recall=self.traces.memory,
+            workspaces=Workspaces(self.home) if self.live.current.tools.files else None,
         )
 
     # ---- what all surfaces ask --------------------------------------------------------------------------------------

@@ -215,8 +215,14 @@ class ToolPackageConfig(Section):
 
 
 class ToolsConfig(Section):
-    """What the agent can do besides what comes with the gateway."""
+    """What the agent can do besides what it always can.
 
+    Attributes:
+        files: it has a workspace for each person and each group, with files that it reads and writes.
+        packages: tools of other authors.
+    """
+
+    files: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()
 
 

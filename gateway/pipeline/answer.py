@@ -46,6 +46,7 @@ from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading, Unread
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
+from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.tools.contract import ToolContext
 from gateway.tools.own import UPDATE_MEMORY
 from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
@@ -92,6 +93,7 @@ class TurnDependencies:
         memory_section: makes the part of the prompt that holds what is remembered.
         people: who is behind an account, links among them.
         recall: the trace memory; None where it is off.
+        workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
     """
 
@@ -115,6 +117,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
+    workspaces: Workspaces | None = None
     asks_ahead: bool = False
 
 
@@ -182,7 +185,21 @@ class Turn:
             return allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
         return allowed
 
-    def tool_context(self, state: AgentState, asked: Question, memory: MemoryContext | Unread | None) -> ToolContext:
+    def workspace(self, workspaces: Workspaces | None) -> Workspace | None:
+        """The files that its tools work on; None where those are off."""
+        if workspaces is None:
+            return None
+        if self.message.is_direct:
+            return workspaces.of_person(self.user_id)
+        return workspaces.of_group(self.message.conversation.channel, self.message.conversation.conversation)
+
+    def tool_context(
+        self,
+        state: AgentState,
+        asked: Question,
+        memory: MemoryContext | Unread | None,
+        workspaces: Workspaces | None,
+    ) -> ToolContext:
         """On whose behalf tools are called."""
         return ToolContext(
             scope=self.scope,
@@ -193,6 +210,7 @@ class Turn:
             writes=self.personality.memory_writes,
             read=self.read(asked),
             sources=state.sources,
+            workspace=self.workspace(workspaces),
         )
 
     async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:
@@ -317,7 +335,7 @@ class Answering:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=turn.tool_context(state, asked, memory),
+            context=turn.tool_context(state, asked, memory, parts.workspaces),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from gateway.errors import FileError
-from gateway.files.atomic import make_private_directory, write_atomically
+from gateway.files.atomic import inside, make_private_directory, write_atomically
 
 QUOTA_BYTES = 200 << 20
 MAX_FILE_BYTES = 5 << 20
@@ -79,7 +79,7 @@ class Workspace:
             NoSuchFile: there is none, it is too large, or the name leads out.
         """
         parts = _parts(name)
-        with self._directory(parts[:-1]) as directory:
+        with self._directory(parts) as directory:
             try:
                 opened = os.open(parts[-1], _FILE, dir_fd=directory)
             except OSError as error:
@@ -108,7 +108,7 @@ class Workspace:
         if self.used_bytes() + len(data) > self._quota_bytes:
             raise NoSuchFile(f"the workspace is full: {self._quota_bytes >> 20} MB in all; delete files first")
         self.make()
-        with self._directory(parts[:-1], makes=True) as directory:
+        with self._directory(parts, makes=True) as directory:
             draft = f".{secrets.token_hex(8)}.tmp"
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -132,7 +132,7 @@ class Workspace:
             NoSuchFile: there is none.
         """
         parts = _parts(name)
-        with self._directory(parts[:-1]) as directory:
+        with self._directory(parts) as directory:
             try:
                 os.unlink(parts[-1], dir_fd=directory)
             except OSError as error:
@@ -158,12 +158,12 @@ class Workspace:
 
     @contextlib.contextmanager
     def _directory(self, parts: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-        """The directory that holds a file, opened."""
+        """The directory that holds a file of this name, opened."""
         opened: list[int] = []
         try:
             try:
                 opened.append(os.open(self.root, _BENEATH))
-                for part in parts:
+                for part in parts[:-1]:
                     if makes:
                         with contextlib.suppress(FileExistsError):
                             os.mkdir(part, 0o700, dir_fd=opened[-1])
@@ -188,10 +188,21 @@ class Workspace:
                         yield str(inside / name), status
 
 
-def name_of_group(channel: str, conversation: str) -> str:
-    """Of the directory of those who share a conversation."""
-    whole = json.dumps([channel, conversation]).encode()
-    return f"group-{hashlib.sha256(whole).hexdigest()[:32]}"
+class Workspaces:
+    """Those of one data directory: of a person `users/<user id>/files`, of a group `groups/<hash>/files`."""
+
+    def __init__(self, home: Path) -> None:
+        """Nothing is made yet."""
+        self._home = home
+
+    def of_person(self, user_id: str) -> Workspace:
+        """The files of a user."""
+        return Workspace(inside(self._home, "users", user_id, "files"))
+
+    def of_group(self, channel: str, conversation: str) -> Workspace:
+        """The files of those who share a conversation."""
+        whole = json.dumps([channel, conversation]).encode()
+        return Workspace(inside(self._home, "groups", hashlib.sha256(whole).hexdigest()[:32], "files"))
 
 
 def _mark(status: os.stat_result) -> str:

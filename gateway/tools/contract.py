@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from gateway.domain.personalities.files import MemoryWrites
 from gateway.domain.roles import Role
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.sandbox.workspace import Workspace
 from gateway.tools.spec import ToolSpec
 
 MAX_DESCRIPTION_CHARS = 1_000
@@ -63,6 +64,7 @@ class ToolContext:
         call_id: of this call, unique in the turn.
         is_attended: the person is there; False where a schedule or a hook began the turn.
         progress: takes a line for the person to see while the tool runs.
+        workspace: the files of the person, or in a group of the group; None where nobody is known.
     """
 
     scope: MemoryScope
@@ -76,11 +78,17 @@ class ToolContext:
     call_id: str = ""
     is_attended: bool = True
     progress: Callable[[str], None] = lambda _line: None
+    workspace: Workspace | None = None
+
+    @property
+    def is_tainted(self) -> bool:
+        """Whether the turn has read words of others by now."""
+        return bool(self.read or self.sources)
 
     @property
     def is_reviewed(self) -> bool:
         """Whether what is gathered now waits for a person's yes."""
-        return self.writes == "review" or bool(self.read or self.sources)
+        return self.writes == "review" or self.is_tainted
 
     @property
     def idempotency_key(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ import structlog
 from pydantic import ValidationError
 
 from gateway.domain.visible import without_hidden
-from gateway.errors import EthosError
+from gateway.errors import EthosError, FileError
+from gateway.sandbox.workspace import NoSuchFile, Workspace
 from gateway.tools.contract import (
     LONGEST_CALL_S,
     MAX_RESULT_CHARS,
@@ -59,7 +61,10 @@ class Prepared:
     async def make(self, context: ToolContext) -> Called:
         """Make it."""
         called = await _made(self.tool, self.arguments, context)
-        return replace(called, text=_clean(called.text))
+        whole = _cleaned(called.text)
+        if len(whole) > MAX_RESULT_CHARS and context.workspace is not None:
+            whole = await _shortened(whole, called, context, context.workspace)
+        return replace(called, text=_cut(whole))
 
 
 class Toolbox:
@@ -153,8 +158,30 @@ def _broken_off(tool: Tool, why: str) -> Called:
 
 def _clean(text: str) -> str:
     """What every store, terminal and model takes of a result, and not too much of it."""
-    text = _CONTROLS.sub("", text)
+    return _cut(_cleaned(text))
+
+
+def _cleaned(text: str) -> str:
+    return _CONTROLS.sub("", text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_RESULT_CHARS else text[:MAX_RESULT_CHARS] + "\n[...truncated]"
+
+
+async def _shortened(whole: str, called: Called, context: ToolContext, workspace: Workspace) -> str:
+    """The beginning of a long result, and where all of it is; where it cannot be kept, all of it."""
+    name = f"results/{hashlib.sha256(context.idempotency_key.encode('utf-8', 'replace')).hexdigest()[:12]}.txt"
+    is_own = not (called.sources or context.is_tainted)
+    try:
+        await asyncio.to_thread(workspace.write, name, whole.encode("utf-8", "replace"), is_own=is_own)
+    except (NoSuchFile, FileError) as error:
+        _log.info("result_not_kept", error=str(error))
+        return whole
+    note = (
+        f"\n[This is the beginning of {len(whole)} characters. All of them are in {name}; read_file reads it by pages.]"
+    )
+    return whole[: MAX_RESULT_CHARS - len(note)] + note
 
 
 def _explained(error: ValidationError) -> str:

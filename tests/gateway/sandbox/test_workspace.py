@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sandbox.workspace import MAX_FILE_BYTES, NoSuchFile, Workspace, name_of_group
+from gateway.sandbox.workspace import MAX_FILE_BYTES, NoSuchFile, Workspace, Workspaces
 
 
 @pytest.fixture
@@ -97,6 +97,9 @@ def test_a_file_and_a_workspace_are_limited(workspace: Workspace) -> None:
     assert [path.name for path in workspace.root.iterdir()] == ["a"]
 
 
-def test_a_group_has_a_directory_that_no_user_has() -> None:
-    assert name_of_group("slack", "C1") == name_of_group("slack", "C1") != name_of_group("slackC", "1")
-    assert name_of_group("slack", "../..").startswith("group-")
+def test_persons_and_groups_have_workspaces_of_their_own(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path)
+    assert workspaces.of_person("u_ada").root == tmp_path / "users" / "u_ada" / "files"
+    roots = {workspaces.of_group(*place).root for place in (("slack", "C1"), ("slackC", "1"), ("slack", "../.."))}
+    assert len(roots) == 3
+    assert {root.parents[1] for root in roots} == {tmp_path / "groups"}
