@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from gateway.agent.model import Model
 from gateway.app.cluster import open_configured_store
 from gateway.app.settings import measure
+from gateway.app.tools import sandbox_of
 from gateway.app.traces import open_configured_traces
 from gateway.app.upkeep import Upkeep
 from gateway.app.wiring import Composition
@@ -92,6 +93,7 @@ class Gateway(Composition):
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
             reach("start.held")
+            self.sandbox = await sandbox_of(self.config)
             await self._open(stack, self.home / DATABASE_NAME)
             await self.privacy.clean()
             await self.operators.join(self.identities)

@@ -5,24 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from gateway.config import ToolPackageConfig, ToolsConfig
+from gateway.config import Config, ToolPackageConfig, ToolsConfig
 from gateway.config.packages import KindUnusable
 from gateway.config.tool_packages import load_tool_package
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
 from gateway.tools.toolbox import Toolbox
 
+if TYPE_CHECKING:
+    from gateway.sandbox.probing import Sandbox
+
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 _log = structlog.get_logger(__name__)
 
 
-def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig) -> Toolbox:
+async def sandbox_of(config: Config) -> Sandbox | None:
+    """Try at the start where programs can run; None where nothing needs it."""
+    if not config.tools.has_programs:
+        return None
+    from gateway.sandbox.probing import find_sandbox  # noqa: PLC0415 (only where it is switched on)
+
+    sandbox = await find_sandbox(config.sandbox.command)
+    if sandbox.tier is None:
+        _log.error("no_sandbox", left_out="run_python, run_shell", remedy=sandbox.remedy)
+    else:
+        _log.info("sandbox", tier=sandbox.tier.name)
+    return sandbox
+
+
+def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig, programs: Sequence[Tool] = ()) -> Toolbox:
     """The gateway's own tools, and those of packages; a package that is broken is left out, and the log says why."""
-    tools = [*own]
+    tools = [*own, *programs]
     if config.files:
         from gateway.tools.files import FILE_TOOLS  # noqa: PLC0415 (only where it is switched on)
 
@@ -33,6 +51,16 @@ def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig) -> Toolbo
         except KindUnusable as error:
             _log.error("tools_left_out", package=chosen.package, error=str(error))
     return Toolbox(tools)
+
+
+def program_tools(config: Config, sandbox: Sandbox | None) -> Sequence[Tool]:
+    """Those that run programs; none where there is no sandbox for them."""
+    if sandbox is None or sandbox.tier is None:
+        return ()
+    from gateway.tools.programs import Programs  # noqa: PLC0415 (only where it is switched on)
+
+    programs = Programs(tier=sandbox.tier, network=config.sandbox.network)
+    return programs.tools(python=config.tools.python, shell=config.tools.shell)
 
 
 def made_tools(home: Path, chosen: ToolPackageConfig, *, taken: Sequence[str] = ()) -> Sequence[Tool]:

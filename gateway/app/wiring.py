@@ -21,7 +21,7 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.tools import make_toolbox
+from gateway.app.tools import make_toolbox, program_tools
 from gateway.app.traces import compose_traces, memory_in
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
@@ -66,6 +66,7 @@ from gateway.store.stores import Stores
 from gateway.tools.own import own_tools
 
 if TYPE_CHECKING:
+    from gateway.sandbox.probing import Sandbox
     from gateway.services.operator_services import OperatorServices
     from gateway.traces.trace_store import TraceStore
     from gateway.web.server import WebServer
@@ -99,6 +100,7 @@ class Composition:
         self.home = home
         self.live = LiveConfig(config)
         self.local_channel = LocalChannel()
+        self.sandbox: Sandbox | None = None
         self.channels = Channels(self.local_channel, kinds=self._kinds)
         self.reloading = Reloading(self)
         self._only = only
@@ -330,6 +332,7 @@ class Composition:
                 self.home,
                 [*own_tools(self.store.sessions), *self.traces.tools],
                 self.live.current.tools,
+                program_tools(self.live.current, self.sandbox),
             ),
             models=self.meter,
             parking=self.parking,
@@ -339,7 +342,7 @@ class Composition:
             dispatcher=self.dispatcher,
             outbox=self.outbox,
             recall=self.traces.memory,
-            workspaces=Workspaces(self.home) if self.live.current.tools.files else None,
+            workspaces=Workspaces(self.home) if self.live.current.tools.has_workspaces else None,
         )
 
     # ---- what all surfaces ask --------------------------------------------------------------------------------------

@@ -219,11 +219,37 @@ class ToolsConfig(Section):
 
     Attributes:
         files: it has a workspace for each person and each group, with files that it reads and writes.
+        python: it runs Python programs there, shut in.
+        shell: it runs shell commands there, shut in.
         packages: tools of other authors.
     """
 
     files: bool = False
+    python: bool = False
+    shell: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether a sandbox is needed."""
+        return self.python or self.shell
+
+    @property
+    def has_workspaces(self) -> bool:
+        """Whether people and groups have files."""
+        return self.files or self.has_programs
+
+
+class SandboxConfig(Section):
+    """Where programs run that a model wrote.
+
+    Attributes:
+        command: put in front of a program in place of the gateway's own; `{workspace}` and `{temporary}` are replaced.
+        network: whether they may use it; each run of one waits for a yes then.
+    """
+
+    command: tuple[Text, ...] = ()
+    network: bool = False
 
 
 class MemoryConfig(Section):
@@ -385,6 +411,7 @@ class Config(Section):
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
+    sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

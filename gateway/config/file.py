@@ -448,9 +448,10 @@ def _check_workers(config: Config, reading: _Reading) -> None:
             text = "has no effect without `store.url`: the only worker has all channels and roles"
             reading.warned.complain(("worker",), text)
         return
-    if config.tools.files:
-        text = "true, but with `store.url` a worker on another machine would not have these files; expected false"
-        document.complain(("tools", "files"), text)
+    for name in ("files", "python", "shell"):
+        if getattr(config.tools, name):
+            text = "true, but with `store.url` a worker on another machine would not have these files; expected false"
+            document.complain(("tools", name), text)
     if config.secret is None:
         text = "missing; workers that share a database have one secret: `openssl rand -hex 32`, as `${ETHOS_SECRET}`"
         document.complain(("secret",), text)

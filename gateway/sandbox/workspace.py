@@ -72,6 +72,10 @@ class Workspace:
         """Of all files together."""
         return sum(status.st_size for _, status in self._walk())
 
+    def is_full(self) -> bool:
+        """Whether it has all that it may have, or more, as a program in it can make."""
+        return self.used_bytes() >= self._quota_bytes
+
     def read(self, name: str) -> tuple[bytes, bool]:
         """The bytes of a file, and whether nothing in it was written by others.
 
