@@ -1,0 +1,1 @@
+"""The web: pages that are fetched, read as data, and searches."""

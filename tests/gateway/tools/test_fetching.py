@@ -1,0 +1,242 @@
+"""A page is fetched from the public internet alone: nothing inside is touched, however its address is written."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+from collections.abc import AsyncIterator, Sequence
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gateway.tools.contract import ToolError, ToolUnavailable
+from gateway.tools.web.addresses import is_public
+from gateway.tools.web.fetching import Fetcher, WebRules
+from tests.servers import free_port, stubs
+
+FULLWIDTH = "\N{FULLWIDTH DIGIT ONE}\N{FULLWIDTH DIGIT TWO}\N{FULLWIDTH DIGIT SEVEN}"
+
+
+class Site:
+    """A server on this machine, which hears every connection."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.touched = 0
+        self.asked: list[str] = []
+        self.answers: dict[str, dict[str, Any]] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path_qs)
+        return web.Response(**self.answers.get(request.path, {"text": "<p>inside</p>", "content_type": "text/html"}))
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", site.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    handle = runner.server
+    assert handle is not None
+
+    def made() -> Any:
+        site.touched += 1
+        return handle()
+
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(made, "127.0.0.1", site.port)
+    try:
+        yield site
+    finally:
+        server.close()
+        await runner.cleanup()
+
+
+def rules(site: Site, **changes: Any) -> WebRules:
+    return WebRules(ports=[site.port], **changes)
+
+
+def names(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Sequence[str]]) -> list[str]:
+    """Let names mean these addresses, each time the next answer where there are several with `then`."""
+    asked: list[str] = []
+    resolve = asyncio.get_running_loop().getaddrinfo
+
+    async def getaddrinfo(host: str, port: int, **options: Any) -> Any:
+        asked.append(host)
+        if host not in answers:
+            return await resolve(host, port, **options)
+        return [
+            (
+                socket.AF_INET6 if ":" in address else socket.AF_INET,
+                socket.SOCK_STREAM,
+                6,
+                "",
+                (address, port, 0, 0) if ":" in address else (address, port),
+            )
+            for address in answers[host]
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    return asked
+
+
+# ---- addresses ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "2002:0101:0101::1"])
+def test_public_addresses(address: str) -> None:
+    assert is_public(ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "127.8.9.1", "0.0.0.0", "10.0.0.1", "172.16.5.4", "192.168.1.1",  # noqa: S104 (are refused)
+        "169.254.169.254", "100.64.0.1",
+        "192.0.0.8", "198.18.0.1", "192.0.2.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1", "fe80::1",
+        "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1",
+        "64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::a00:1", "2002:7f00:1::1", "2002:0a00:1::1", "2001:db8::1",
+        "2001:0:7f00:1::1",
+    ],
+)  # fmt: skip
+def test_addresses_inside_or_of_nobody(address: str) -> None:
+    assert not is_public(ip_address(address))
+
+
+# ---- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.0.0.1.", "[::ffff:127.0.0.1]",
+        "0.0.0.0", "[::]", "LOCALHOST", "127.0.0.1%2e", f"{FULLWIDTH}.0.0.1",  # noqa: S104 (are refused)
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_no_spelling_of_this_machine_is_touched(site: Site, scheme: str, host: str) -> None:
+    with pytest.raises((ToolError, ToolUnavailable)):
+        await Fetcher(rules(site)).fetch(f"{scheme}://{host}:{site.port}/")
+    assert site.touched == 0
+
+
+async def test_no_name_that_leads_inside_is_touched_also_not_beside_a_public_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names(monkeypatch, {"inside.test": ["127.0.0.1"], "mixed.test": ["127.0.0.1", "::1"], "v6.test": ["::1"]})
+    for host in ("inside.test", "mixed.test", "v6.test"):
+        with pytest.raises(ToolError, match="not on the public internet"):
+            await Fetcher(rules(site)).fetch(f"http://{host}:{site.port}/")
+    assert site.touched == 0
+
+
+async def test_a_redirect_inside_is_not_followed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first name is allowed to be inside; where it leads to is not."""
+    names(monkeypatch, {"outside.test": ["127.0.0.1"]})
+    fetcher = Fetcher(rules(site, private_hosts=["outside.test"]))
+    for target in (f"http://127.0.0.1:{site.port}/secret", f"//localhost:{site.port}/secret", "http://[::1]/secret"):
+        site.answers["/go"] = {"status": 302, "headers": {"Location": target}}
+        with pytest.raises((ToolError, ToolUnavailable)):
+            await fetcher.fetch(f"http://outside.test:{site.port}/go")
+    for target in (
+        "file:///etc/passwd",
+        "ftp://outside.test/",
+        f"http://ada:pw@outside.test:{site.port}/",
+        "http://a:99999/",
+    ):
+        site.answers["/go"] = {"status": 302, "headers": {"Location": target}}
+        with pytest.raises(ToolError):
+            await fetcher.fetch(f"http://outside.test:{site.port}/go")
+    assert set(site.asked) == {"/go"}
+
+
+async def test_a_name_that_means_another_address_the_second_time_leads_nowhere(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for once, and what it meant is what is connected to."""
+    answers = {"rebound.test": ["192.0.2.1"]}
+    asked = names(monkeypatch, answers)
+    with pytest.raises(ToolError, match="not on the public internet"):
+        await Fetcher(rules(site)).fetch(f"http://rebound.test:{site.port}/")
+    answers["rebound.test"] = ["127.0.0.1"]
+    with pytest.raises(ToolError, match="not on the public internet"):
+        await Fetcher(rules(site)).fetch(f"http://rebound.test:{site.port}/")
+    assert asked == ["rebound.test"] * 2
+    assert site.touched == 0
+
+
+async def test_a_proxy_of_the_environment_is_not_asked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{site.port}")
+    with pytest.raises(ToolError):
+        await Fetcher(WebRules()).fetch("http://127.0.0.2/")
+    assert site.touched == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("example.org", "is not a web address; use one such as https://example.org/page"),
+        ("ftp://example.org/", "is not a web address"),
+        ("javascript:alert(1)", "is not a web address"),
+        ("http://", "is not"),
+        ("http://[::1", "is not an address"),
+        ("http://ada@example.org/", "the address holds a user or a password"),
+        ("http://example.org:22/", "port 22 is not allowed"),
+        ("https://example.org:8443/", "port 8443 is not allowed"),
+        ("http://example.org/" + "a" * 4_000, "is longer than 4000 characters"),
+    ],
+)
+async def test_what_is_no_address_of_a_page_is_refused_before_anything_is_asked(address: str, said: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        await Fetcher().fetch(address)
+    assert said in str(caught.value)
+
+
+# ---- what is fetched ------------------------------------------------------------------------------------------------
+
+
+async def test_a_host_that_the_operator_allows_is_fetched(site: Site) -> None:
+    fetcher = Fetcher(rules(site, private_hosts=["127.0.0.1"]))
+    site.answers["/old"] = {"status": 301, "headers": {"Location": "/new?a=b"}}
+    fetched = await fetcher.fetch(f"http://127.0.0.1:{site.port}/old#part")
+    assert (fetched.address, fetched.media_type, fetched.data) == (
+        f"http://127.0.0.1:{site.port}/new?a=b", "text/html", b"<p>inside</p>",
+    )  # fmt: skip
+    assert site.asked == ["/old", "/new?a=b"]
+
+
+async def test_redirects_time_and_size_are_limited(site: Site) -> None:
+    fetcher = Fetcher(rules(site, private_hosts=["127.0.0.1"], max_bytes=10_000, timeout_s=0.5))
+    site.answers["/loop"] = {"status": 302, "headers": {"Location": "/loop"}}
+    with pytest.raises(ToolError, match="more than 5 redirects"):
+        await fetcher.fetch(f"http://127.0.0.1:{site.port}/loop")
+    bomb = gzip.compress(b"x" * 50_000_000)
+    site.answers["/bomb"] = {"body": bomb, "headers": {"Content-Encoding": "gzip"}}
+    fetched = await fetcher.fetch(f"http://127.0.0.1:{site.port}/bomb")
+    assert (len(fetched.data), fetched.is_cut) == (10_000, True)
+    async with stubs.speaking(stubs.silence) as silent:
+        waiting = Fetcher(WebRules(ports=[silent], private_hosts=["127.0.0.1"], timeout_s=0.3))
+        with pytest.raises(ToolUnavailable, match=r"did not answer within 0\.3 s"):
+            await waiting.fetch(f"http://127.0.0.1:{silent}/")
+
+
+async def test_an_error_of_the_server_is_said(site: Site) -> None:
+    fetcher = Fetcher(rules(site, private_hosts=["127.0.0.1", "nowhere.invalid"]))
+    site.answers["/gone"] = {"status": 404}
+    site.answers["/broken"] = {"status": 503}
+    with pytest.raises(ToolError, match=r"127\.0\.0\.1 answered 404 Not Found"):
+        await fetcher.fetch(f"http://127.0.0.1:{site.port}/gone")
+    with pytest.raises(ToolUnavailable, match=r"127\.0\.0\.1 answered 503"):
+        await fetcher.fetch(f"http://127.0.0.1:{site.port}/broken")
+    with pytest.raises(ToolUnavailable, match=r"nowhere\.invalid is not reached"):
+        await fetcher.fetch("http://nowhere.invalid/")
+    closed = free_port()
+    with pytest.raises(ToolUnavailable, match="is not reached"):
+        await Fetcher(WebRules(ports=[closed], private_hosts=["127.0.0.1"])).fetch(f"http://127.0.0.1:{closed}/")
