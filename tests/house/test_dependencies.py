@@ -16,13 +16,15 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 LOCKS = ("requirements.lock", "requirements-channels.lock", "requirements-dev.lock")
 ADVISORIES = yaml.safe_load((ROOT / "deploy" / "advisories.yaml").read_text(encoding="utf-8"))
-# Whose licence asks for more than to be named: each is behind one adapter or memory, and installed on request only.
+# Whose licence asks for more than to be named: each is behind one extra, and installed on request only. Of the three
+# licences that tld leaves the choice of, its first is taken.
 COPYLEFT = {
     "aioimaplib": "GPL-3.0-only",
     "psycopg": "LGPL-3.0-only",
     "psycopg-binary": "LGPL-3.0-only",
     "psycopg-pool": "LGPL-3.0-only",
     "python-telegram-bot": "LGPL-3.0-only",
+    "tld": "MPL-1.1",
 }
 _ENTRY = re.compile(
     r"^(?P<requirement>[a-zA-Z0-9][^\\\n]*?)\s*\\?\n(?P<hashes>(?:    --hash=sha256:[0-9a-f]{64}.*\n?)*)", re.MULTILINE

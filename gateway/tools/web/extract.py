@@ -80,7 +80,7 @@ def main() -> None:
     """Read, and print."""
     address, charset = sys.argv[1:3]
     parser = html.HTMLParser(encoding=charset or None, no_network=True, huge_tree=False)
-    tree = html.document_fromstring(sys.stdin.buffer.read(), parser=parser)
+    tree: Any = html.document_fromstring(sys.stdin.buffer.read(), parser=parser)
     tree.make_links_absolute(address, handle_failures="discard")
     without_hidden(tree)
     links = [link for link, _ in zip(links_of(tree), range(MAX_LINKS), strict=False)]
