@@ -16,6 +16,7 @@ from gateway.web.api.naming import RowId
 router = APIRouter(prefix="/approvals", tags=["approvals"])
 
 Reader = Annotated[Caller, Depends(Requires("tools:read"))]
+_YES = SayYes()
 _NO_GRANT = problems(not_found="There is no grant with that number.")
 _NONE = problems(not_found="Nothing waits under that number.")
 _NOT_NOW = problems(not_found="Nothing waits under that number.", not_possible="It does not wait any more.")
@@ -46,10 +47,9 @@ async def get(caller: Reader, services: WithServices, approval: RowId) -> ToolAp
 
 
 @router.post("/{approval}/yes", responses=_NOT_NOW, summary="Say yes")
-async def yes(caller: Operator, services: WithServices, approval: RowId, body: SayYes | None = None) -> ToolApproval:
+async def yes(caller: Operator, services: WithServices, approval: RowId, body: SayYes = _YES) -> ToolApproval:
     """Have exactly this call made, once; with `grant` the next ones of its kind are not asked for."""
-    scope = None if body is None else body.grant
-    return await services.approvals.decided(caller, approval, is_yes=True, scope=scope)
+    return await services.approvals.decided(caller, approval, is_yes=True, scope=body.grant)
 
 
 @router.post("/{approval}/no", responses=_NOT_NOW, summary="Say no")

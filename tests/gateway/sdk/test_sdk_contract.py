@@ -48,6 +48,7 @@ VALUES: dict[str, Any] = {
     "explain": True,
     "file": Path("traces.json"),
     "format": "json",
+    "grant": {"Approvals.yes": "always", "Approvals.take_back": 3},
     "is_dry_run": True,
     "is_pinned": True,
     "is_one_kept": True,
@@ -153,7 +154,8 @@ async def recorded(name: str, method: Any) -> Method:
     for parameter in parameters:
         if parameter not in ("idempotency_key", "wait_s"):
             value = VALUES[parameter]
-            values[parameter] = value[method.__qualname__.split(".")[0]] if isinstance(value, dict) else value
+            names = (method.__qualname__, method.__qualname__.split(".")[0])
+            values[parameter] = next(value[one] for one in names if one in value) if isinstance(value, dict) else value
     try:
         begun = method(**values)
         await (anext(begun) if isinstance(begun, AsyncIterator) else begun)
