@@ -274,7 +274,14 @@ class Composition:
             linking=self.linking,
             dispatcher=self.dispatcher,
         )
-        self.linking.job.when_linked.append(self.admission.let_through)
+        workspaces, successors = Workspaces(self.home), self.linking.people.successors
+        self.linking.job.when_linked += [
+            self.admission.let_through,
+            lambda link: asyncio.to_thread(workspaces.unite, successors(link.survivor)[-1], link.absorbed),
+        ]
+        self.linking.job.when_parted.append(
+            lambda link: asyncio.to_thread(workspaces.part, successors(link.survivor)[-1], link.absorbed)
+        )
 
     def _compose_pipeline(self) -> None:
         """The turns, and the channels whose messages they answer."""

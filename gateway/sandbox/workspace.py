@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from gateway.errors import FileError
 from gateway.files.atomic import inside, make_private_directory, write_atomically
@@ -67,6 +69,14 @@ class Workspace:
             modified_at = datetime.fromtimestamp(status.st_mtime, UTC)
             found.append(Listed(name=name, size_bytes=status.st_size, modified_at=modified_at, is_own=is_own))
         return found
+
+    def opened(self) -> Iterator[tuple[str, BinaryIO]]:
+        """Every file with its name, to be read whole and closed."""
+        for name, _ in self._walk():
+            parts = name.split("/")
+            with contextlib.suppress(NoSuchFile, OSError), self._directory(parts) as directory:
+                file = os.fdopen(os.open(parts[-1], _FILE, dir_fd=directory), "rb")
+                yield name, file
 
     def used_bytes(self) -> int:
         """Of all files together."""
@@ -160,6 +170,18 @@ class Workspace:
             own[name] = mark
         write_atomically(self._record, json.dumps(own, ensure_ascii=False).encode("utf-8", "replace"))
 
+    def take_marks(self, other: Workspace, *, there: str = "", here: str = "") -> None:
+        """Know of files what another knows of them, for when they are moved from its folder into one of this."""
+        moved = {here + name.removeprefix(there): mark for name, mark in other._own().items() if name.startswith(there)}
+        if moved:
+            known = json.dumps({**self._own(), **moved}, ensure_ascii=False)
+            write_atomically(self._record, known.encode("utf-8", "replace"))
+
+    def forget_marks(self) -> None:
+        """Of files that are gone."""
+        if not self.root.exists():
+            self._record.unlink(missing_ok=True)
+
     @contextlib.contextmanager
     def _directory(self, parts: Sequence[str], *, makes: bool = False) -> Iterator[int]:
         """The directory that holds a file of this name, opened."""
@@ -207,6 +229,40 @@ class Workspaces:
         """The files of those who share a conversation."""
         whole = json.dumps([channel, conversation]).encode()
         return Workspace(inside(self._home, "groups", hashlib.sha256(whole).hexdigest()[:32], "files"))
+
+    def unite(self, survivor: str, absorbed: str) -> None:
+        """Put the files of one user into a folder among those of another, who is the same person; may be repeated.
+
+        Raises:
+            OSError: they could not be moved now.
+        """
+        old, new = self.of_person(absorbed), self.of_person(survivor)
+        if old.root.is_dir():
+            folder = _free(new.make() / _folder(absorbed))
+            new.take_marks(old, here=f"{folder.name}/")
+            old.root.rename(folder)
+        old.forget_marks()
+
+    def part(self, survivor: str, absorbed: str) -> None:
+        """Give the folder back, wherever it is by now; may be repeated. Raises as `unite`."""
+        old, new = self.of_person(absorbed), self.of_person(survivor)
+        for folder in [*new.root.rglob(_folder(absorbed))] if new.root.is_dir() else ():
+            if folder.is_dir() and not folder.is_symlink():
+                make_private_directory(old.root.parent)
+                place = _free(old.root / "earlier") if old.root.exists() else old.root
+                at = f"{place.name}/" if place != old.root else ""
+                old.take_marks(new, there=f"{folder.relative_to(new.root)}/", here=at)
+                folder.rename(place)
+
+
+def _folder(user_id: str) -> str:
+    return f"of-{user_id}"
+
+
+def _free(path: Path) -> Path:
+    """The path, or one like it that is not taken."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(one for one in itertools.chain([path], numbered) if not one.exists())
 
 
 def _mark(status: os.stat_result) -> str:

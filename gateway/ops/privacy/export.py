@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import accounts_of, ids_of
 from gateway.people.identity.file import Account
 from gateway.people.identity.identities import Identities
+from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.store import personal
 from gateway.store.clock import wall_ms
 from gateway.store.gathering import own_sessions, sessions_of
@@ -43,6 +45,7 @@ Made on {now:%Y-%m-%d %H:%M} UTC by Ethos Gateway {version}, for the user `{user
 | `accounts.json` | the accounts by which you are known, how they were let in, and what links them |
 | `memory/` | what the agent remembers of you: Markdown files as they are, `history.json` says how each line came in, \
 `proposals.json` what waited for a yes |
+| `files/` | the files that the agent has for you |
 | `sessions/` | your conversations, each as Markdown and as JSON; in groups only your own messages and the answers |
 | `messages.json` | every message that came from you, commands too, and what was sent back |
 | `notices.json` | what you were told besides: that you were let in, or linked |
@@ -124,6 +127,9 @@ class Exporter:
         for name, data in (await self.memory.export(ids)).items():
             place = name if len(ids) > 1 else name.removeprefix(f"{ids[0]}/")  # apart only where accounts were linked
             await asyncio.to_thread(archive.writestr, f"memory/{_inside(place)}", data)
+        for each in ids:
+            place = "files/" if len(ids) == 1 else f"files/{each}/"
+            await asyncio.to_thread(_add_files, archive, place, Workspaces(self.home).of_person(each))
         for session_id in sessions:
             await self._add_session(archive, session_id, ids)
         await self._add_traces(archive, ids, await read(partial(own_sessions, user_ids=ids)))
@@ -151,6 +157,12 @@ class Exporter:
         plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]
         await _add(archive, "traces.json", plain)
         await _add(archive, "traces.md", "\n".join(map(_line, traces)) + "\n")
+
+
+def _add_files(archive: zipfile.ZipFile, place: str, workspace: Workspace) -> None:
+    for name, file in workspace.opened():
+        with file, archive.open(place + _inside(name), "w", force_zip64=True) as entry:
+            shutil.copyfileobj(file, entry)
 
 
 def _inside(name: str) -> str:

@@ -37,6 +37,7 @@ class LinkJob:
 
     Attributes:
         when_linked: called when the map and the memory say it, before both sides are told; perhaps again after a crash.
+        when_parted: the same for the end of a link.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class LinkJob:
         self._channels = channels
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.when_linked: list[Callable[[Link], Awaitable[None]]] = []
+        self.when_parted: list[Callable[[Link], Awaitable[None]]] = []
 
     async def recover(self) -> int:
         """For a start: learn what counts, and finish what an earlier process left; how many links that were.
@@ -135,6 +137,8 @@ class LinkJob:
                 return await self._advance(link, "parted")
             case _:
                 is_changed = await self._part(link)
+                for listener in self.when_parted:
+                    await listener(link)
                 return await self._advance(link, "undone", unlinked(link, is_changed=is_changed))
 
     @property

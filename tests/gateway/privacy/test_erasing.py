@@ -22,6 +22,7 @@ from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.home import clean_restored, eraser_of, opened
 from gateway.ops.privacy.tombstones import TOMBSTONES_NAME
 from gateway.people.identity import IdentityMap
+from gateway.sandbox.workspace import Workspaces
 from gateway.store.gathering import KEY_COLUMNS, USER_COLUMNS
 from gateway.store.stores import open_store
 from gateway.store.usage import ERASED
@@ -48,6 +49,9 @@ async def everybody_talks(gateway: Gateway, channel: FakeChannel, home: Path) ->
     ids = {person: known[account(person)] for person in PEOPLE}
     sessions = {each.user_id: each.id for each in await gateway.store.sessions.list_sessions()}
     await add_traces(home, [(person, ids[person], sessions[ids[person]]) for person in PEOPLE])
+    for person in PEOPLE:
+        file = Workspaces(home).of_person(ids[person])
+        file.write(f"{canary(person)}.txt", f"{canary(person)}file".encode(), is_own=True)
     return ids
 
 
@@ -98,6 +102,7 @@ async def test_after_forget_me_no_byte_of_the_directory_tells_of_the_person(hous
         assert not found_in(house.home, words_of("ada", ids["ada"]))  # beside the running gateway, logs of SQLite too
     assert not found_in(house.home, words_of("ada", ids["ada"]))
     for person in ("ben", "cem"):
+        assert found_in(house.home, [f"{canary(person)}file"])
         assert found_in(house.home, [f"{canary(person)}hidden"])
         assert found_in(house.home, [f"{canary(person)}three"])
 

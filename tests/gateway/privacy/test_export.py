@@ -12,6 +12,7 @@ import pytest
 from gateway.errors import FileError
 from gateway.ops.privacy.export import Exporter
 from gateway.ops.privacy.memory import PersonalMemory
+from gateway.sandbox.workspace import Workspaces
 from tests.gateway.privacy.conftest import account, add_traces, canary, quiet, say, talk, user_ids
 from tests.gateway.way.conftest import House
 
@@ -34,6 +35,9 @@ async def test_a_person_gets_everything_and_nothing_of_others(house: House) -> N
         sessions = {each.user_id: each.id for each in await gateway.store.sessions.list_sessions()}
         ids = {person: known[account(person)] for person in PEOPLE}
         await add_traces(house.home, [(person, ids[person], sessions[ids[person]]) for person in PEOPLE])
+        for person in PEOPLE:
+            workspace = Workspaces(house.home).of_person(ids[person])
+            workspace.write("notes/tea.txt", f"{canary(person)}file".encode(), is_own=True)
         answer = await say(channel, "/export", "ada")
         assert "README.md" in answer
         (attachment,) = channel.sent[-1].attachments
@@ -47,6 +51,7 @@ async def test_a_person_gets_everything_and_nothing_of_others(house: House) -> N
     for word in (canary("ben"), account("ben"), ids["ben"]):
         assert word not in everything
     assert "kanarieadaone" in files["memory/USER.md"]
+    assert files["files/notes/tea.txt"] == "kanarieadafile"
     assert [each["account"] for each in json.loads(files["accounts.json"])["accounts"]] == [f"fake:{account('ada')}"]
     assert json.loads(files["usage.json"])[0]["input_tokens"] > 0
     assert any(each["content"].find("kanarieadaone") >= 0 for each in json.loads(files["memory/history.json"]))

@@ -103,3 +103,32 @@ def test_persons_and_groups_have_workspaces_of_their_own(tmp_path: Path) -> None
     roots = {workspaces.of_group(*place).root for place in (("slack", "C1"), ("slackC", "1"), ("slack", "../.."))}
     assert len(roots) == 3
     assert {root.parents[1] for root in roots} == {tmp_path / "groups"}
+
+
+def test_files_of_linked_people_come_together_and_apart_again(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path)
+    ada, desk, phone = map(workspaces.of_person, ("u_ada", "u_desk", "u_phone"))
+    ada.write("tea.md", b"green", is_own=True)
+    desk.write("tea.md", b"black", is_own=True)
+    desk.write("mail.txt", b"words of others", is_own=False)
+    for _ in range(2):  # a crash may come between any two steps
+        workspaces.unite("u_ada", "u_desk")
+    assert {one.name: one.is_own for one in ada.files()} == {
+        "of-u_desk/mail.txt": False,
+        "of-u_desk/tea.md": True,
+        "tea.md": True,
+    }
+    assert not [*(tmp_path / "users" / "u_desk").iterdir()]
+    workspaces.unite("u_phone", "u_ada")
+    nested = {"of-u_ada/tea.md", "of-u_ada/of-u_desk/mail.txt", "of-u_ada/of-u_desk/tea.md"}
+    assert {one.name for one in phone.files()} == nested
+    desk.write("tea.md", b"written while it was parted", is_own=True)
+    for _ in range(2):
+        workspaces.part("u_phone", "u_desk")
+    assert desk.read("tea.md")[0] == b"written while it was parted"
+    assert desk.read("earlier/tea.md") == (b"black", True)
+    assert desk.read("earlier/mail.txt") == (b"words of others", False)
+    assert [one.name for one in phone.files()] == ["of-u_ada/tea.md"]
+    workspaces.unite("u_phone", "u_nobody")
+    workspaces.part("u_phone", "u_nobody")
+    assert [one.name for one in phone.files()] == ["of-u_ada/tea.md"]

@@ -18,6 +18,7 @@ from gateway.errors import FileError, MemoryUnavailable
 from gateway.messages import Action, Capabilities, OutboundMessage, QuotedText
 from gateway.people.linking import job
 from gateway.people.linking import texts as words
+from gateway.sandbox.workspace import Workspaces
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, listed, settled
 from tests.scripted_model import ScriptedModel, call
@@ -292,6 +293,23 @@ async def test_unlink_brings_back_both_states_from_before(house: House) -> None:
         assert "Argo" not in await channel.ask("/search argo", **PHONE)
         assert await channel.ask("/unlink", **PHONE) == words.NOTHING_TO_UNDO
         assert [one.state for one in await gateway.store.links.links(ended_too=True)] == ["undone"]
+
+
+async def test_files_come_together_with_a_link_and_apart_with_its_end(house: House) -> None:
+    async with house.gateway() as (_, channel):
+        for who in (PHONE, DESK):
+            await channel.ask("hello", **who)
+        before = users(house.home)
+        phone, desk = (Workspaces(house.home).of_person(before[key]) for key in ("fake:1", "fake:2"))
+        phone.write("cat.txt", b"Mia", is_own=True)
+        desk.write("boat.txt", b"Argo", is_own=True)
+        await link(channel)
+        assert {one.name for one in phone.files()} == {"cat.txt", f"of-{before['fake:2']}/boat.txt"}
+        assert not desk.files()
+        await channel.ask("/unlink", **DESK)
+        await told(channel, PHONE, "No longer linked")
+        assert [one.name for one in phone.files()] == ["cat.txt"]
+        assert desk.read("boat.txt") == (b"Argo", True)
 
 
 async def test_what_was_noted_since_the_link_stays_with_the_survivor_and_both_hear_of_it(house: House) -> None:
