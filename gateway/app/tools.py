@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,18 +28,27 @@ async def sandbox_of(config: Config) -> Sandbox | None:
     """Try at the start where programs can run; None where nothing needs it."""
     if not config.tools.has_programs:
         return None
-    from gateway.sandbox.probing import find_sandbox  # noqa: PLC0415 (only where it is switched on)
+    from gateway.sandbox.probing import find_sandbox, keep_memory_private  # noqa: PLC0415 (only where it is switched on)
 
+    keep_memory_private()
     sandbox = await find_sandbox(config.sandbox.command)
-    if sandbox.tier is None:
-        _log.error("no_sandbox", left_out="run_python, run_shell", remedy=sandbox.remedy)
-    else:
+    if sandbox.tier is not None:
         _log.info("sandbox", tier=sandbox.tier.name)
     return sandbox
 
 
-def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig, programs: Sequence[Tool] = ()) -> Toolbox:
-    """The gateway's own tools, and those of packages; a package that is broken is left out, and the log says why."""
+def make_toolbox(
+    home: Path,
+    own: Sequence[Tool],
+    config: ToolsConfig,
+    programs: Sequence[Tool] = (),
+    left_out: Callable[[str], None] = lambda _why: None,
+) -> Toolbox:
+    """The gateway's own tools, and those of packages.
+
+    Args:
+        left_out: told of each package that is broken, in a line for people.
+    """
     tools = [*own, *programs]
     if config.files:
         from gateway.tools.files import FILE_TOOLS  # noqa: PLC0415 (only where it is switched on)
@@ -50,12 +59,19 @@ def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig, programs:
             tools += made_tools(home, chosen, taken=[tool.name for tool in tools])
         except KindUnusable as error:
             _log.error("tools_left_out", package=chosen.package, error=str(error))
+            left_out(f"the tools of {chosen.package} are left out: {error}")
     return Toolbox(tools)
 
 
-def program_tools(config: Config, sandbox: Sandbox | None) -> Sequence[Tool]:
-    """Those that run programs; none where there is no sandbox for them."""
-    if sandbox is None or sandbox.tier is None:
+def program_tools(
+    config: Config, sandbox: Sandbox | None, left_out: Callable[[str], None] = lambda _why: None
+) -> Sequence[Tool]:
+    """Those that run programs; none where there is no sandbox for them, and then `left_out` is told."""
+    if sandbox is None:
+        return ()
+    if sandbox.tier is None:
+        _log.error("no_sandbox", left_out="run_python, run_shell", remedy=sandbox.remedy)
+        left_out(f"no sandbox works here, so tools that run programs are left out ({sandbox.remedy})")
         return ()
     from gateway.tools.programs import Programs  # noqa: PLC0415 (only where it is switched on)
 

@@ -101,6 +101,7 @@ class Composition:
         self.live = LiveConfig(config)
         self.local_channel = LocalChannel()
         self.sandbox: Sandbox | None = None
+        self.left_out: list[str] = []
         self.channels = Channels(self.local_channel, kinds=self._kinds)
         self.reloading = Reloading(self)
         self._only = only
@@ -318,6 +319,7 @@ class Composition:
             models=self.meter.states,
             identities=self.identities,
             reloading=self.reloading,
+            left_out=self.left_out,
             started_at=self._started_at,
         )
 
@@ -339,7 +341,8 @@ class Composition:
                 self.home,
                 [*own_tools(self.store.sessions), *self.traces.tools],
                 self.live.current.tools,
-                program_tools(self.live.current, self.sandbox),
+                program_tools(self.live.current, self.sandbox, self.left_out.append),
+                self.left_out.append,
             ),
             models=self.meter,
             parking=self.parking,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_memory, doctor_server, doctor_stores
+from gateway.cli import doctor_configuration, doctor_files, doctor_memory, doctor_server, doctor_stores, doctor_tools
 from gateway.cli.data import opened_store
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import HealthUnknown
@@ -172,6 +172,8 @@ CHECKS: Sequence[Check] = (
     doctor_configuration.models,
     doctor_configuration.answers,
     doctor_configuration.embeddings,
+    doctor_tools.packages,
+    doctor_tools.sandbox,
     doctor_configuration.telemetry,
     doctor_files.data_directory_exists,
     doctor_files.modes,

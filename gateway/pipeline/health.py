@@ -91,8 +91,10 @@ class Checkup:
         models: ModelStates,
         identities: Identities,
         reloading: Reloads,
+        left_out: Sequence[str],
         started_at: datetime,
     ) -> None:
+        """`left_out`: what the configuration names and cannot be used here, one line each, for people."""
         self._home = home
         self._store = store
         self._channels = channels
@@ -104,6 +106,7 @@ class Checkup:
         self._models = models
         self._identities = identities
         self._reloading = reloading
+        self._left_out = left_out
         self._started_at = started_at
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
@@ -151,6 +154,7 @@ class Checkup:
         memory = memory_health(self._memory, facts.memory_journal)
         troubles = self._troubles(facts.free_bytes, memory)
         is_started = self._supervisor.all_tried.is_set()
+        told = (*must_act, *impaired, *troubles, *self._left_out, *facts.workers, *self._reloading.problems)
         return Health(
             status=verdict(
                 channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
@@ -171,7 +175,7 @@ class Checkup:
             conversations_parked=facts.parked,
             memory_late=memory.late_turns,
             memory_journal=facts.memory_journal,
-            problems=tuple(map(hide, (*must_act, *impaired, *troubles, *facts.workers, *self._reloading.problems))),
+            problems=tuple(map(hide, told)),
         )
 
     def _troubles(self, free_bytes: int | None, memory: MemoryHealth) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from gateway.sandbox import probe
 from gateway.sandbox.running import SandboxFailed, run, temporary
 from gateway.sandbox.tiers import Command, Landlock, Limits, Plan, Tier, TierName, bubblewrap
 
+_PR_SET_DUMPABLE = 4
 _PROBE = Path(probe.__file__)
 _LIMITS = Limits(wall_s=10.0)
 _REMEDIES: Mapping[TierName, str] = {
@@ -53,6 +55,11 @@ async def find_sandbox(words: Sequence[str] = ()) -> Sandbox:
             return Sandbox(tier=tier, faults=faults)
         faults[name] = f"{fault}; {_REMEDIES[name]}"
     return Sandbox(tier=None, faults=faults)
+
+
+def keep_memory_private() -> None:
+    """Let no other process of this user read this one's memory and environment, where secrets are; prctl(2)."""
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 async def fault_of(tier: Tier) -> str | None:

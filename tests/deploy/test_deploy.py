@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,9 @@ import yaml
 from gateway.config import Config
 from gateway.config.file import load_config
 from gateway.config.secrets import SecretUnavailable, read_secret_file
+from gateway.sandbox.running import temporary
+from gateway.sandbox.tiers import Landlock, Plan
+from tests.faults.traced import strace_missing
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -205,6 +209,44 @@ def test_systemd_rates_the_services_as_little_exposed(analyze: str, name: str, t
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def allowed_calls(analyze: str) -> set[str]:
+    """The system calls that the unit lets through, as systemd adds its lines up."""
+
+    def members(name: str) -> set[str]:
+        shown = subprocess.run([analyze, "syscall-filter", name], capture_output=True, text=True, check=True).stdout
+        words = [line.strip() for line in shown.splitlines() if line.startswith("    ") and "#" not in line]
+        return set().union(*(members(word) if word.startswith("@") else {word} for word in words))
+
+    found: set[str] = set()
+    for line in re.findall(r"^SystemCallFilter=(.*)$", (DEPLOY / "ethos.service").read_text(), re.MULTILINE):
+        named: set[str] = set()
+        for word in line.removeprefix("~").split():
+            named |= members(word) if word.startswith("@") else {word}
+        found = found - named if line.startswith("~") else found | named
+    return found
+
+
+async def test_the_service_lets_a_sandbox_work(analyze: str, tmp_path: Path) -> None:
+    """Every call that the kernel's own sandbox makes, and a program in it."""
+    if (missing := strace_missing()) is not None:
+        pytest.skip(missing)
+    (workspace := tmp_path / "workspace").mkdir()
+    trace = tmp_path / "trace"
+    async with temporary() as place:
+        program = "import json, subprocess, sys; subprocess.run([sys.executable, '-c', 'print(7)'], check=True)"
+        plan = Plan(workspace=workspace, temporary=place)
+        words = Landlock().command(plan, [sys.executable, "-c", program])
+        traced = ["strace", "-f", "-qq", "-o", trace, "sh", "-c", 'exec "$@" # the parent stays', "sh", *words]
+        launched = json.loads(words[4])
+        del launched["parent"]
+        traced[traced.index(words[4])] = json.dumps(launched)
+        done = subprocess.run(traced, capture_output=True, text=True, check=False, env=dict(plan.environment))
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+    made = set(re.findall(r"^\d+ +(\w+)\(", trace.read_text(), re.MULTILINE))
+    assert {"landlock_restrict_self", "prctl", "execve"} <= made
+    assert made - allowed_calls(analyze) == set()
 
 
 def test_the_service_speaks_the_notify_protocol_and_its_times_fit_the_gateways() -> None:
