@@ -217,26 +217,40 @@ async def test_what_cannot_be_closed_runs_nothing(plan: Plan, monkeypatch: pytes
     assert (await python(Command(["env"]), plan, "print(1)")).output == b"1\n"
 
 
-@pytest.mark.skipif(other_user() is None, reason="run as root to try it as another user")
-@pytest.mark.skipif(bubblewrap() is None, reason=f"bubblewrap is missing: {INSTALL}")
-def test_both_tiers_work_for_an_ordinary_user(tmp_path: Path) -> None:
-    """With the system's own Python, and the standard library alone."""
+def as_ordinary_user(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run with the system's own Python and the standard library alone, as another user where we are root."""
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o011)
+        if parent.owner() == tmp_path.owner():
+            parent.chmod(parent.stat().st_mode | 0o011)
     place = tmp_path / "copy"
     shutil.copytree(ROOT / "gateway" / "sandbox", place / "gateway" / "sandbox")
     (place / "gateway" / "__init__.py").touch()
     for path in (place, *place.rglob("*")):
         give(path)
+    return subprocess.run(
+        ["/usr/bin/python3", "-c", code], user=other_user(), cwd=place, capture_output=True, text=True, check=False,
+        env={"PATH": os.defpath, "PYTHONPATH": str(place), "SECRET": "canary"},
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(bubblewrap() is None, reason=f"bubblewrap is missing: {INSTALL}")
+def test_both_tiers_work_for_an_ordinary_user(tmp_path: Path) -> None:
     code = (
         "import asyncio\nfrom gateway.sandbox.probing import fault_of\n"
         "from gateway.sandbox.tiers import Landlock, bubblewrap\n"
         "print([asyncio.run(fault_of(tier)) for tier in (bubblewrap(), Landlock())])"
     )
-    environment = {"PATH": os.defpath, "PYTHONPATH": str(place)}
-    done = subprocess.run(
-        ["/usr/bin/python3", "-c", code], user=other_user(), cwd=place, env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = as_ordinary_user(tmp_path, code)
     assert (done.stdout, done.stderr) == ("[None, None]\n", "")
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_no_process_of_the_same_user_reads_the_memory_of_the_gateway(tmp_path: Path, is_private: bool) -> None:
+    code = (
+        "import os, subprocess\nfrom gateway.sandbox.probing import keep_memory_private\n"
+        f"{'keep_memory_private()' if is_private else 'pass'}\n"
+        "read = subprocess.run(['cat', f'/proc/{os.getpid()}/environ'], env={}, capture_output=True, check=False)\n"
+        "print(b'canary' in read.stdout, read.returncode)"
+    )
+    assert as_ordinary_user(tmp_path, code).stdout == ("False 1\n" if is_private else "True 0\n")
