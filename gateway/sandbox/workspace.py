@@ -70,6 +70,12 @@ class Workspace:
             found.append(Listed(name=name, size_bytes=status.st_size, modified_at=modified_at, is_own=is_own))
         return found
 
+    @property
+    def is_own(self) -> bool:
+        """Whether nothing in any of its files was written by others."""
+        own = self._own()
+        return all(name in own and own[name] == _mark(status) for name, status in self._walk())
+
     def opened(self) -> Iterator[tuple[str, BinaryIO]]:
         """Every file with its name, to be read whole and closed."""
         for name, _ in self._walk():

@@ -114,4 +114,4 @@ _OVER = "\n[The workspace is full now. Remove files before you go on.]"
 def _prepared(workspace: Workspace) -> tuple[str, ...]:
     """Make it; what a program there may read that others wrote."""
     workspace.make()
-    return () if all(file.is_own for file in workspace.files()) else ("files in the workspace",)
+    return () if workspace.is_own else ("files in the workspace",)

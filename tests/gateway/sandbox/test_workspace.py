@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sandbox.workspace import MAX_FILE_BYTES, NoSuchFile, Workspace, Workspaces
+from gateway.sandbox.workspace import MAX_FILE_BYTES, MAX_LISTED, NoSuchFile, Workspace, Workspaces
 
 
 @pytest.fixture
@@ -132,3 +132,12 @@ def test_files_of_linked_people_come_together_and_apart_again(tmp_path: Path) ->
     workspaces.unite("u_phone", "u_nobody")
     workspaces.part("u_phone", "u_nobody")
     assert [one.name for one in phone.files()] == ["of-u_ada/tea.md"]
+
+
+def test_one_file_of_others_among_very_many_is_not_overlooked(workspace: Workspace) -> None:
+    for number in range(MAX_LISTED):
+        workspace.write(f"a{number}", b"", is_own=True)
+    assert workspace.is_own
+    workspace.write("z", b"words of others", is_own=False)
+    assert all(file.is_own for file in workspace.files())
+    assert not workspace.is_own
