@@ -275,6 +275,10 @@ class Composition:
             linking=self.linking,
             dispatcher=self.dispatcher,
         )
+        self._follow_links()
+
+    def _follow_links(self) -> None:
+        """What else follows when two users become one person, or two again."""
         workspaces, successors = Workspaces(self.home), self.linking.people.successors
         self.linking.job.when_linked += [
             self.admission.let_through,
