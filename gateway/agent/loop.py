@@ -29,6 +29,7 @@ from gateway.agent.model import (
 from gateway.approvals.approval import Approval
 from gateway.approvals.asking import Asking, NoRoom
 from gateway.errors import ModelRefused
+from gateway.messages import Attachment
 from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
@@ -73,6 +74,7 @@ class AgentState:
         calls: those that the journal has no row of; the turn's commit writes theirs.
         uncertain: tools of which nobody knows whether they acted; the person is told below the answer.
         approvals: what waits for a yes.
+        files: what goes with the answer.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -86,6 +88,7 @@ class AgentState:
     calls: list[CallRow] = field(default_factory=list)
     uncertain: list[str] = field(default_factory=list)
     approvals: list[Approval] = field(default_factory=list)
+    files: list[Attachment] = field(default_factory=list)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
@@ -118,6 +121,7 @@ class AgentState:
                 "calls": _CALLS.dump_python(self.calls, mode="json"),
                 "uncertain": self.uncertain,
                 "rested": self.rested,
+                "files": [asdict(file) for file in self.files],
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
             },
             ensure_ascii=False,
@@ -140,6 +144,7 @@ class AgentState:
             calls=_CALLS.validate_python(kept["calls"]),
             uncertain=kept["uncertain"],
             rested=kept["rested"],
+            files=[Attachment(**file) for file in kept["files"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
 

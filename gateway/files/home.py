@@ -24,6 +24,7 @@ DATABASE_NAME = "ethos.sqlite"
 RUNNING_NAME = "run/gateway.json"
 TOKEN_NAME = "web-token"  # noqa: S105 (a file's name)
 LOG_NAME = "gateway.log"
+EXPORTS_NAME = "exports"
 
 _FOR_OTHERS = 0o077
 # What makes a directory one of ours. Somebody's home directory, given by mistake, is not changed.

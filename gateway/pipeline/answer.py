@@ -47,7 +47,7 @@ from gateway.pipeline.reading import Ahead, Reading, Unread
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
-from gateway.tools.contract import ToolContext
+from gateway.tools.contract import Outgoing, ToolContext
 from gateway.tools.own import UPDATE_MEMORY
 from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
 from gateway.tools.toolbox import Toolbox
@@ -199,8 +199,13 @@ class Turn:
         asked: Question,
         memory: MemoryContext | Unread | None,
         workspaces: Workspaces | None,
+        capabilities: Capabilities,
     ) -> ToolContext:
         """On whose behalf tools are called."""
+        outgoing = None
+        if workspaces is not None:
+            place, limit_bytes = workspaces.outgoing(self.user_id), capabilities.max_attachment_bytes
+            outgoing = Outgoing(place=place, limit_bytes=limit_bytes, files=state.files)
         return ToolContext(
             scope=self.scope,
             memory=None if memory == "unread" else memory,
@@ -211,6 +216,7 @@ class Turn:
             read=self.read(asked),
             sources=state.sources,
             workspace=self.workspace(workspaces),
+            outgoing=outgoing,
         )
 
     async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:
@@ -316,8 +322,9 @@ class Answering:
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         toolbox = turn.toolbox(parts.toolbox)
+        capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
         setting = Setting(
-            capabilities=parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL,
+            capabilities=capabilities,
             is_direct=message.is_direct,
             display_name=message.sender.display_name,
             today=datetime.now(UTC).date(),
@@ -335,7 +342,7 @@ class Answering:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=turn.tool_context(state, asked, memory, parts.workspaces),
+            context=turn.tool_context(state, asked, memory, parts.workspaces, capabilities),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,
@@ -435,12 +442,11 @@ class Answering:
         below = memory.notice + notice(state.approvals, turn.decider)
         text = (text + self._committer.in_form(below, turn.message)).strip()
         session = turn.session_after(asked, memory)
+        buttons = (*memory.choices, *choices(state.approvals, turn.decider))
+        reply = replace(reply_to(turn.row, text, "reply", buttons), attachments=tuple(state.files))
         commit = replace(
             self._committer.end(turn.row),
-            replies=(
-                reply_to(turn.row, text, "reply", (*memory.choices, *choices(state.approvals, turn.decider))),
-                *await self._for_owners(turn, state),
-            ),
+            replies=(reply, *await self._for_owners(turn, state)),
             session=session,
             messages=as_stored(
                 state,

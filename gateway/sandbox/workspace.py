@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from gateway.errors import FileError
 from gateway.files.atomic import inside, make_private_directory, write_atomically
+from gateway.files.home import EXPORTS_NAME
 
 QUOTA_BYTES = 200 << 20
 MAX_FILE_BYTES = 5 << 20
@@ -230,6 +231,10 @@ class Workspaces:
     def of_person(self, user_id: str) -> Workspace:
         """The files of a user."""
         return Workspace(inside(self._home, "users", user_id, "files"))
+
+    def outgoing(self, user_id: str) -> Path:
+        """Where copies of files lie that were sent to a user, until the exports of that time are removed."""
+        return inside(self._home, EXPORTS_NAME, user_id)
 
     def of_group(self, channel: str, conversation: str) -> Workspace:
         """The files of those who share a conversation."""

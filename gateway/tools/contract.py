@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from gateway.domain.personalities.files import MemoryWrites
 from gateway.domain.roles import Role
+from gateway.messages import Attachment
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.sandbox.workspace import Workspace
 from gateway.tools.spec import ToolSpec
@@ -50,6 +51,21 @@ class Arguments(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """Files that go with the answer.
+
+    Attributes:
+        place: where copies of them lie until they are sent, and some days longer.
+        limit_bytes: what the channel takes with one answer; 0: no files.
+        files: those that are chosen by now.
+    """
+
+    place: Path
+    limit_bytes: int
+    files: list[Attachment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """On whose behalf a tool is called.
 
@@ -65,6 +81,7 @@ class ToolContext:
         is_attended: the person is there; False where a schedule or a hook began the turn.
         progress: takes a line for the person to see while the tool runs.
         workspace: the files of the person, or in a group of the group; None where nobody is known.
+        outgoing: what goes with the answer; None where nothing can.
     """
 
     scope: MemoryScope
@@ -79,6 +96,7 @@ class ToolContext:
     is_attended: bool = True
     progress: Callable[[str], None] = lambda _line: None
     workspace: Workspace | None = None
+    outgoing: Outgoing | None = None
 
     @property
     def is_tainted(self) -> bool:

@@ -1,23 +1,35 @@
-"""Tools for the files of a workspace: list, read by pages, search, write."""
+"""Tools for the files of a workspace: list, read by pages, search, write, send."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import mimetypes
 from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
 from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from gateway.errors import FileError
+from gateway.files.atomic import make_private_directory, write_atomically
+from gateway.messages import Attachment
 from gateway.sandbox.workspace import MAX_LISTED, NoSuchFile, Workspace
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError, ToolResult, ToolUnavailable
 
 PAGE_CHARS = 16_000
 MAX_HITS = 50
+MAX_SENT = 8
 _HIT_CHARS = 300
 
 T = TypeVar("T")
 FileName = Annotated[str, Field(description="a name in the workspace, such as notes/tea.md", min_length=1)]
+
+
+class SendFile(Arguments):
+    """Arguments of `send_file`."""
+
+    name: FileName
 
 
 class Nothing(Arguments):
@@ -79,6 +91,29 @@ async def _write(arguments: WriteFile, context: ToolContext) -> str:
     data = arguments.text.encode("utf-8", "replace")
     await _at(context, lambda workspace: workspace.write(arguments.name, data, is_own=not context.is_tainted))
     return f"{arguments.name} is written, {len(data)} bytes."
+
+
+async def _send(arguments: SendFile, context: ToolContext) -> str:
+    outgoing = context.outgoing
+    if outgoing is None or not outgoing.limit_bytes:
+        raise ToolError("this channel takes no files; show what matters in your answer")
+    if len(outgoing.files) == MAX_SENT:
+        raise ToolError(f"one answer takes {MAX_SENT} files; send the others with the next one")
+    data, _ = await _at(context, lambda workspace: workspace.read(arguments.name))
+    left_bytes = outgoing.limit_bytes - sum(file.size_bytes for file in outgoing.files)
+    if len(data) > left_bytes:
+        raise ToolError(f"{arguments.name} has {len(data)} bytes, and this answer takes {left_bytes} more")
+    filename = PurePosixPath(arguments.name).name
+    number = hashlib.sha256(context.idempotency_key.encode("utf-8", "replace")).hexdigest()[:12]
+    place = outgoing.place / f"{number}{PurePosixPath(filename).suffix}"
+    try:
+        await asyncio.to_thread(make_private_directory, place.parent)
+        await asyncio.to_thread(write_atomically, place, data)
+    except FileError as error:
+        raise ToolUnavailable(str(error)) from error
+    media_type = mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    outgoing.files.append(Attachment(media_type=media_type, filename=filename, size_bytes=len(data), ref=str(place)))
+    return f"{arguments.name} goes with your answer, {len(data)} bytes."
 
 
 def _hits(workspace: Workspace, words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -154,4 +189,12 @@ WRITE_FILE = Tool(
     effect="own",
     is_idempotent=True,
 )
-FILE_TOOLS = (LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE)
+SEND_FILE = Tool(
+    name="send_file",
+    description="Send a file of the workspace with your answer.",
+    arguments=SendFile,
+    call=_send,
+    effect="own",
+    is_idempotent=True,
+)
+FILE_TOOLS = (LIST_FILES, READ_FILE, SEARCH_FILES, SEND_FILE, WRITE_FILE)

@@ -18,9 +18,9 @@ import structlog
 
 from gateway.config.memory_kinds import DATABASE_KIND, TRACES_KIND
 from gateway.domain.tombstones import Tombstone, Tombstones
+from gateway.files.home import EXPORTS_NAME
 from gateway.memory.stored.memory import StoredMemory
 from gateway.ops.privacy.files import (
-    EXPORTS_NAME,
     erase_earlier_memories,
     remove_copies,
     remove_exports,

@@ -13,14 +13,13 @@ from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.errors import FileError
 from gateway.files.atomic import sync_directory
 from gateway.files.chat_state import ChatState
-from gateway.files.home import DATABASE_NAME
+from gateway.files.home import DATABASE_NAME, EXPORTS_NAME
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown_erasing import filter_lines, lines_taken_out, remove_directory, remove_user
 from gateway.memory.webdav.copies import COPIES_NAME, Copies
 from gateway.ops.backup.contents import REPLACED_PREFIX, UNPACKED_PREFIX
 from gateway.traces.trace_store import TRACES_NAME
 
-EXPORTS_NAME = "exports"
 _LOCK_TIMEOUT_S = 30.0
 _MOST_BYTES = 1 << 20  # of a file of a channel that is a list of conversations
 

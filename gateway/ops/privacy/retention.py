@@ -12,8 +12,8 @@ from pathlib import Path
 import structlog
 
 from gateway.config import RetentionConfig
-from gateway.files.home import LOG_NAME
-from gateway.ops.privacy.files import EXPORTS_NAME, copies_of_databases
+from gateway.files.home import EXPORTS_NAME, LOG_NAME
+from gateway.ops.privacy.files import copies_of_databases
 from gateway.sdk.models.system import Forgotten
 from gateway.store import retention
 from gateway.store.clock import wall_ms

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gateway.errors import StoreError, TransientSendError
 from gateway.files.atomic import make_private_directory
+from gateway.files.home import EXPORTS_NAME
 from gateway.messages import Attachment, OutboundMessage
-from gateway.ops.privacy.files import EXPORTS_NAME
 from gateway.store.blobs import PIECE_BYTES, SqlBlobs
 
 MEDIA_TYPE = "application/zip"

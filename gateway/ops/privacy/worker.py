@@ -21,11 +21,12 @@ from gateway.domain.channels import Channels
 from gateway.domain.tombstones import Tombstone, Tombstones
 from gateway.errors import FileError, MemoryUnavailable
 from gateway.files.atomic import make_private_directory
+from gateway.files.home import EXPORTS_NAME
 from gateway.memory.sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
 from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.export import Exporter
-from gateway.ops.privacy.files import EXPORTS_NAME, copies_in
+from gateway.ops.privacy.files import copies_in
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.ops.privacy.people import ids_of, is_known
 from gateway.ops.privacy.retention import Retention

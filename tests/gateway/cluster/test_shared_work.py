@@ -24,9 +24,9 @@ from gateway.app.upkeep import Upkeep
 from gateway.cluster.worker import SeenWorker, Worker, differences
 from gateway.config.file import load_config
 from gateway.errors import StoreError, StoreMoved
+from gateway.files.home import EXPORTS_NAME
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.ops.privacy import sweeping
-from gateway.ops.privacy.files import EXPORTS_NAME
 from gateway.people.access_records import SetRank
 from gateway.pipeline.local_channel import ToolStep, named_place
 from gateway.protocols import MemoryScope, MemoryUpdate

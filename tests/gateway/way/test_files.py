@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from pathlib import Path
 
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.errors import ModelUnavailable
 from gateway.tools import own as tools
 from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Tool, ToolContext
 from tests.gateway.way.conftest import House, settled
@@ -101,3 +104,50 @@ async def test_what_was_read_of_a_file_that_others_wrote_taints_the_turn(house: 
         answer = await channel.ask("read it again", user="1", conversation="c1")
         assert "waits for your yes" in answer
         assert "the file notes/tea.md" in answer
+
+
+SEND = call("send_file", '{"name": "notes/tea.md"}', id="f1")
+
+
+async def test_a_file_goes_with_the_answer_as_it_was_when_it_was_chosen(house: House) -> None:
+    again = call("write_file", '{"name": "notes/tea.md", "text": "White tea."}', id="w2")
+    model = ScriptedModel([WRITE], [SEND], [again], "Here it is.")
+    async with house.gateway(model, tools=ON, fake={"max_attachment_bytes": 1_000}) as (gateway, channel):
+        assert await channel.ask("send it", user="1", conversation="c1") == "Here it is."
+        assert told(model, 2) == "notes/tea.md goes with your answer, 21 bytes."
+        [file] = channel.sent[-1].attachments
+        assert (file.filename, file.media_type, file.size_bytes) == ("tea.md", "text/markdown", 21)
+        copy = Path(file.ref)
+        assert copy.read_text() == "Green tea.\nBlack tea."
+        assert copy.parent == gateway.home / "exports" / await user_of(gateway, "fake:1")
+        assert copy.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_channel_that_takes_no_file_is_sent_none(house: House) -> None:
+    model = ScriptedModel([WRITE], [SEND], "No.")
+    async with house.gateway(model, tools=ON) as (_, channel):
+        await channel.ask("send it")
+        assert told(model, 2) == "Error: this channel takes no files; show what matters in your answer"
+        assert not channel.sent[-1].attachments
+
+
+async def test_an_answer_takes_files_as_large_as_the_channel_allows_together(house: House) -> None:
+    second = call("send_file", '{"name": "notes/tea.md"}', id="f2")
+    model = ScriptedModel([WRITE], [SEND], [second], "One.")
+    async with house.gateway(model, tools=ON, fake={"max_attachment_bytes": 40}) as (_, channel):
+        await channel.ask("send it twice")
+        assert told(model, 3) == "Error: notes/tea.md has 21 bytes, and this answer takes 19 more"
+        assert len(channel.sent[-1].attachments) == 1
+
+
+async def test_a_chosen_file_is_not_forgotten_when_the_turn_is_cut_off(house: House) -> None:
+    model = ScriptedModel([WRITE], [SEND], [ModelUnavailable("it is away")], "Here it is.")
+    async with house.gateway(model, tools=ON, fake={"max_attachment_bytes": 1_000}) as (gateway, channel):
+        message = channel.message("send it")
+        await channel.deliver(message)
+        assert "Your message is kept" in (await channel.answers_to(message))[0]
+        await gateway.dispatcher.retry_now(message.conversation)
+        async with asyncio.timeout(60):
+            while not channel.sent[-1].attachments:
+                await asyncio.sleep(0.01)
+        assert channel.sent[-1].text == "Here it is."
