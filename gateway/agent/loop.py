@@ -33,7 +33,7 @@ from gateway.messages import Attachment
 from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
-from gateway.tools.contract import Called, Tool, ToolContext
+from gateway.tools.contract import Called, Choosing, Tool, ToolContext
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
 from gateway.tools.resting import Resting
 from gateway.tools.spec import ToolCall
@@ -75,6 +75,7 @@ class AgentState:
         uncertain: tools of which nobody knows whether they acted; the person is told below the answer.
         approvals: what waits for a yes.
         files: what goes with the answer.
+        choosing: the question that the person answers by a button, if there is one.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -89,6 +90,7 @@ class AgentState:
     uncertain: list[str] = field(default_factory=list)
     approvals: list[Approval] = field(default_factory=list)
     files: list[Attachment] = field(default_factory=list)
+    choosing: list[Choosing] = field(default_factory=list)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
@@ -122,6 +124,7 @@ class AgentState:
                 "uncertain": self.uncertain,
                 "rested": self.rested,
                 "files": [asdict(file) for file in self.files],
+                "choosing": [asdict(one) for one in self.choosing],
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
             },
             ensure_ascii=False,
@@ -145,6 +148,7 @@ class AgentState:
             uncertain=kept["uncertain"],
             rested=kept["rested"],
             files=[Attachment(**file) for file in kept["files"]],
+            choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
 

@@ -14,6 +14,7 @@ from gateway.config.packages import KindUnusable
 from gateway.config.tool_packages import load_tool_package
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
+from gateway.tools.questions import ASK_PERSON
 from gateway.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def make_toolbox(
     Args:
         left_out: told of each package that is broken, in a line for people.
     """
-    tools = [*own, *programs]
+    tools = [*own, *programs, *([ASK_PERSON] if config.questions else [])]
     if config.files:
         from gateway.tools.files import FILE_TOOLS  # noqa: PLC0415 (only where it is switched on)
 

@@ -221,12 +221,14 @@ class ToolsConfig(Section):
         files: it has a workspace for each person and each group, with files that it reads and writes.
         python: it runs Python programs there, shut in.
         shell: it runs shell commands there, shut in.
+        questions: it asks questions with a button for each answer.
         packages: tools of other authors.
     """
 
     files: bool = False
     python: bool = False
     shell: bool = False
+    questions: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()
 
     @property

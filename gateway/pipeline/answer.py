@@ -34,7 +34,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage, Outb
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
-from gateway.pipeline.commands import STOPPED, ChatCommands, gave_up, stopped
+from gateway.pipeline.commands import STOPPED, ChatCommands, chosen_by, gave_up, stopped
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.history import History, as_stored
@@ -217,6 +217,7 @@ class Turn:
             sources=state.sources,
             workspace=self.workspace(workspaces),
             outgoing=outgoing,
+            choosing=state.choosing,
         )
 
     async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:
@@ -419,7 +420,8 @@ class Answering:
         if ending == STOPPED:
             text = state.text.strip() or stopped(turn.message)
         else:
-            text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+            text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip()
+            text = text if text or state.choosing else "Done."
         if state.uncertain:
             text += f"\n\n_{_UNCERTAIN.format(', '.join(dict.fromkeys(state.uncertain)))}_"
         return text
@@ -440,9 +442,15 @@ class Answering:
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
         below = memory.notice + notice(state.approvals, turn.decider)
+        text = "\n\n".join([text, *(one.question for one in state.choosing)])
         text = (text + self._committer.in_form(below, turn.message)).strip()
         session = turn.session_after(asked, memory)
-        buttons = (*memory.choices, *choices(state.approvals, turn.decider))
+        offered = [choice for one in state.choosing for choice in one.choices]
+        buttons = (
+            *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
+            *memory.choices,
+            *choices(state.approvals, turn.decider),
+        )
         reply = replace(reply_to(turn.row, text, "reply", buttons), attachments=tuple(state.files))
         commit = replace(
             self._committer.end(turn.row),

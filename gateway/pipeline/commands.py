@@ -14,6 +14,7 @@ from gateway.people.access_records import PeopleChange
 from gateway.protocols import CommandInfo
 
 PAIR = "pair"
+CHOOSE = "choose"
 STOPPED = "Stopped."
 
 
@@ -49,6 +50,7 @@ class CommandResult:
     Attributes:
         session: to be stored, and to be the active one.
         ask_again: the agent is to answer the last message of the session once more.
+        chosen: the agent is to answer this choice, by its number and the turn that offered it, if it is open.
         actions: choices that the answer offers.
         codes: in the answer.
         notices: for others.
@@ -60,6 +62,7 @@ class CommandResult:
     text: str
     session: Session | None = None
     ask_again: bool = False
+    chosen: tuple[int, str] | None = None
     actions: tuple[Action, ...] = ()
     codes: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
@@ -78,6 +81,11 @@ class ChatCommands(Protocol):
 
     async def run(self, name: str, call: CommandCall) -> CommandResult:
         """Do it; an error on purpose becomes the answer."""
+
+
+def chosen_by(number: int, turn_id: str, label: str) -> Action:
+    """The button of one choice that a turn offers."""
+    return Action(id=f"{CHOOSE} {number} {turn_id}", label=label)
 
 
 def stopped(message: InboundMessage) -> str:

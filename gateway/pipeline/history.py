@@ -20,11 +20,12 @@ from gateway.agent.loop import AgentState
 from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import as_chat, estimated_tokens
 from gateway.agent.summary import summarize
-from gateway.domain.provenance import ANOTHER_SPEAKER, as_data
+from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, as_data
 from gateway.domain.sessions import Session, SessionMessage, SessionStore
 from gateway.errors import ModelError, StoreError
 from gateway.pipeline.attachments import Question
 from gateway.pipeline.queues import InboxRow
+from gateway.tools.questions import ASK_PERSON, choices_of
 
 # A summary is made when the window is full to this part, and covers all but its newest part, so that it is made seldom.
 FULL_PART = 0.85
@@ -130,6 +131,18 @@ class History:
         messages = await self._sessions.messages(session.id, limit=200)
         asked = [message for message in messages if message.role == "user" and message.user_id in person]
         return next((message for message in reversed(asked) if not message.is_superseded), None)
+
+    async def chosen(self, session: Session, number: int, turn_id: str) -> Question | None:
+        """A choice that the last turn of the session offered, as the person's words; None where it is not open."""
+        messages = await self._sessions.messages(session.id, limit=200)
+        if not messages or messages[-1].turn_id != turn_id:
+            return None
+        for one in messages:
+            if one.turn_id == turn_id and one.role == "tool_call" and one.tool_name == ASK_PERSON.name:
+                choices = choices_of(one.text)
+                if 0 < number <= len(choices):
+                    return Question(text=choices[number - 1], sources=(EARLIER,) if one.is_tainted else ())
+        return None
 
     def forget(self, session_id: str) -> None:
         """Read the session's window from the store next time: it has changed."""

@@ -21,7 +21,7 @@ from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
 from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings
 from gateway.pipeline.attachments import Question, has_pictures, read_message
-from gateway.pipeline.commands import PAIR, CommandCall, CommandResult, stopped
+from gateway.pipeline.commands import CHOOSE, PAIR, CommandCall, CommandResult, stopped
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading
@@ -145,17 +145,27 @@ class TurnRunner:
             is_proved=turn.is_proved,
             had_effect=control.had_effect,
         )
-        control.is_decided = command.name != "retry"
+        control.is_decided = command.name not in ("retry", CHOOSE)
         # No other request to be let in is handled between a decision about one and its commit.
         async with parts.admission.pairing.lock if command.name == PAIR else contextlib.nullcontext():
             result = await parts.commands.run(command.name, call)
-            last = await self._last_question(turn) if result.ask_again else None
-            if last is None:
+            again = await self._asked_by(turn, result)
+            if again is None:
                 control.is_decided = True
                 await self._commit_command(turn, result)
                 return None
-        again = Question(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
-        return await self._answering.answer(turn, control, again, supersedes=last.turn_id)
+        question, supersedes = again
+        return await self._answering.answer(turn, control, question, supersedes=supersedes)
+
+    async def _asked_by(self, turn: Turn, result: CommandResult) -> tuple[Question, str | None] | None:
+        """What the agent is to answer after a command, and the turn whose answer gives way to it; None: nothing."""
+        if result.chosen is not None:
+            chosen = await self._parts.history.chosen(turn.session, *result.chosen)
+            return None if chosen is None else (chosen, None)
+        last = await self._last_question(turn) if result.ask_again else None
+        if last is None:
+            return None
+        return Question(text=last.text, sources=(EARLIER,) if last.is_tainted else ()), last.turn_id
 
     async def _approved(self, turn: Turn, approval_id: int) -> Turn | str:
         """The turn with the call that has its yes; a text for the person where it cannot be made any more."""

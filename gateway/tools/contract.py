@@ -66,6 +66,14 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choosing:
+    """A question to the person, and the answers that they choose from."""
+
+    question: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """On whose behalf a tool is called.
 
@@ -82,6 +90,7 @@ class ToolContext:
         progress: takes a line for the person to see while the tool runs.
         workspace: the files of the person, or in a group of the group; None where nobody is known.
         outgoing: what goes with the answer; None where nothing can.
+        choosing: where a question to the person is put, one at most.
     """
 
     scope: MemoryScope
@@ -97,6 +106,7 @@ class ToolContext:
     progress: Callable[[str], None] = lambda _line: None
     workspace: Workspace | None = None
     outgoing: Outgoing | None = None
+    choosing: list[Choosing] = field(default_factory=list)
 
     @property
     def is_tainted(self) -> bool:

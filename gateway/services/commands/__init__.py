@@ -21,7 +21,7 @@ from gateway.people.access import OWNER_COMMAND
 from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
 from gateway.people.linking.links import Party
 from gateway.people.tries import ErasureCodes
-from gateway.pipeline.commands import PAIR, STOPPED, CommandCall, CommandResult
+from gateway.pipeline.commands import CHOOSE, PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
 from gateway.services.commands.approvals import decide, list_text, revoke
@@ -92,6 +92,7 @@ class Commands:
         personal("tools", "/tools", "show what my tools did for you", self._tools)
         add("stop", "/stop", "stop the answer that is being written", self._stop)
         add("retry", "/retry", "answer my last message again", self._retry)
+        add(CHOOSE, "/choose number question", "answer my question; its buttons do it for you", self._choose)
         personal("export", "/export", "give you everything that is kept about you", self._export)
         personal("forget-me", "/forget-me [code]", "erase everything that is kept about you", self._forget_me)
         pair = "see who asks to be let in, and decide"
@@ -170,6 +171,12 @@ class Commands:
         if call.had_effect:
             return CommandResult(text="I tried the message that was waiting.")
         return CommandResult(text="There is nothing to answer again in this session.", ask_again=True)
+
+    @staticmethod
+    async def _choose(call: CommandCall) -> CommandResult:
+        number, _, turn_id = call.arguments.strip().partition(" ")
+        chosen = (int(number), turn_id) if number.isdecimal() and len(number) <= 2 else None
+        return CommandResult(text="That question is not open any more. Write your answer in words.", chosen=chosen)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
