@@ -441,20 +441,10 @@ class Answering:
         text = self._text(turn, state, ending)
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
-        below = memory.notice + notice(state.approvals, turn.decider)
-        text = "\n\n".join([text, *(one.question for one in state.choosing)])
-        text = (text + self._committer.in_form(below, turn.message)).strip()
         session = turn.session_after(asked, memory)
-        offered = [choice for one in state.choosing for choice in one.choices]
-        buttons = (
-            *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
-            *memory.choices,
-            *choices(state.approvals, turn.decider),
-        )
-        reply = replace(reply_to(turn.row, text, "reply", buttons), attachments=tuple(state.files))
         commit = replace(
             self._committer.end(turn.row),
-            replies=(reply, *await self._for_owners(turn, state)),
+            replies=(self._reply(turn, state, text, memory), *await self._for_owners(turn, state)),
             session=session,
             messages=as_stored(
                 state,
@@ -481,6 +471,19 @@ class Answering:
         if supersedes is not None:
             self._parts.history.forget(session.id)
         await self._follow_up(turn, state, session, memory)
+
+    def _reply(self, turn: Turn, state: AgentState, text: str, memory: SettledMemory) -> OutboundMessage:
+        """The answer with what stands below it: a question, what waits for a yes, their buttons, and files."""
+        text = "\n\n".join([text, *(one.question for one in state.choosing)])
+        below = memory.notice + notice(state.approvals, turn.decider)
+        offered = [choice for one in state.choosing for choice in one.choices]
+        buttons = (
+            *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
+            *memory.choices,
+            *choices(state.approvals, turn.decider),
+        )
+        reply = reply_to(turn.row, (text + self._committer.in_form(below, turn.message)).strip(), "reply", buttons)
+        return replace(reply, attachments=tuple(state.files))
 
     async def _for_owners(self, turn: Turn, state: AgentState) -> tuple[OutboundMessage, ...]:
         """What the owners are told in chats of their own.

@@ -14,10 +14,11 @@ BATCH = 200
 """Rows that one commit changes: under 10 ms on the slowest of our disks."""
 LOOKED_AT = 5_000
 """Rows that one reading looks at."""
-Aging = Literal["memory_journal", "memory_proposals", "usage", "tool_calls"]
+Aging = Literal["memory_journal", "memory_proposals", "usage", "tool_calls", "approvals"]
 """Tables whose rows are deleted by their age.
 
-Entries of the memory's history, decided proposals, calls of models, calls of tools.
+Entries of the memory's history, decided proposals, calls of models, calls of tools, questions
+about calls that are decided.
 """
 
 _END_OF_LOOK = "SELECT lane, seq FROM {queue} WHERE (lane, seq) > (?, ?) ORDER BY lane, seq LIMIT 1 OFFSET {looked_at}"
@@ -43,6 +44,10 @@ _OLD: Mapping[Aging, str] = {
     "memory_proposals": "SELECT id FROM memory_proposals WHERE decided_at < ? LIMIT ?",
     "usage": "SELECT id FROM usage WHERE at < ? LIMIT ?",
     "tool_calls": "SELECT id FROM tool_calls WHERE began_at < ? LIMIT ?",
+    "approvals": """
+        SELECT id FROM approvals
+        WHERE coalesce(decided_at, expires_at) < ? AND state NOT IN ('granted', 'begun') LIMIT ?
+    """,
 }
 
 

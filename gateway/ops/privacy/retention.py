@@ -64,7 +64,12 @@ class Retention:
                 partial(self._rows, ("memory_journal", "memory_proposals")),
             ),
             ("usage", "calls of models", config.usage_days, partial(self._rows, ("usage",))),
-            ("tools", "calls of tools", config.tools_days, partial(self._rows, ("tool_calls",))),
+            (
+                "tools",
+                "calls of tools, and what was decided about them",
+                config.tools_days,
+                partial(self._rows, ("tool_calls", "approvals")),
+            ),
             ("exports", "files of /export", config.exports_days, self._exports),
             ("copies", "copies of databases from before an upgrade", config.copies_days, self._copies),
             ("log", f"lines of {LOG_NAME}", config.log_days, self._lines),

@@ -23,7 +23,12 @@ from gateway.web.lazy import Lazy
 SAMPLE = 3
 ASKED = ("CANARY", "canary*")
 # Lists that say which ids there are, each with the parameter that such an id is for.
-LISTS = {"change": "/memory/changes", "proposal": "/memory/proposals", "session": "/sessions"}
+LISTS = {
+    "approval": "/approvals",
+    "change": "/memory/changes",
+    "proposal": "/memory/proposals",
+    "session": "/sessions",
+}
 # What answers nobody here with a person's key.
 SILENT = {
     "/chat/events": "no session in this test was begun through the API",
@@ -86,7 +91,7 @@ async def whose_words_are_answered(gateway: Gateway, people: Mapping[str, str], 
 async def everything(client: httpx.AsyncClient, path: str) -> list[dict[str, Any]]:
     found, cursor = [], None
     while True:
-        query = {"limit": "200"} | ({"cursor": cursor} if cursor else {})
+        query = {"cursor": cursor} if cursor else {}
         page = (await client.get(path, params=query)).raise_for_status().json()
         found += page["items"]
         cursor = page["nextCursor"]

@@ -31,7 +31,7 @@ PRIVATE = ("confidant", "diary")
 PERSONALITIES = ("assistant", "engineer", "researcher", *PRIVATE)
 COMMANDS = (
     "/memory", "/memory log", "/memory proposals", "/memory why CANARY", "/memory approve 1", "/memory undo 1",
-    "/search CANARY", "/search canary*", "/whoami", "/usage", "/personality", "/help",
+    "/search CANARY", "/search canary*", "/whoami", "/usage", "/personality", "/help", "/approvals", "/tools",
 )  # fmt: skip
 
 
@@ -55,6 +55,8 @@ class CuriousModel:
                     for store in stores
                 ]
             calls.append(call("search_conversations", '{"query": "canary*", "limit": 50}'))
+            if asked.startswith("post "):
+                calls = [call("post", json.dumps({"to": asked.removeprefix("post "), "text": asked}))]
         message = ChatMessage(role="assistant", text="" if calls else repr(request.messages), tool_calls=tuple(calls))
         yield ModelReply(message=message, usage=ModelUsage(model=self.name, input_tokens=1, output_tokens=1))
 
@@ -90,6 +92,12 @@ async def everybody_passes_on_a_mail(channel: FakeChannel) -> None:
         await channel.deliver(channel.message("see", user=user, conversation=f"direct {user}", quotes=quotes))
 
 
+async def everybody_wants_to_act(channel: FakeChannel) -> None:
+    """So that everybody has a call that waits for their yes."""
+    for user in PEOPLE:
+        await channel.deliver(channel.message(f"post CANARY-{user}xpost", user=user, conversation=f"direct {user}"))
+
+
 async def everybody_asks(channels: list[FakeChannel]) -> None:
     """Each person each command on each kind of channel."""
     for number, channel in enumerate(channels[:: len(PERSONALITIES)]):
@@ -119,12 +127,15 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
     names = [f"{kind}-{personality}" for kind in KINDS for personality in PERSONALITIES]
     settings = {name: {"kind": "tests.fake_channel", "personality": name.split("-")[1]} for name in names}
     model = CuriousModel()
-    async with house.served(model, channels=settings) as gateway:
+    tools = {"packages": [{"package": "tests.tool_packages.counting", "file": str(house.home / "posted")}]}
+    async with house.served(model, channels=settings, tools=tools) as gateway:
         by_name = {channel.name: channel for channel in gateway.adapters if isinstance(channel, FakeChannel)}
         channels = [by_name[name] for name in names]
         await everybody_speaks(channels)
         await patiently_settled(gateway)
         await everybody_passes_on_a_mail(channels[0])
+        await patiently_settled(gateway)
+        await everybody_wants_to_act(channels[0])
         await patiently_settled(gateway)
         await everybody_asks(channels)
         await patiently_settled(gateway)
@@ -141,7 +152,7 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
 async def whose_words_are_where(
     gateway: Gateway, channels: list[FakeChannel], in_direct: list[ModelRequest], in_groups: list[ModelRequest]
 ) -> None:
-    turns = len(PEOPLE) * (len(channels) + 1)
+    turns = len(PEOPLE) * (len(channels) + 2)
     assert len(in_direct) == 2 * turns
     searched = 0
     for request in in_direct:
@@ -159,7 +170,7 @@ async def whose_words_are_where(
         where = answer.conversation.conversation
         shown = owners(f"{answer.text} {answer.actions}")
         assert shown <= {where.removeprefix("direct ")} if where != "group" else "CANARY" not in answer.text
-    for command in ("USER.md**", "waits for your yes", "It had read: quoted mail"):
+    for command in ("USER.md**", "waits for your yes", "It had read: quoted mail", "`post` with"):
         assert sum(command in answer.text for answer in answers) >= len(PEOPLE), command
 
     users = {user: await gateway.identities.resolve(f"fake:{user}", "") for user in PEOPLE}
