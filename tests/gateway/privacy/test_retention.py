@@ -20,6 +20,7 @@ from gateway.store import retention
 from gateway.store.clock import wall_ms
 from tests.gateway.privacy.conftest import quiet, say
 from tests.gateway.way.conftest import House
+from tests.scripted_model import ScriptedModel, call
 
 DAY_MS = 86_400_000
 NEVER = dict.fromkeys(RetentionConfig.model_fields)
@@ -172,6 +173,21 @@ async def test_calls_of_models_go_with_the_sums_of_their_days(house: House) -> N
         assert await forget(gateway, only(usage_days=400), in_days=399) == {}
         assert await forget(gateway, only(usage_days=400), in_days=402) == {"usage": 1}
         assert (await count(gateway, "usage"), await count(gateway, "usage_days")) == (0, 0)
+
+
+async def test_questions_about_calls_go_once_they_are_decided_or_expired_and_old(house: House) -> None:
+    """With the rows of the calls."""
+    post = [call("post", '{"to": "ben"}', id="c1")]
+    tools = {"packages": [{"package": "tests.tool_packages.counting", "file": str(house.home / "posted")}]}
+    async with house.gateway(ScriptedModel(post, "It waits.", post, "It waits."), tools=tools) as (gateway, channel):
+        await channel.ask("post it")
+        await channel.ask("and again")
+        assert "never" in await channel.ask("/no 1")
+        await quiet(gateway)
+        assert await forget(gateway, only(tools_days=30), in_days=29) == {}
+        assert await forget(gateway, only(tools_days=30), in_days=30.5) == {"tools": 3}
+        assert [one.id for one in await gateway.store.approvals.approvals(state=None)] == [2]
+        assert await forget(gateway, only(tools_days=30), in_days=34) == {"tools": 1}
 
 
 async def test_old_files_go(house: House) -> None:
