@@ -72,7 +72,7 @@ class AgentState:
         sources: what tools have shown of others' words, in words for people; the turn is tainted by them.
         calls: those that the journal has no row of; the turn's commit writes theirs.
         uncertain: tools of which nobody knows whether they acted; the person is told below the answer.
-        approvals: what waits for a yes.
+        approvals: what was to wait for a yes.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -101,6 +101,11 @@ class AgentState:
         """Tool calls without a result, in order."""
         answered = {message.tool_call_id for message in self.messages if message.role == "tool"}
         return [call for call in self.all_calls if call.id not in answered]
+
+    @property
+    def asks(self) -> list[Approval]:
+        """What waits for a yes, and is asked for."""
+        return [one for one in self.approvals if one.state == "waiting"]
 
     @property
     def all_calls(self) -> list[ToolCall]:
@@ -143,11 +148,13 @@ class AgentState:
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
 
-    def stop(self) -> None:
+    def stop(self, *, is_by_person: bool = False) -> None:
         """Close the state after it was ended early: what was said stays, every open call is answered.
 
-        Nobody knows what became of the one that was acting.
+        Nobody knows what became of the one that was acting. Where the person ended it, nothing waits for a yes.
         """
+        if is_by_person:
+            self.approvals = [replace(one, state="withdrawn") for one in self.approvals]
         text = "".join(self.partial)
         self.partial.clear()
         if text.strip():

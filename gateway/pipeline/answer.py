@@ -15,7 +15,7 @@ from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import Asker, Asking
-from gateway.approvals.telling import choices, notice, question_for_owner
+from gateway.approvals.telling import choices, notice, questions_for_owners
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
@@ -287,7 +287,7 @@ class Answering:
             await preview.withdraw()
             raise
         if ending is not None:
-            state.stop()
+            state.stop(is_by_person=ending == STOPPED)
         is_unread = work.context.is_unread
         await self._commit_answer(
             turn, state, asked=asked, tab=tab, ending=ending, supersedes=supersedes, is_unread=is_unread
@@ -432,13 +432,13 @@ class Answering:
         text = self._text(turn, state, ending)
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
-        below = memory.notice + notice(state.approvals, turn.decider)
+        below = memory.notice + notice(state.asks, turn.decider)
         text = (text + self._committer.in_form(below, turn.message)).strip()
         session = turn.session_after(asked, memory)
         commit = replace(
             self._committer.end(turn.row),
             replies=(
-                reply_to(turn.row, text, "reply", (*memory.choices, *choices(state.approvals, turn.decider))),
+                reply_to(turn.row, text, "reply", (*memory.choices, *choices(state.asks, turn.decider))),
                 *await self._for_owners(turn, state),
             ),
             session=session,
@@ -473,21 +473,19 @@ class Answering:
 
         They are asked what the person may not decide, or not there, and hear of tools that rest.
         """
-        asked = [one for one in state.approvals if one.approver == "owner" and not turn.decider.may_grant(one)]
+        asked = [one for one in state.asks if one.approver == "owner" and not turn.decider.may_grant(one)]
         if not asked and not state.rested:
             return ()
-        who = as_name(turn.message.sender.display_name)
-        told = []
-        for number, chat in enumerate(await self._parts.admission.pairing.owner_chats()):
-            if asked:
-                is_proved = self._parts.channels.vouches(chat.channel)
-                owner = Decider(user_ids=frozenset(), role="owner", is_verified=is_proved)
-                text, buttons = question_for_owner(asked, who, owner)
-                name = f"{turn.row.turn_id}.approval-{number}"
-                told.append(OutboundMessage(id=name, conversation=chat, text=text, actions=buttons))
-            if state.rested:
-                text = _RESTS.format(", ".join(f"`{tool}`" for tool in state.rested))
-                told.append(OutboundMessage(id=f"{turn.row.turn_id}.rests-{number}", conversation=chat, text=text))
+        who, turn_id, vouches = (
+            as_name(turn.message.sender.display_name),
+            turn.row.turn_id,
+            self._parts.channels.vouches,
+        )
+        chats = await self._parts.admission.pairing.owner_chats()
+        told = questions_for_owners(asked, who, [(chat, vouches(chat.channel)) for chat in chats], turn_id)
+        for number, chat in enumerate(chats if state.rested else ()):
+            text = _RESTS.format(", ".join(f"`{tool}`" for tool in state.rested))
+            told.append(OutboundMessage(id=f"{turn_id}.rests-{number}", conversation=chat, text=text))
         return self._committer.notices(told)
 
     async def _follow_up(self, turn: Turn, state: AgentState, session: Session, memory: SettledMemory) -> None:

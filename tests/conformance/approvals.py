@@ -7,7 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from gateway.approvals.approval import Approval, ApprovalStore, Grant
+from gateway.pipeline.commit import InboxEnd
 from gateway.store.approvals import SqlApprovals, insert_approvals
 from tests.conformance.stores import HERE, House, call_row, claimed, ended, said
 
@@ -142,6 +145,55 @@ class ApprovalSuite:
         found = await store.approval(7)
         assert found is not None
         assert (found.state, found.decided_by) == ("expired", None)
+
+        assert [one.id for one in await store.approvals(state="expired")] == [7]
+
+    async def test_what_has_expired_is_asked_again_once_for_exactly_the_same_call(self, house: House) -> None:
+        until = datetime.fromtimestamp(house.now_ms / 1000, UTC) + timedelta(hours=72)
+        first = replace(ASKED, asked_at=until - timedelta(hours=72), expires_at=until)
+        store, again_at = await asking(house, first), until + timedelta(hours=1)
+        assert await store.ask_again(first, 8, at=again_at) is None, "it waits"
+        house.wait(73 * 3600)
+        found = await store.approval(7)
+        assert found is not None
+        assert found.state == "expired", "also before anybody presses"
+        asked = await asyncio.gather(*(store.ask_again(first, number, at=again_at) for number in range(8, 12)))
+        [again] = {one.id: one for one in asked if one is not None}.values()
+        assert len(asked) == 4
+        assert again.digest == first.digest
+        assert (again.state, again.expires_at) == ("waiting", again_at + timedelta(hours=72))
+        assert [one.id for one in await store.approvals()] == [again.id]
+        assert not await store.decide(first, "granted", by="u_owner")
+        assert await store.decide(again, "granted", by="u_owner")
+        assert (await claimed(house.store)).approval_id == again.id
+        assert await store.ask_again(replace(first, id=99), 12, at=again_at) is None
+
+    async def test_all_of_a_session_that_is_not_begun_is_dropped(self, house: House) -> None:
+        of_others = replace(ASKED, id=10, call_id="c4", session_id="s_2")
+        also = [replace(ASKED, id=number, call_id=f"c{number}") for number in (8, 9)]
+        store, turns = await asking(house, ASKED, *also, of_others), house.store.turns
+        assert await store.decide(also[0], "granted", by="u_owner")
+        row = await claimed(house.store)
+        assert await turns.begin_call(call_row(row.turn_id, approval_id=8))
+        assert await store.decide(also[1], "granted", by="u_owner")
+        assert await store.drop("s_1") == 2
+        states = [(one.id, one.state) for one in await store.approvals(state=None)]
+        assert states == [(7, "withdrawn"), (8, "begun"), (9, "withdrawn"), (10, "waiting")]
+        assert not await turns.begin_call(call_row("t_a.9", approval_id=9))
+        assert await store.drop("s_1") == 0
+
+    @pytest.mark.parametrize(("end", "state"), [("done", "withdrawn"), ("dead", "granted")])
+    async def test_a_turn_that_ends_without_its_call_takes_the_yes_with_it(
+        self, house: House, end: InboxEnd, state: str
+    ) -> None:
+        """A dead letter keeps it: the operator may have that turn tried again."""
+        store = await asking(house, ASKED)
+        await store.decide(ASKED, "granted", by="u_owner")
+        row = await claimed(house.store)
+        await house.store.turns.commit_turn(ended(row, end=end, approval_id=row.approval_id))
+        found = await store.approval(7)
+        assert found is not None
+        assert found.state == state
 
     async def test_grants_are_kept_for_a_person_and_revoked(self, house: House) -> None:
         until = datetime.fromtimestamp(house.now_ms / 1000, UTC) + timedelta(hours=24)
