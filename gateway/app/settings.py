@@ -65,6 +65,8 @@ def turn_settings_of(config: Config) -> TurnSettings:
         turn_timeout_s=config.limits.turn_timeout_s,
         max_message_chars=config.limits.max_message_chars,
         parked_expire_after_h=config.limits.parked_expire_after_h,
+        approvals_expire_after_h=config.approvals.expire_after_h,
+        are_named_spared=config.approvals.tainted == "destinations",
         hide=hiding(secrets_in(config)),
     )
 

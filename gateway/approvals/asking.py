@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -16,12 +16,13 @@ from gateway.approvals.approval import (
     canonical,
     destination_of,
 )
-from gateway.approvals.rules import Situation, must_ask
+from gateway.approvals.rules import Situation, are_named, must_ask
 from gateway.messages import ConversationRef
 from gateway.tools.toolbox import Prepared
 
 EXPIRE_AFTER_H = 72.0
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|^(?:[\w-]+\.)+[A-Za-z]{2,}(?:[/:?#]|$)")
+# A scheme, or a first word with what parts an address: rather too much is taken for one than too little.
+_ADDRESS = re.compile(r"://|^\S*[.:/\\@]\S")
 
 
 class NoRoom(Exception):
@@ -35,6 +36,7 @@ class Asker:
     Attributes:
         person_ids: asks for all ids of the person.
         known: texts in which an address may stand: the person's words, and results of this session.
+        own_words: the person's words in this session, where a destination in them spares the question; else empty.
     """
 
     turn_id: str
@@ -45,6 +47,7 @@ class Asker:
     conversation: ConversationRef
     is_attended: bool = True
     known: Sequence[str] = ()
+    own_words: Sequence[str] = ()
 
 
 class Asking:
@@ -93,17 +96,21 @@ class Asking:
         return self._approval(await self._reserve(1), call_id, call, situation, sources)
 
     def _situation(self, call: Prepared, *, is_tainted: bool, said: Iterable[str]) -> Situation:
-        texts = (*self._asker.known, *said)
+        texts, values = (*self._asker.known, *said), call.values
+        destination = destination_of(call.tool, values)
         return Situation(
             tool=call.tool,
-            destination=destination_of(call.tool, call.values),
+            destination=destination,
             user_ids=self._user_ids,
             personality_id=self._asker.personality_id,
             session_id=self._asker.session_id,
             now=self._now(),
             is_tainted=is_tainted,
             is_attended=self._asker.is_attended,
-            are_addresses_known=all(any(one in text for text in texts) for one in addresses_in(call.values)),
+            are_addresses_known=all(
+                any(one in text for text in texts) for one in addresses_in(values, call.tool.destination)
+            ),
+            is_named_by_person=are_named(destination, self._asker.own_words),
         )
 
     def _approval(
@@ -136,14 +143,23 @@ class Asking:
             raise NoRoom(f"{MOST_OF_PERSON} calls wait for a yes already; ask the person to decide first: /approvals")
 
 
-def addresses_in(values: object) -> list[str]:
-    """All texts among the arguments that are an address, however deep they stand."""
-    match values:
+def addresses_in(values: Mapping[str, object], destination: Collection[str] = ()) -> list[str]:
+    """All texts among the arguments that may be an address, however deep; of a destination every text is one."""
+    return [
+        text
+        for name, value in values.items()
+        for text in _texts(value)
+        if name in destination or _ADDRESS.search(text.strip())
+    ]
+
+
+def _texts(value: object) -> list[str]:
+    match value:
         case str():
-            return [values] if _ADDRESS.search(values.strip()) else []
+            return [value]
         case dict():
-            return [each for value in values.values() for each in addresses_in(value)]
+            return [text for each in value.values() for text in _texts(each)]
         case list() | tuple():
-            return [each for value in values for each in addresses_in(value)]
+            return [text for each in value for text in _texts(each)]
         case _:
             return []

@@ -252,6 +252,19 @@ class SandboxConfig(Section):
     network: bool = False
 
 
+class ApprovalsConfig(Section):
+    """When a call of a tool waits for a yes.
+
+    Attributes:
+        expire_after_h: how long it waits.
+        tainted: `destinations`: it does not wait where each destination stands in the person's own words, also once
+            words of others were read.
+    """
+
+    expire_after_h: Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=8_760)] = 72
+    tainted: Literal["ask", "destinations"] = "ask"
+
+
 class MemoryConfig(Section):
     """What is remembered.
 
@@ -411,6 +424,7 @@ class Config(Section):
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
+    approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)

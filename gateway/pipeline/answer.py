@@ -14,7 +14,7 @@ from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
-from gateway.approvals.asking import Asker, Asking
+from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
 from gateway.approvals.telling import choices, notice, questions_for_owners
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
@@ -71,7 +71,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """Limits and defaults of a turn; times in seconds. `hide` takes secrets out of a reason."""
+    """Limits and defaults of a turn; times in seconds.
+
+    Attributes:
+        are_named_spared: no question for a call whose every destination stands in the person's own words.
+        hide: takes secrets out of a reason.
+    """
 
     default_personality: str = "assistant"
     personality_of_channel: Callable[[str], str | None] = lambda _channel: None
@@ -81,6 +86,8 @@ class TurnSettings:
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
     parked_expire_after_h: float = 168.0
+    approvals_expire_after_h: float = EXPIRE_AFTER_H
+    are_named_spared: bool = False
     hide: Callable[[str], str] = str
 
 
@@ -348,6 +355,7 @@ class Answering:
 
     def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage]) -> Asking:
         """Who decides which calls of the turn wait for a yes."""
+        said = [asked.text, *(one.text for one in history if one.role == "user")]
         asker = Asker(
             turn_id=turn.row.turn_id,
             user_id=turn.user_id,
@@ -356,8 +364,10 @@ class Answering:
             session_id=turn.session.id,
             conversation=turn.message.conversation,
             known=[asked.text, *(one.text for one in history if one.role != "assistant")],
+            own_words=[own_words(text) for text in said] if self._settings.are_named_spared else (),
         )
-        return Asking(self._parts.approvals, self._parts.proposals.reserve, asker)
+        expire_after_h = self._settings.approvals_expire_after_h
+        return Asking(self._parts.approvals, self._parts.proposals.reserve, asker, expire_after_h=expire_after_h)
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
         """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
