@@ -11,11 +11,13 @@ import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, count, groupby, islice
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
+from gateway.agent.addresses import was_read
 from gateway.agent.model import (
     ChatMessage,
     Model,
@@ -298,10 +300,14 @@ class AgentLoop:
         """What the model is told of a call that waits for a yes; None: it is free, or has its yes."""
         if call.id == work.approved_call or work.asking is None:
             return None
-        sources, said = (*work.context.read, *state.sources), [one.text for one in state.messages if one.role == "tool"]
+        messages = (*work.history, *state.messages)
         try:
             question = await work.asking.question(
-                call.id, prepared, sources=sources, said=said, waiting=len(state.approvals)
+                call.id,
+                prepared,
+                sources=(*work.context.read, *state.sources),
+                was_read=partial(was_read, messages=messages, toolbox=work.toolbox),
+                waiting=len(state.approvals),
             )
         except NoRoom as error:
             return Called(outcome="refused", text=f"Error: {error}")

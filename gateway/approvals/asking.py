@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -35,8 +35,8 @@ class Asker:
 
     Attributes:
         person_ids: asks for all ids of the person.
-        known: texts in which an address may stand: the person's words, and results of this session.
-        own_words: the person's words in this session, where a destination in them spares the question; else empty.
+        own_words: the person's words in this session, without what others wrote.
+        are_named_spared: a destination that stands in them spares the question.
     """
 
     turn_id: str
@@ -46,8 +46,8 @@ class Asker:
     session_id: str
     conversation: ConversationRef
     is_attended: bool = True
-    known: Sequence[str] = ()
     own_words: Sequence[str] = ()
+    are_named_spared: bool = False
 
 
 class Asking:
@@ -72,13 +72,13 @@ class Asking:
         self._grants: Sequence[Grant] | None = None
 
     async def question(
-        self, call_id: str, call: Prepared, *, sources: Sequence[str], said: Iterable[str], waiting: int
+        self, call_id: str, call: Prepared, *, sources: Sequence[str], was_read: Callable[[str], bool], waiting: int
     ) -> Approval | None:
         """What the call waits for; None: it is free.
 
         Args:
             sources: what the turn has read by now that is not the person's own.
-            said: results of the turn by now, in which an address may stand.
+            was_read: whether an address stands in what the session has read, and not by the model's doing.
             waiting: how many calls of this turn wait already.
 
         Raises:
@@ -89,14 +89,14 @@ class Asking:
         if self._grants is None:
             self._user_ids = frozenset(await self._asker.person_ids(self._asker.user_id))
             self._grants = await self._store.grants(list(self._user_ids))
-        situation = self._situation(call, is_tainted=bool(sources), said=said)
+        situation = self._situation(call, is_tainted=bool(sources), was_read=was_read)
         if not must_ask(situation, self._grants):
             return None
         await self._check_room(waiting)
         return self._approval(await self._reserve(1), call_id, call, situation, sources)
 
-    def _situation(self, call: Prepared, *, is_tainted: bool, said: Iterable[str]) -> Situation:
-        texts, values = (*self._asker.known, *said), call.values
+    def _situation(self, call: Prepared, *, is_tainted: bool, was_read: Callable[[str], bool]) -> Situation:
+        values, own_words = call.values, self._asker.own_words
         destination = destination_of(call.tool, values)
         return Situation(
             tool=call.tool,
@@ -108,9 +108,10 @@ class Asking:
             is_tainted=is_tainted,
             is_attended=self._asker.is_attended,
             are_addresses_known=all(
-                any(one in text for text in texts) for one in addresses_in(values, call.tool.destination)
+                any(one in text for text in own_words) or was_read(one)
+                for one in addresses_in(values, call.tool.destination)
             ),
-            is_named_by_person=are_named(destination, self._asker.own_words),
+            is_named_by_person=self._asker.are_named_spared and are_named(destination, own_words),
         )
 
     def _approval(

@@ -23,8 +23,8 @@ class Situation:
         destination: as `destination_of` gives it.
         is_tainted: the turn has read words of others.
         is_attended: the person is there; False where a schedule or a hook began the turn.
-        are_addresses_known: each address in the arguments stands verbatim in the person's own words, in a result of
-            this session, or is allowed by the configuration.
+        are_addresses_known: each address in the arguments stands verbatim in the person's own words, or in what the
+            session has read before the model wrote it.
         is_named_by_person: each destination is a whole value of the person's own words, and the owner chose that this
             spares the question.
     """

@@ -363,8 +363,8 @@ class Answering:
             personality_id=turn.personality.id,
             session_id=turn.session.id,
             conversation=turn.message.conversation,
-            known=[asked.text, *(one.text for one in history if one.role != "assistant")],
-            own_words=[own_words(text) for text in said] if self._settings.are_named_spared else (),
+            own_words=[own_words(text) for text in said],
+            are_named_spared=self._settings.are_named_spared,
         )
         expire_after_h = self._settings.approvals_expire_after_h
         return Asking(self._parts.approvals, self._parts.proposals.reserve, asker, expire_after_h=expire_after_h)
