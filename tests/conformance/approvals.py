@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from gateway.approvals.approval import Approval, ApprovalStore, Grant
+from gateway.approvals.approval import NEXT, Approval, ApprovalState, ApprovalStore, Grant
 from gateway.pipeline.commit import InboxEnd
+from gateway.pipeline.queues import InboxRow
 from gateway.store.approvals import SqlApprovals, insert_approvals
-from tests.conformance.stores import HERE, House, call_row, claimed, ended, said
+from gateway.tools.journal import CallKey
+from tests.conformance.stores import HERE, House, call_row, claimed, ended, said, try_claim
 
 NOW = datetime(2026, 11, 26, 12, 0, tzinfo=UTC)
 ASKED = Approval(
@@ -57,8 +63,106 @@ async def asking(house: House, *approvals: Approval) -> ApprovalStore:
     return SqlApprovals(store.engine)
 
 
+ORDERS = itertools.count(1)
+EVENTS = ("yes", "no", "yes and no", "time", "again", "drop", "claim", "begin", "crash", "end", "commit")
+
+
+class Order:
+    """One order of events around calls that wait, as the gateway meets them, and what it has seen of each number."""
+
+    def __init__(self, house: House, store: ApprovalStore, asked: Approval) -> None:
+        self._house = house
+        self._store = store
+        self._asked = {asked.id: asked}
+        self._row: InboxRow | None = None
+        self._granted: set[int] = set()
+        self._made: list[int] = []
+        self._states: dict[int, ApprovalState] = {}
+
+    async def run(self, events: Sequence[str]) -> None:
+        for event in events:
+            await self._happen(event)
+            for number, one in self._asked.items():
+                found = await self._store.approval(number)
+                assert found is not None
+                assert (found.digest, found.arguments) == (one.digest, ASKED.arguments)
+                assert found.state in reachable(self._states.get(number, "waiting")), (events, number)
+                self._states[number] = found.state
+        assert len(self._made) == len(set(self._made)), events
+        assert set(self._made) <= self._granted, events
+
+    async def _happen(self, event: str) -> None:
+        newest = self._asked[max(self._asked)]
+        match event:
+            case "yes" | "no" | "yes and no":
+                await asyncio.gather(*(self._decide(newest, answer) for answer in event.split(" and ")))
+            case "time":
+                self._house.wait(73 * 3600)
+                self._row = None  # its claim is over, too
+            case "again":
+                now = datetime.fromtimestamp(self._house.now_ms / 1000, UTC)
+                again = await self._store.ask_again(newest, newest.id + 1, at=now)
+                self._asked |= {} if again is None else {again.id: again}
+            case "drop":
+                await self._store.drop(newest.session_id)
+            case "claim" if self._row is None:
+                self._row = await try_claim(self._house.store, newest.conversation)
+            case _ if self._row is not None:
+                await self._happen_in(self._row, event)
+
+    async def _happen_in(self, row: InboxRow, event: str) -> None:
+        """What the turn does that makes the call, as the loop does it."""
+        turns, key = self._house.store.turns, CallKey(turn_id=row.turn_id, call_id="call")
+        assert row.approval_id is not None
+        match event:
+            case "begin" if await turns.kept_call(key) is None:
+                if await turns.begin_call(call_row(row.turn_id, approval_id=row.approval_id)):
+                    self._made.append(row.approval_id)
+            case "end" if await turns.kept_call(key) is not None:
+                await turns.end_call(key, "done", "sent")
+            case "crash":
+                await self._house.store.lanes.release(row, after_s=0, error=None, is_counted=False)
+                self._row = None
+            case "commit":
+                await turns.commit_turn(ended(row, approval_id=row.approval_id))
+                self._row = None
+
+    async def _decide(self, one: Approval, answer: str) -> None:
+        if await self._store.decide(one, "granted" if answer == "yes" else "refused", by="u_owner") and answer == "yes":
+            self._granted.add(one.id)
+
+
+def reachable(state: ApprovalState) -> set[ApprovalState]:
+    """That state, and all that may follow."""
+    return {state}.union(*(reachable(after) for after in NEXT[state]))
+
+
 class ApprovalSuite:
     """The suite."""
+
+    @settings(
+        max_examples=120,
+        deadline=None,
+        # one store for all examples, and one suite for all stores, is what is meant
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )
+    @given(events=st.lists(st.sampled_from(EVENTS), min_size=3, max_size=14))
+    @example(events=["yes", "claim", "begin", "crash", "claim", "begin", "end", "commit", "yes", "again"])
+    @example(events=["time", "yes", "again", "again", "yes and no", "claim", "begin", "commit", "time", "again"])
+    @example(events=["yes", "drop", "claim", "begin", "commit", "yes"])
+    @example(events=["yes", "claim", "begin", "time", "claim", "begin", "commit", "claim", "begin"])
+    async def test_in_every_order_a_call_is_begun_once_at_most_and_only_after_a_yes(
+        self, house: House, events: Sequence[str]
+    ) -> None:
+        number = next(ORDERS) * 100
+        where, now = replace(HERE, conversation=f"order {number}"), datetime.fromtimestamp(house.now_ms / 1000, UTC)
+        await house.store.inbox.add(said(f"o{number}", where), f"t_{number}")
+        await house.store.turns.commit_turn(ended(await claimed(house.store, where)))
+        one = replace(ASKED, id=number, turn_id=f"t_{number}", conversation=where, session_id=f"s_{number}")
+        one = replace(one, asked_at=now, expires_at=now + timedelta(hours=72))
+        store: Any = house.store
+        await store.engine.write(lambda connection: insert_approvals(connection, [one]))
+        await Order(house, SqlApprovals(store.engine), one).run(events)
 
     async def test_what_waits_is_kept_as_it_was_asked(self, house: House) -> None:
         await asking(house, ASKED, replace(ASKED, id=8, call_id="c2", user_id="u_ben", sources=()))
