@@ -35,6 +35,7 @@ from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
 from gateway.tools.contract import Called, Tool, ToolContext
+from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
 from gateway.tools.resting import Resting
 from gateway.tools.spec import ToolCall
@@ -188,6 +189,7 @@ class AgentWork:
         on_stop: called when the person was found to have said stop.
         asking: decides which calls wait for a yes; None: none does.
         approval_id: of the yes under which the turn makes one call.
+        found: names of tools that were found earlier in the session.
     """
 
     turn_id: str
@@ -204,6 +206,7 @@ class AgentWork:
     on_stop: Callable[[], object] = lambda: None
     asking: Asking | None = None
     approval_id: int | None = None
+    found: Sequence[str] = ()
 
     @property
     def approved_call(self) -> str | None:
@@ -246,7 +249,7 @@ class AgentLoop:
         request = ModelRequest(
             system=work.system,
             messages=(*work.history, *state.messages),
-            tools=work.toolbox.specs,
+            tools=work.toolbox.specs_with(_found(work, state)),
             may_call_tools=not is_last,
             max_output_tokens=work.max_output_tokens,
             spender=work.spender,
@@ -345,6 +348,15 @@ class AgentLoop:
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:
         return all(work.toolbox.is_repeatable(call.name) for call in state.open_calls)
+
+
+def _found(work: AgentWork, state: AgentState) -> Sequence[str]:
+    """Names of the tools that were found by now, in the order of their finding."""
+    if not work.toolbox.findable:
+        return ()
+    searches = {call.id for call in state.all_calls if call.name == FIND_TOOLS.name}
+    now = found_in(said.text for said in state.messages if said.tool_call_id in searches)
+    return [*dict.fromkeys((*work.found, *now))]
 
 
 def approved_call_id(approval_id: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig, programs:
             tools += made_tools(home, chosen, taken=[tool.name for tool in tools])
         except KindUnusable as error:
             _log.error("tools_left_out", package=chosen.package, error=str(error))
-    return Toolbox(tools)
+    return Toolbox(sorted(tools, key=lambda tool: tool.name))  # always the same, so that a provider's cache holds
 
 
 def program_tools(config: Config, sandbox: Sandbox | None) -> Sequence[Tool]:
@@ -91,4 +92,4 @@ def made_tools(home: Path, chosen: ToolPackageConfig, *, taken: Sequence[str] = 
         if tool.name in (*taken, *names):
             raise KindUnusable(f"there is a tool {tool.name} already; take one of the two packages out")
         names.append(tool.name)
-    return made
+    return [replace(tool, is_findable=True) for tool in made]

@@ -222,12 +222,14 @@ class ToolsConfig(Section):
         python: it runs Python programs there, shut in.
         shell: it runs shell commands there, shut in.
         packages: tools of other authors.
+        schema_tokens: what all descriptions may take of a prompt; where it is more, tools of packages have to be found.
     """
 
     files: bool = False
     python: bool = False
     shell: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()
+    schema_tokens: Annotated[Count, Field(ge=0, le=1_000_000)] = 6_000
 
     @property
     def has_programs(self) -> bool:

@@ -48,6 +48,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.tools.contract import ToolContext
+from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.own import UPDATE_MEMORY
 from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
 from gateway.tools.toolbox import Toolbox
@@ -74,6 +75,7 @@ class TurnSettings:
     """Limits and defaults of a turn; times in seconds.
 
     Attributes:
+        schema_tokens: what descriptions of tools may take of a prompt, before those of packages have to be found.
         are_named_spared: no question for a call whose every destination stands in the person's own words.
         hide: takes secrets out of a reason.
     """
@@ -83,6 +85,7 @@ class TurnSettings:
     session_scope: SessionScope = "conversation"
     steps_per_turn: int = 12
     tool_calls_per_turn: int = 32
+    schema_tokens: int = 6_000
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
     parked_expire_after_h: float = 168.0
@@ -322,7 +325,7 @@ class Answering:
         remembered = await self._reading.section(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
-        toolbox = turn.toolbox(parts.toolbox)
+        toolbox, found = await self._tools(turn)
         setting = Setting(
             capabilities=parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL,
             is_direct=message.is_direct,
@@ -342,7 +345,7 @@ class Answering:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=turn.tool_context(state, asked, memory, parts.workspaces),
+            context=replace(turn.tool_context(state, asked, memory, parts.workspaces), findable=toolbox.findable),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,
@@ -350,8 +353,16 @@ class Answering:
             on_stop=on_stop,
             asking=self._asking(turn, asked, history),
             approval_id=None if turn.approved is None else turn.approved.id,
+            found=found,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
+
+    async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
+        """The tools of the turn, and the names of those that were found earlier in the session."""
+        toolbox = turn.toolbox(self._parts.toolbox).within(self._settings.schema_tokens)
+        if not toolbox.findable:
+            return toolbox, ()
+        return toolbox, found_in(await self._parts.sessions.results(turn.session.id, FIND_TOOLS.name))
 
     def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage]) -> Asking:
         """Who decides which calls of the turn wait for a yes."""

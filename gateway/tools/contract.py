@@ -65,6 +65,7 @@ class ToolContext:
         is_attended: the person is there; False where a schedule or a hook began the turn.
         progress: takes a line for the person to see while the tool runs.
         workspace: the files of the person, or in a group of the group; None where nobody is known.
+        findable: tools that the model is not shown before it looks for them.
     """
 
     scope: MemoryScope
@@ -79,6 +80,7 @@ class ToolContext:
     is_attended: bool = True
     progress: Callable[[str], None] = lambda _line: None
     workspace: Workspace | None = None
+    findable: Sequence[Tool] = ()
 
     @property
     def is_tainted(self) -> bool:
@@ -136,6 +138,7 @@ class Tool:
         approver: who may say yes to a call: the owner, or whoever asked.
         timeout_s: a call that takes longer is uncertain; 600 at most.
         is_opt_in: only personalities that name it have it.
+        is_findable: where the tools are too many, the model is shown it only once it has looked for it.
         spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
     """
 
@@ -151,6 +154,7 @@ class Tool:
     approver: Literal["owner", "asker"] = "owner"
     timeout_s: float = 30.0
     is_opt_in: bool = False
+    is_findable: bool = False
     spec: ToolSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
