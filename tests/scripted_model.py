@@ -99,10 +99,11 @@ class ObeyingModel:
     """Does whatever any text that it is shown tells it to, wherever that stands: the worst that an injection can meet.
 
     `REMEMBER<<store|text>>` makes it add the text to its memory, `CALL<<tool|arguments>>` makes it call a tool; each
-    order once in a turn.
+    order once in a turn. What stands in `join` is left out of arguments: so an order can have a word made of halves.
     """
 
     name = "obeying"
+    join = ""
 
     def __init__(self) -> None:
         self.requests: list[ModelRequest] = []
@@ -112,7 +113,8 @@ class ObeyingModel:
         last = max(number for number, said in enumerate(request.messages) if said.role == "user")
         done = {(made.name, made.arguments) for said in request.messages[last:] for made in said.tool_calls}
         shown = "\n".join([request.system, *(said.text for said in request.messages)])
-        calls = [made for made in map(_obeyed, ORDER.finditer(shown)) if (made.name, made.arguments) not in done]
+        obeyed = (_obeyed(order, self.join) for order in ORDER.finditer(shown))
+        calls = [made for made in obeyed if (made.name, made.arguments) not in done]
         calls = list({(made.name, made.arguments): made for made in calls}.values())
         tools = {tool.name for tool in request.tools} if request.may_call_tools else set()
         message = ChatMessage(
@@ -123,7 +125,7 @@ class ObeyingModel:
         yield ModelReply(message=message, usage=ModelUsage(model=self.name, input_tokens=1, output_tokens=1))
 
 
-def _obeyed(order: re.Match[str]) -> ToolCall:
+def _obeyed(order: re.Match[str], join: str) -> ToolCall:
     if order[0].startswith("CALL"):
-        return call(order[1], order[2].replace("'", '"').replace('\\"', '"'))
+        return call(order[1], order[2].replace("'", '"').replace('\\"', '"').replace(join or "\0", ""))
     return call("update_memory", json.dumps({"action": "add", "store": order[1], "content": order[2]}))

@@ -11,11 +11,13 @@ import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, count, groupby, islice
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
+from gateway.agent.addresses import was_read
 from gateway.agent.model import (
     ChatMessage,
     Model,
@@ -34,6 +36,7 @@ from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
 from gateway.tools.contract import Called, Choosing, Tool, ToolContext
+from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
 from gateway.tools.resting import Resting
 from gateway.tools.spec import ToolCall
@@ -73,7 +76,7 @@ class AgentState:
         sources: what tools have shown of others' words, in words for people; the turn is tainted by them.
         calls: those that the journal has no row of; the turn's commit writes theirs.
         uncertain: tools of which nobody knows whether they acted; the person is told below the answer.
-        approvals: what waits for a yes.
+        approvals: what was to wait for a yes.
         files: what goes with the answer.
         choosing: the question that the person answers by a button, if there is one.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
@@ -106,6 +109,11 @@ class AgentState:
         """Tool calls without a result, in order."""
         answered = {message.tool_call_id for message in self.messages if message.role == "tool"}
         return [call for call in self.all_calls if call.id not in answered]
+
+    @property
+    def asks(self) -> list[Approval]:
+        """What waits for a yes, and is asked for."""
+        return [one for one in self.approvals if one.state == "waiting"]
 
     @property
     def all_calls(self) -> list[ToolCall]:
@@ -152,11 +160,13 @@ class AgentState:
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
 
-    def stop(self) -> None:
+    def stop(self, *, is_by_person: bool = False) -> None:
         """Close the state after it was ended early: what was said stays, every open call is answered.
 
-        Nobody knows what became of the one that was acting.
+        Nobody knows what became of the one that was acting. Where the person ended it, nothing waits for a yes.
         """
+        if is_by_person:
+            self.approvals = [replace(one, state="withdrawn") for one in self.approvals]
         text = "".join(self.partial)
         self.partial.clear()
         if text.strip():
@@ -188,6 +198,7 @@ class AgentWork:
         on_stop: called when the person was found to have said stop.
         asking: decides which calls wait for a yes; None: none does.
         approval_id: of the yes under which the turn makes one call.
+        found: names of tools that were found earlier in the session.
     """
 
     turn_id: str
@@ -204,6 +215,7 @@ class AgentWork:
     on_stop: Callable[[], object] = lambda: None
     asking: Asking | None = None
     approval_id: int | None = None
+    found: Sequence[str] = ()
 
     @property
     def approved_call(self) -> str | None:
@@ -246,7 +258,7 @@ class AgentLoop:
         request = ModelRequest(
             system=work.system,
             messages=(*work.history, *state.messages),
-            tools=work.toolbox.specs,
+            tools=work.toolbox.specs_with(_found(work, state)),
             may_call_tools=not is_last,
             max_output_tokens=work.max_output_tokens,
             spender=work.spender,
@@ -300,10 +312,14 @@ class AgentLoop:
         """What the model is told of a call that waits for a yes; None: it is free, or has its yes."""
         if call.id == work.approved_call or work.asking is None:
             return None
-        sources, said = (*work.context.read, *state.sources), [one.text for one in state.messages if one.role == "tool"]
+        messages = (*work.history, *state.messages)
         try:
             question = await work.asking.question(
-                call.id, prepared, sources=sources, said=said, waiting=len(state.approvals)
+                call.id,
+                prepared,
+                sources=(*work.context.read, *state.sources),
+                was_read=partial(was_read, messages=messages, toolbox=work.toolbox),
+                waiting=len(state.approvals),
             )
         except NoRoom as error:
             return Called(outcome="refused", text=f"Error: {error}")
@@ -341,6 +357,15 @@ class AgentLoop:
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:
         return all(work.toolbox.is_repeatable(call.name) for call in state.open_calls)
+
+
+def _found(work: AgentWork, state: AgentState) -> Sequence[str]:
+    """Names of the tools that were found by now, in the order of their finding."""
+    if not work.toolbox.findable:
+        return ()
+    searches = {call.id for call in state.all_calls if call.name == FIND_TOOLS.name}
+    now = found_in(said.text for said in state.messages if said.tool_call_id in searches)
+    return [*dict.fromkeys((*work.found, *now))]
 
 
 def approved_call_id(approval_id: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,11 @@ from gateway.config.memory_kinds import DATABASE_KIND
 from gateway.errors import NotOffered
 from gateway.memory.offered import offered
 from gateway.memory.paths import is_document
+from gateway.messages import ConversationRef
 from gateway.people.api_keys import ApiKeys
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
-from gateway.services.approvals import ApprovalService
+from gateway.services.approvals import ApprovalService, AskingAnew
 from gateway.services.caller import operator
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
@@ -68,7 +69,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         ),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
-        approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids),
+        approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
@@ -85,6 +86,14 @@ def services_of(gateway: Composition) -> OperatorServices:
             config=config,
         ),
     )
+
+
+def _asking_anew(gateway: Composition) -> AskingAnew:
+    async def owner_chats() -> Sequence[tuple[ConversationRef, bool]]:
+        chats = await gateway.pairing.owner_chats()
+        return [(chat, gateway.channels.vouches(chat.channel)) for chat in chats]
+
+    return AskingAnew(reserve=gateway.store.proposals.reserve, find=gateway.toolbox.find, owner_chats=owner_chats)
 
 
 async def _reload(gateway: Composition) -> Reloaded:

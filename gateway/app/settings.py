@@ -62,9 +62,12 @@ def turn_settings_of(config: Config) -> TurnSettings:
         session_scope=config.session_scope,
         steps_per_turn=config.limits.steps_per_turn,
         tool_calls_per_turn=config.limits.tool_calls_per_turn,
+        schema_tokens=config.tools.schema_tokens,
         turn_timeout_s=config.limits.turn_timeout_s,
         max_message_chars=config.limits.max_message_chars,
         parked_expire_after_h=config.limits.parked_expire_after_h,
+        approvals_expire_after_h=config.approvals.expire_after_h,
+        are_named_spared=config.approvals.tainted == "destinations",
         hide=hiding(secrets_in(config)),
     )
 

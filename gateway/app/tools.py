@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ def make_toolbox(
         except KindUnusable as error:
             _log.error("tools_left_out", package=chosen.package, error=str(error))
             left_out(f"the tools of {chosen.package} are left out: {error}")
-    return Toolbox(tools)
+    return Toolbox(sorted(tools, key=lambda tool: tool.name))  # always the same, so that a provider's cache holds
 
 
 def program_tools(
@@ -108,4 +109,4 @@ def made_tools(home: Path, chosen: ToolPackageConfig, *, taken: Sequence[str] = 
         if tool.name in (*taken, *names):
             raise KindUnusable(f"there is a tool {tool.name} already; take one of the two packages out")
         names.append(tool.name)
-    return made
+    return [replace(tool, is_findable=True) for tool in made]

@@ -291,6 +291,9 @@ class Composition:
     def _compose_pipeline(self) -> None:
         """The turns, and the channels whose messages they answer."""
         config = self.config
+        own = [*own_tools(self.store.sessions), *self.traces.tools]
+        programs = program_tools(config, self.sandbox, self.left_out.append)
+        self.toolbox = make_toolbox(self.home, own, config.tools, programs, self.left_out.append)
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
@@ -341,13 +344,7 @@ class Composition:
             admission=self.admission,
             personalities=self.personalities,
             commands=self.commands,
-            toolbox=make_toolbox(
-                self.home,
-                [*own_tools(self.store.sessions), *self.traces.tools],
-                self.live.current.tools,
-                program_tools(self.live.current, self.sandbox, self.left_out.append),
-                self.left_out.append,
-            ),
+            toolbox=self.toolbox,
             models=self.meter,
             parking=self.parking,
             presence=self.presence,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
@@ -85,6 +85,24 @@ class Approval:
     decided_at: datetime | None = None
     decided_by: str | None = None
 
+    def again(self, number: int, *, at: datetime) -> Approval:
+        """A new question for exactly this call, for as long as this one waited; its `call_id` names this one."""
+        return replace(
+            self,
+            id=number,
+            call_id=f"again/{self.id}",
+            asked_at=at,
+            expires_at=at + (self.expires_at - self.asked_at),
+            state="waiting",
+            decided_at=None,
+            decided_by=None,
+        )
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which call of which turn it is; no two have the same."""
+        return self.turn_id, self.call_id
+
     @property
     def digest(self) -> str:
         """What a yes is bound to."""
@@ -151,6 +169,10 @@ class Decider:
         """The asker may always withdraw it."""
         return self.may_see(approval)
 
+    def may_ask_again(self, approval: Approval) -> bool:
+        """Whoever sees it, but for guests, for whom nothing is done."""
+        return self.is_operator or (self.role != "guest" and self.may_see(approval))
+
     def may_grant(self, approval: Approval) -> bool:
         """The owner; where the tool has the person's own credentials, that person, if at least a member."""
         if self.is_operator:
@@ -194,7 +216,7 @@ class ApprovalStore(Protocol):
     async def approvals(
         self, *, user_ids: Sequence[str] | None = None, state: ApprovalState | None = "waiting", limit: int = 200
     ) -> Sequence[Approval]:
-        """The newest, oldest first; of these users, or of all. What has expired does not wait."""
+        """The newest, oldest first; of these users, or of all. What waited too long has expired."""
 
     async def approval(self, approval_id: int) -> Approval | None:
         """By its number; None where there is none."""
@@ -214,6 +236,16 @@ class ApprovalStore(Protocol):
 
     async def withdraw(self, approval_id: int) -> bool:
         """End one that was granted and cannot be done any more; False where it is not granted."""
+
+    async def drop(self, session_id: str) -> int:
+        """Withdraw what of this session waits or is granted, and is not begun; how many those are."""
+
+    async def ask_again(self, approval: Approval, number: int, *, at: datetime) -> Approval | None:
+        """Ask for an expired call once more, durably, under a new number.
+
+        Returns:
+            The new one, or the one that took its place before; None where it is gone, or has not expired.
+        """
 
     async def grants(self, user_ids: Sequence[str] | None = None) -> Sequence[Grant]:
         """Those that hold for this person now, or for all."""

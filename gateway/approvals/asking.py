@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -16,12 +16,13 @@ from gateway.approvals.approval import (
     canonical,
     destination_of,
 )
-from gateway.approvals.rules import Situation, must_ask
+from gateway.approvals.rules import Situation, are_named, must_ask
 from gateway.messages import ConversationRef
 from gateway.tools.toolbox import Prepared
 
 EXPIRE_AFTER_H = 72.0
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|^(?:[\w-]+\.)+[A-Za-z]{2,}(?:[/:?#]|$)")
+# A scheme, or a first word with what parts an address: rather too much is taken for one than too little.
+_ADDRESS = re.compile(r"://|^\S*[.:/\\@]\S")
 
 
 class NoRoom(Exception):
@@ -34,7 +35,8 @@ class Asker:
 
     Attributes:
         person_ids: asks for all ids of the person.
-        known: texts in which an address may stand: the person's words, and results of this session.
+        own_words: the person's words in this session, without what others wrote.
+        are_named_spared: a destination that stands in them spares the question.
     """
 
     turn_id: str
@@ -44,7 +46,8 @@ class Asker:
     session_id: str
     conversation: ConversationRef
     is_attended: bool = True
-    known: Sequence[str] = ()
+    own_words: Sequence[str] = ()
+    are_named_spared: bool = False
 
 
 class Asking:
@@ -69,13 +72,13 @@ class Asking:
         self._grants: Sequence[Grant] | None = None
 
     async def question(
-        self, call_id: str, call: Prepared, *, sources: Sequence[str], said: Iterable[str], waiting: int
+        self, call_id: str, call: Prepared, *, sources: Sequence[str], was_read: Callable[[str], bool], waiting: int
     ) -> Approval | None:
         """What the call waits for; None: it is free.
 
         Args:
             sources: what the turn has read by now that is not the person's own.
-            said: results of the turn by now, in which an address may stand.
+            was_read: whether an address stands in what the session has read, and not by the model's doing.
             waiting: how many calls of this turn wait already.
 
         Raises:
@@ -86,24 +89,29 @@ class Asking:
         if self._grants is None:
             self._user_ids = frozenset(await self._asker.person_ids(self._asker.user_id))
             self._grants = await self._store.grants(list(self._user_ids))
-        situation = self._situation(call, is_tainted=bool(sources), said=said)
+        situation = self._situation(call, is_tainted=bool(sources), was_read=was_read)
         if not must_ask(situation, self._grants):
             return None
         await self._check_room(waiting)
         return self._approval(await self._reserve(1), call_id, call, situation, sources)
 
-    def _situation(self, call: Prepared, *, is_tainted: bool, said: Iterable[str]) -> Situation:
-        texts = (*self._asker.known, *said)
+    def _situation(self, call: Prepared, *, is_tainted: bool, was_read: Callable[[str], bool]) -> Situation:
+        values, own_words = call.values, self._asker.own_words
+        destination = destination_of(call.tool, values)
         return Situation(
             tool=call.tool,
-            destination=destination_of(call.tool, call.values),
+            destination=destination,
             user_ids=self._user_ids,
             personality_id=self._asker.personality_id,
             session_id=self._asker.session_id,
             now=self._now(),
             is_tainted=is_tainted,
             is_attended=self._asker.is_attended,
-            are_addresses_known=all(any(one in text for text in texts) for one in addresses_in(call.values)),
+            are_addresses_known=all(
+                any(one in text for text in own_words) or was_read(one)
+                for one in addresses_in(values, call.tool.destination)
+            ),
+            is_named_by_person=self._asker.are_named_spared and are_named(destination, own_words),
         )
 
     def _approval(
@@ -136,14 +144,23 @@ class Asking:
             raise NoRoom(f"{MOST_OF_PERSON} calls wait for a yes already; ask the person to decide first: /approvals")
 
 
-def addresses_in(values: object) -> list[str]:
-    """All texts among the arguments that are an address, however deep they stand."""
-    match values:
+def addresses_in(values: Mapping[str, object], destination: Collection[str] = ()) -> list[str]:
+    """All texts among the arguments that may be an address, however deep; of a destination every text is one."""
+    return [
+        text
+        for name, value in values.items()
+        for text in _texts(value)
+        if name in destination or _ADDRESS.search(text.strip())
+    ]
+
+
+def _texts(value: object) -> list[str]:
+    match value:
         case str():
-            return [values] if _ADDRESS.search(values.strip()) else []
+            return [value]
         case dict():
-            return [each for value in values.values() for each in addresses_in(value)]
+            return [text for each in value.values() for text in _texts(each)]
         case list() | tuple():
-            return [each for value in values for each in addresses_in(value)]
+            return [text for each in value for text in _texts(each)]
         case _:
             return []

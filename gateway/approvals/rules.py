@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,8 +23,10 @@ class Situation:
         destination: as `destination_of` gives it.
         is_tainted: the turn has read words of others.
         is_attended: the person is there; False where a schedule or a hook began the turn.
-        are_addresses_known: each address in the arguments stands verbatim in the person's own words, in a result of
-            this session, or is allowed by the configuration.
+        are_addresses_known: each address in the arguments stands verbatim in the person's own words, or in what the
+            session has read before the model wrote it.
+        is_named_by_person: each destination is a whole value of the person's own words, and the owner chose that this
+            spares the question.
     """
 
     tool: Tool
@@ -34,6 +38,7 @@ class Situation:
     is_tainted: bool
     is_attended: bool = True
     are_addresses_known: bool = False
+    is_named_by_person: bool = False
 
 
 def must_ask(situation: Situation, grants: Iterable[Grant]) -> bool:
@@ -46,11 +51,29 @@ def must_ask(situation: Situation, grants: Iterable[Grant]) -> bool:
             is_careful = situation.is_tainted or not situation.is_attended
             return is_careful and not situation.are_addresses_known
         case _:
-            return (
-                not situation.is_attended
-                or tool.is_destructive
-                or not any(covers(grant, situation) for grant in grants)
-            )
+            if not situation.is_attended or tool.is_destructive:
+                return True
+            return not (situation.is_named_by_person or any(covers(grant, situation) for grant in grants))
+
+
+def are_named(destination: str, own_words: Iterable[str]) -> bool:
+    """Whether each value of a destination stands in the person's own words, whole: not as a part of a longer one.
+
+    Args:
+        destination: as `destination_of` gives it. Only texts count, and lists of them; no value is none of the words.
+        own_words: without what others wrote.
+    """
+    values = [*json.loads(destination).values()] if destination else []
+    names = [name for value in values for name in (value if isinstance(value, list) and value else [value])]
+    return bool(names) and all(
+        isinstance(name, str) and bool(name.strip()) and any(_stands_in(name, words) for words in own_words)
+        for name in names
+    )
+
+
+def _stands_in(name: str, words: str) -> bool:
+    """A mark behind it that ends a sentence is not a part of it; a dot in front of a letter is."""
+    return bool(re.search(rf"(?<![\w@.+/%-]){re.escape(name)}(?![\w@+/%-]|[.:]\w)", words))
 
 
 def covers(grant: Grant, situation: Situation) -> bool:

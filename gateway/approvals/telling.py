@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.approvals.approval import Approval, Decider
 from gateway.domain.visible import visible
-from gateway.messages import Action
+from gateway.messages import Action, ConversationRef, OutboundMessage
 
 SHOWN_CHARS = 1_500
 """More of the arguments than this is not shown in a chat, and then a chat has no Yes for them."""
@@ -49,8 +49,18 @@ def notice(approvals: Sequence[Approval], decider: Decider) -> str:
     return f"\n\n**This waits for your yes.**\n\n{texts}\n`/yes {mine[0].id}`, `/no {mine[0].id}`, `/approvals`"
 
 
-def question_for_owner(approvals: Sequence[Approval], who: str, owner: Decider) -> tuple[str, tuple[Action, ...]]:
-    """What an owner is asked in a chat of their own, and the same as buttons; `who` asked the agent for it."""
+def questions_for_owners(
+    approvals: Sequence[Approval], who: str, chats: Iterable[tuple[ConversationRef, bool]], turn_id: str
+) -> list[OutboundMessage]:
+    """What owners are asked in chats of their own, each with whether it proves who writes; `who` asked for it."""
+    asked = []
+    for number, (chat, is_proved) in enumerate(chats if approvals else ()):
+        text, buttons = _question(approvals, who, Decider(user_ids=frozenset(), role="owner", is_verified=is_proved))
+        asked.append(OutboundMessage(id=f"{turn_id}.approval-{number}", conversation=chat, text=text, actions=buttons))
+    return asked
+
+
+def _question(approvals: Sequence[Approval], who: str, owner: Decider) -> tuple[str, tuple[Action, ...]]:
     texts = "\n\n".join(described(one) for one in approvals)
     number = approvals[0].id
     how = f"`/yes {number}`, `/no {number}`, `/approvals`"

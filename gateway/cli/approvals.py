@@ -88,6 +88,24 @@ async def no(number: Number, as_json: AsJson = False) -> None:
 
 @app.command()
 @asynchronous
+async def again(number: Number, as_json: AsJson = False) -> None:
+    """Ask once more for a call that has expired, under a new number."""
+    from gateway.sdk.errors import ConflictError, NotFoundError
+
+    async with connected() as client:
+        try:
+            asked = await client.approvals.ask_again(number)
+        except NotFoundError as error:
+            raise _none(number) from error
+        except ConflictError as error:
+            raise NotNamed(str(error)) from error
+    print_json(fields(asked)) if as_json else say(
+        f"Number {asked.id} asks for it again; `ethos approvals yes {asked.id}` has it done."
+    )
+
+
+@app.command()
+@asynchronous
 async def grants(as_json: AsJson = False) -> None:
     """List what is not asked for any more."""
     async with connected() as client:
@@ -133,7 +151,9 @@ async def _deciding(number: int) -> AsyncIterator[AsyncEthos]:
         except NotFoundError as error:
             raise _none(number) from error
         except ConflictError as error:
-            raise NotNamed(f"number {number} does not wait any more, or cannot be granted: {error}") from error
+            is_late = (await client.approvals.get(number)).state == "expired"
+            how = f"; `ethos approvals again {number}` asks again" if is_late else ""
+            raise NotNamed(f"number {number} does not wait any more, or cannot be granted: {error}{how}") from error
 
 
 def _none(number: int) -> NotNamed:

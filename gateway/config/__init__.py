@@ -223,6 +223,7 @@ class ToolsConfig(Section):
         shell: it runs shell commands there, shut in.
         questions: it asks questions with a button for each answer.
         packages: tools of other authors.
+        schema_tokens: what all descriptions may take of a prompt; where it is more, tools of packages have to be found.
     """
 
     files: bool = False
@@ -230,6 +231,7 @@ class ToolsConfig(Section):
     shell: bool = False
     questions: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()
+    schema_tokens: Annotated[Count, Field(ge=0, le=1_000_000)] = 6_000
 
     @property
     def has_programs(self) -> bool:
@@ -252,6 +254,19 @@ class SandboxConfig(Section):
 
     command: tuple[Text, ...] = ()
     network: bool = False
+
+
+class ApprovalsConfig(Section):
+    """When a call of a tool waits for a yes.
+
+    Attributes:
+        expire_after_h: how long it waits.
+        tainted: `destinations`: it does not wait where each destination stands in the person's own words, also once
+            words of others were read.
+    """
+
+    expire_after_h: Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=8_760)] = 72
+    tainted: Literal["ask", "destinations"] = "ask"
 
 
 class MemoryConfig(Section):
@@ -413,6 +428,7 @@ class Config(Section):
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
+    approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)

@@ -116,6 +116,9 @@ class SessionStore(Protocol):
         Superseded messages are left out. Its cost does not grow with the length of the session.
         """
 
+    async def results(self, session_id: str, tool: str) -> Sequence[str]:
+        """What a tool has returned in a session, oldest first."""
+
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
         """Messages with an id above `after` and below `before`, oldest first: what a summary has to cover."""
 

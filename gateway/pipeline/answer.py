@@ -14,8 +14,8 @@ from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
-from gateway.approvals.asking import Asker, Asking
-from gateway.approvals.telling import choices, notice, question_for_owner
+from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
+from gateway.approvals.telling import choices, notice, questions_for_owners
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
@@ -48,6 +48,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.tools.contract import Outgoing, ToolContext
+from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.own import UPDATE_MEMORY
 from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
 from gateway.tools.toolbox import Toolbox
@@ -71,16 +72,25 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """Limits and defaults of a turn; times in seconds. `hide` takes secrets out of a reason."""
+    """Limits and defaults of a turn; times in seconds.
+
+    Attributes:
+        schema_tokens: what descriptions of tools may take of a prompt, before those of packages have to be found.
+        are_named_spared: no question for a call whose every destination stands in the person's own words.
+        hide: takes secrets out of a reason.
+    """
 
     default_personality: str = "assistant"
     personality_of_channel: Callable[[str], str | None] = lambda _channel: None
     session_scope: SessionScope = "conversation"
     steps_per_turn: int = 12
     tool_calls_per_turn: int = 32
+    schema_tokens: int = 6_000
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
     parked_expire_after_h: float = 168.0
+    approvals_expire_after_h: float = EXPIRE_AFTER_H
+    are_named_spared: bool = False
     hide: Callable[[str], str] = str
 
 
@@ -294,7 +304,7 @@ class Answering:
             await preview.withdraw()
             raise
         if ending is not None:
-            state.stop()
+            state.stop(is_by_person=ending == STOPPED)
         is_unread = work.context.is_unread
         await self._commit_answer(
             turn, state, asked=asked, tab=tab, ending=ending, supersedes=supersedes, is_unread=is_unread
@@ -322,8 +332,9 @@ class Answering:
         remembered = await self._reading.section(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
-        toolbox = turn.toolbox(parts.toolbox)
+        toolbox, found = await self._tools(turn)
         capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
+        context = turn.tool_context(state, asked, memory, parts.workspaces, capabilities)
         setting = Setting(
             capabilities=capabilities,
             is_direct=message.is_direct,
@@ -343,7 +354,7 @@ class Answering:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=turn.tool_context(state, asked, memory, parts.workspaces, capabilities),
+            context=replace(context, findable=toolbox.findable),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,
@@ -351,11 +362,20 @@ class Answering:
             on_stop=on_stop,
             asking=self._asking(turn, asked, history),
             approval_id=None if turn.approved is None else turn.approved.id,
+            found=found,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
 
+    async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
+        """The tools of the turn, and the names of those that were found earlier in the session."""
+        toolbox = turn.toolbox(self._parts.toolbox).within(self._settings.schema_tokens)
+        if not toolbox.findable:
+            return toolbox, ()
+        return toolbox, found_in(await self._parts.sessions.results(turn.session.id, FIND_TOOLS.name))
+
     def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage]) -> Asking:
         """Who decides which calls of the turn wait for a yes."""
+        said = [asked.text, *(one.text for one in history if one.role == "user")]
         asker = Asker(
             turn_id=turn.row.turn_id,
             user_id=turn.user_id,
@@ -363,9 +383,11 @@ class Answering:
             personality_id=turn.personality.id,
             session_id=turn.session.id,
             conversation=turn.message.conversation,
-            known=[asked.text, *(one.text for one in history if one.role != "assistant")],
+            own_words=[own_words(text) for text in said],
+            are_named_spared=self._settings.are_named_spared,
         )
-        return Asking(self._parts.approvals, self._parts.proposals.reserve, asker)
+        expire_after_h = self._settings.approvals_expire_after_h
+        return Asking(self._parts.approvals, self._parts.proposals.reserve, asker, expire_after_h=expire_after_h)
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
         """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
@@ -475,12 +497,12 @@ class Answering:
     def _reply(self, turn: Turn, state: AgentState, text: str, memory: SettledMemory) -> OutboundMessage:
         """The answer with what stands below it: a question, what waits for a yes, their buttons, and files."""
         text = "\n\n".join([text, *(one.question for one in state.choosing)])
-        below = memory.notice + notice(state.approvals, turn.decider)
+        below = memory.notice + notice(state.asks, turn.decider)
         offered = [choice for one in state.choosing for choice in one.choices]
         buttons = (
             *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
             *memory.choices,
-            *choices(state.approvals, turn.decider),
+            *choices(state.asks, turn.decider),
         )
         reply = reply_to(turn.row, (text + self._committer.in_form(below, turn.message)).strip(), "reply", buttons)
         return replace(reply, attachments=tuple(state.files))
@@ -490,21 +512,19 @@ class Answering:
 
         They are asked what the person may not decide, or not there, and hear of tools that rest.
         """
-        asked = [one for one in state.approvals if one.approver == "owner" and not turn.decider.may_grant(one)]
+        asked = [one for one in state.asks if one.approver == "owner" and not turn.decider.may_grant(one)]
         if not asked and not state.rested:
             return ()
-        who = as_name(turn.message.sender.display_name)
-        told = []
-        for number, chat in enumerate(await self._parts.admission.pairing.owner_chats()):
-            if asked:
-                is_proved = self._parts.channels.vouches(chat.channel)
-                owner = Decider(user_ids=frozenset(), role="owner", is_verified=is_proved)
-                text, buttons = question_for_owner(asked, who, owner)
-                name = f"{turn.row.turn_id}.approval-{number}"
-                told.append(OutboundMessage(id=name, conversation=chat, text=text, actions=buttons))
-            if state.rested:
-                text = _RESTS.format(", ".join(f"`{tool}`" for tool in state.rested))
-                told.append(OutboundMessage(id=f"{turn.row.turn_id}.rests-{number}", conversation=chat, text=text))
+        who, turn_id, vouches = (
+            as_name(turn.message.sender.display_name),
+            turn.row.turn_id,
+            self._parts.channels.vouches,
+        )
+        chats = await self._parts.admission.pairing.owner_chats()
+        told = questions_for_owners(asked, who, [(chat, vouches(chat.channel)) for chat in chats], turn_id)
+        for number, chat in enumerate(chats if state.rested else ()):
+            text = _RESTS.format(", ".join(f"`{tool}`" for tool in state.rested))
+            told.append(OutboundMessage(id=f"{turn_id}.rests-{number}", conversation=chat, text=text))
         return self._committer.notices(told)
 
     async def _follow_up(self, turn: Turn, state: AgentState, session: Session, memory: SettledMemory) -> None:

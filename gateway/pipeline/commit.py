@@ -56,6 +56,7 @@ class TurnCommit:
         answered: the account, and the user that was answered, which it must still be where the database is shared.
         calls: of tools, which are not noted yet.
         approvals: calls of tools that wait for a person's yes.
+        approval_id: of the yes by which the turn was to make a call; one that was not begun is withdrawn.
         bill: of the answer's call, which is settled with the turn; harmless where it is settled already.
     """
 
@@ -81,6 +82,7 @@ class TurnCommit:
     answered: tuple[str, str] | None = None
     calls: tuple[CallRow, ...] = ()
     approvals: tuple[Approval, ...] = ()
+    approval_id: int | None = None
     bill: Bill | None = None
 
 
@@ -135,6 +137,7 @@ class Committer:
             end=end,
             error=error,
             replies=tuple(reply_to(row, self.in_form(text, row.message), kind, codes=codes) for text in replies),
+            approval_id=row.approval_id,
         )
 
     def in_form(self, text: str, message: InboundMessage) -> str:

@@ -141,7 +141,7 @@ class History:
             if one.turn_id == turn_id and one.role == "tool_call" and one.tool_name == ASK_PERSON.name:
                 choices = choices_of(one.text)
                 if 0 < number <= len(choices):
-                    return Question(text=choices[number - 1], sources=(EARLIER,) if one.is_tainted else ())
+                    return _as_question(choices[number - 1], is_own=not one.is_tainted)
         return None
 
     def forget(self, session_id: str) -> None:
@@ -225,6 +225,13 @@ def _blocks(messages: Sequence[SessionMessage]) -> list[_Block]:
         )
         blocks.append(block)
     return blocks
+
+
+def _as_question(choice: str, *, is_own: bool) -> Question:
+    """What a person chose; words that others may have led to stay data, and become nobody's own by a button."""
+    if is_own:
+        return Question(text=choice)
+    return Question(text=f"I choose this:\n{as_data(EARLIER, text=choice)}", sources=(EARLIER,))
 
 
 def as_stored(

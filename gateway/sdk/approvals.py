@@ -44,6 +44,11 @@ class Approvals(Namespace[S]):
         return await self.sender.write("POST", f"{_ONE}/no", ToolApproval, idempotency_key, approval=approval)
 
     @operation
+    async def ask_again(self, approval: int, *, idempotency_key: str | None = None) -> ToolApproval:
+        """Ask for exactly this call once more, under a new number, where it has expired; else `ConflictError`."""
+        return await self.sender.write("POST", f"{_ONE}/again", ToolApproval, idempotency_key, approval=approval)
+
+    @operation
     async def grants(self) -> tuple[ToolGrant, ...]:
         """What is not asked for any more."""
         return (await self.sender.get("/approvals/grants", Page[ToolGrant])).items

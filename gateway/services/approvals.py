@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from gateway.approvals.approval import Approval, ApprovalStore, Decider, Grant, GrantScope
+from gateway.approvals.approval import MOST_OF_PERSON, Approval, ApprovalStore, Decider, Grant, GrantScope
+from gateway.approvals.telling import questions_for_owners
+from gateway.messages import ConversationRef, OutboundMessage
 from gateway.sdk.models import approvals as wire
-from gateway.services.caller import Caller, NotAllowed, NotFound, Refused
+from gateway.services.caller import Caller, Expired, NotAllowed, NotFound, Refused
+from gateway.tools.contract import Tool
 
 AT_THE_MACHINE = "command-line"
 """Who decided, where it was done on the command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskingAnew:
+    """What a question needs that is asked again.
+
+    Attributes:
+        reserve: gives out numbers.
+        find: a tool by its name, as it is offered now.
+        owner_chats: where owners are asked, each with whether it proves who writes.
+    """
+
+    reserve: Callable[[int], Awaitable[int]]
+    find: Callable[[str], Tool | None]
+    owner_chats: Callable[[], Awaitable[Sequence[tuple[ConversationRef, bool]]]]
 
 
 class ApprovalService:
@@ -22,11 +41,13 @@ class ApprovalService:
         store: ApprovalStore,
         wake: Callable[[], None],
         person_ids: Callable[[str], Awaitable[Collection[str]]],
+        anew: AskingAnew,
     ) -> None:
         """`wake` has the inbox looked through, for the message that makes an approved call."""
         self._store = store
         self._person_ids = person_ids
         self._wake = wake
+        self._anew = anew
 
     async def listed(self, caller: Caller) -> Sequence[wire.ToolApproval]:
         """What waits and the caller may see, oldest first."""
@@ -46,6 +67,18 @@ class ApprovalService:
         else:
             await self.no(decider, approval_id)
         return _shown(await self.get(decider, approval_id))
+
+    async def asked_again(self, caller: Caller, approval_id: int) -> wire.ToolApproval:
+        """The new question, which the operator asks for. Raises as `ask_again`."""
+        return _shown(await self.ask_again(await self._decider(caller), approval_id))
+
+    async def listed_expired(self, caller: Caller, *, limit: int) -> Sequence[wire.ToolApproval]:
+        """The last that waited too long and were not asked for again, of those that the caller may see."""
+        decider = await self._decider(caller)
+        found = [one for one in await self._store.approvals(state=None) if decider.may_see(one)]
+        again = {one.key for one in found}
+        late = [one for one in found if one.state == "expired" and one.again(0, at=one.asked_at).key not in again]
+        return [_shown(one) for one in late[-limit:]]
 
     async def listed_grants(self, caller: Caller) -> Sequence[wire.ToolGrant]:
         """What spares a question now, of all people or of the key's."""
@@ -90,7 +123,7 @@ class ApprovalService:
 
         Raises:
             NotAllowed: they may not say yes to it, or not from here.
-            Refused: it does not wait any more.
+            Refused: it does not wait any more; `Expired`, where it waited too long.
             NotFound: as `get`.
         """
         approval = await self.get(decider, approval_id)
@@ -102,6 +135,45 @@ class ApprovalService:
         await self._decide(approval, "granted", decider, grant)
         self._wake()
         return approval
+
+    async def ask_again(self, decider: Decider, approval_id: int) -> Approval:
+        """Ask for exactly the same call once more, where nobody decided in time.
+
+        Returns:
+            the new question; the one that waits already where it was asked again before.
+
+        Raises:
+            NotAllowed: they may not ask for it.
+            Refused: it has not expired, the tool is not what it was, or too many wait.
+            NotFound: as `get`.
+        """
+        late = await self.get(decider, approval_id)
+        if not decider.may_ask_again(late):
+            raise NotAllowed("nothing is done for a guest; ask an owner for another role")
+        if late.state != "expired":
+            raise Refused(f"number {approval_id} is {late.state}; only what has expired is asked again")
+        tool = self._anew.find(late.tool)
+        if tool is None or tool.pin != late.pin:
+            why = "there is no such tool here any more" if tool is None else "the tool has changed since"
+            raise Refused(f"number {approval_id} cannot be asked again: {why}; tell me again what you want")
+        if len(await self._store.approvals(user_ids=[*await self._person_ids(late.user_id)])) >= MOST_OF_PERSON:
+            raise Refused(f"{MOST_OF_PERSON} calls wait for a yes already; decide on some of them first")
+        again = await self._store.ask_again(late, await self._anew.reserve(1), at=datetime.now(UTC))
+        if again is None:
+            raise NotFound(f"number {approval_id} is gone")
+        if again.state == "expired":
+            return await self.ask_again(decider, again.id)
+        if again.state != "waiting":
+            raise Refused(f"number {approval_id} was asked again as number {again.id}, which is {again.state}")
+        return again
+
+    async def questions(self, approval: Approval, who: str, turn_id: str) -> Sequence[OutboundMessage]:
+        """What the owners are asked, in chats of their own, on behalf of `who`."""
+        return questions_for_owners([approval], who, await self._anew.owner_chats(), turn_id)
+
+    async def drop(self, session_id: str) -> int:
+        """Withdraw what of a session waits, or has its yes and is not begun; how many those are."""
+        return await self._store.drop(session_id)
 
     async def grants(self, user_id: str) -> Sequence[Grant]:
         """What spares this person a question now."""
@@ -129,6 +201,9 @@ class ApprovalService:
     ) -> None:
         if not await self._store.decide(approval, state, by=_name(decider), grant=grant):
             now = await self._store.approval(approval.id)
+            if now is not None and now.state == "expired":
+                until = f"{now.expires_at:%Y-%m-%d %H:%M} UTC"
+                raise Expired(f"number {now.id} waited until {until}, and has expired; it can be asked again")
             raise Refused(f"number {approval.id} is {'gone' if now is None else now.state} already")
 
 

@@ -56,6 +56,10 @@ class Refused(ServiceError):
     """It cannot be done as things are now."""
 
 
+class Expired(Refused):
+    """It waited too long, and can be asked for again."""
+
+
 class TracesOff(Refused):
     """The trace memory is off."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from gateway.approvals.approval import Approval, ApprovalState, Grant
@@ -16,15 +18,28 @@ from gateway.store.lanes import arrive
 from gateway.store.payloads import conversation_of, inbound, inbound_json, storable
 from gateway.store.rows import columns_of, insert, marks_for, value_of
 
-_NEWEST = "SELECT * FROM approvals {which} ORDER BY id DESC LIMIT ?"
+# What waits too long is expired, whether or not that stands there yet.
+_ALL = """
+    SELECT approvals.*, state = 'waiting' AND expires_at <= now_ms() AS is_late FROM approvals {which}
+    ORDER BY id DESC LIMIT ?
+"""
+_ONE = _ALL.format(which="WHERE id = ?")
+_AGAIN = _ALL.format(which="WHERE turn_id = ? AND call_id = ?")
 # The index of those that wait is taken for its very condition.
-_WAITING = "state = 'waiting' AND expires_at > now_ms()"
+_IN_STATE = {
+    "waiting": "state = 'waiting' AND expires_at > now_ms()",
+    "expired": "(state = 'expired' OR (state = 'waiting' AND expires_at <= now_ms()))",
+}
 _DECIDE = "UPDATE approvals SET state = ?, decided_at = ?, decided_by = ? WHERE id = ? AND state = 'waiting'"
 _EXPIRE = """
     UPDATE approvals SET state = 'expired', decided_at = now_ms()
     WHERE id = ? AND state = 'waiting' AND expires_at <= now_ms()
 """
 _WITHDRAW = "UPDATE approvals SET state = 'withdrawn' WHERE id = ? AND state = 'granted'"
+_DROP = """
+    UPDATE approvals SET state = 'withdrawn', decided_at = now_ms()
+    WHERE session_id = ? AND (state = 'granted' OR (state = 'waiting' AND expires_at > now_ms()))
+"""
 _ASKED_BY = "SELECT * FROM inbox WHERE turn_id = ?"
 _GRANTS = "SELECT * FROM grants WHERE (until_at IS NULL OR until_at > now_ms()) {whose} ORDER BY id"
 _REVOKE = "DELETE FROM grants WHERE id = ?"
@@ -36,6 +51,11 @@ def insert_approvals(connection: Connection, approvals: Sequence[Approval]) -> N
         sources = storable(json.dumps(one.sources, ensure_ascii=False))
         row = {**columns_of(one, without=("sources",)), "sources": sources}
         insert(connection, "approvals", row, "ON CONFLICT DO NOTHING")
+
+
+def withdraw_approval(connection: Connection, approval_id: int) -> bool:
+    """End one that was granted and is not begun; False where there is none."""
+    return connection.execute(_WITHDRAW, (approval_id,)).rowcount == 1
 
 
 class SqlApprovals:
@@ -50,17 +70,17 @@ class SqlApprovals:
         conditions: list[str] = []
         values: list[object] = []
         if state is not None:
-            conditions.append(_WAITING if state == "waiting" else "state = ?")
-            values += [] if state == "waiting" else [state]
+            conditions.append(_IN_STATE.get(state, "state = ?"))
+            values += [] if state in _IN_STATE else [state]
         if user_ids is not None:
             conditions.append(f"user_id IN ({marks_for(user_ids)})")
             values += user_ids
         which = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        rows = await self._engine.rows(_NEWEST.format(which=which), (*values, limit))
+        rows = await self._engine.rows(_ALL.format(which=which), (*values, limit))
         return [_approval(row) for row in reversed(rows)]
 
     async def approval(self, approval_id: int) -> Approval | None:
-        row = await self._engine.row("SELECT * FROM approvals WHERE id = ?", (approval_id,))
+        row = await self._engine.row(_ONE, (approval_id, 1))
         return None if row is None else _approval(row)
 
     async def decide(
@@ -87,7 +107,25 @@ class SqlApprovals:
         return is_first
 
     async def withdraw(self, approval_id: int) -> bool:
-        return await self._engine.write(statement(_WITHDRAW, (approval_id,)), alone=()) == 1
+        return await self._engine.write(partial(withdraw_approval, approval_id=approval_id), alone=())
+
+    async def drop(self, session_id: str) -> int:
+        return await self._engine.write(statement(_DROP, (session_id,)), alone=())
+
+    async def ask_again(self, approval: Approval, number: int, *, at: datetime) -> Approval | None:
+        wanted = approval.again(number, at=at)
+
+        def work(connection: Connection) -> Approval | None:
+            connection.execute(_EXPIRE, (approval.id,))
+            found = connection.execute(_ONE, (approval.id, 1)).fetchone()
+            if found is None or _approval(found).state != "expired":
+                return None
+            insert_approvals(connection, [wanted])
+            row = connection.execute(_AGAIN, (wanted.turn_id, wanted.call_id, 1)).fetchone()
+            asked = None if row is None else _approval(row)
+            return asked if asked is not None and asked.digest == approval.digest else None
+
+        return await self._engine.write(work, alone=())
 
     async def grants(self, user_ids: Sequence[str] | None = None) -> Sequence[Grant]:
         whose = "" if user_ids is None else f"AND user_id IN ({marks_for(user_ids)})"
@@ -123,4 +161,5 @@ def _send_in(connection: Connection, approval: Approval) -> None:
 
 
 def _approval(row: Row) -> Approval:
-    return value_of(Approval, row, conversation=conversation_of(row), sources=tuple(json.loads(row["sources"])))
+    sources, state = tuple(json.loads(row["sources"])), "expired" if row["is_late"] else row["state"]
+    return value_of(Approval, row, conversation=conversation_of(row), sources=sources, state=state)

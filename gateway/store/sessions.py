@@ -31,6 +31,9 @@ _LIST = "SELECT * FROM sessions WHERE {} ORDER BY updated_at DESC, number DESC L
 _NEWEST = f"SELECT {MESSAGE} FROM messages WHERE session_id = ? ORDER BY id DESC LIMIT ?"  # noqa: S608 (constants)
 _UNREPLACED = f"SELECT {MESSAGE} FROM messages WHERE session_id = ? AND NOT is_superseded"  # noqa: S608 (constants)
 _WINDOW = f"{_UNREPLACED} AND id > ? ORDER BY id DESC"
+_RESULTS = """
+    SELECT text FROM messages WHERE session_id = ? AND role = 'tool_result' AND tool_name = ? ORDER BY id
+"""
 _OLDER = f"{_UNREPLACED} AND id > ? AND id < ? ORDER BY id"
 # A summary that was saved while the turn ran is not taken back.
 _MERGE = """
@@ -96,6 +99,9 @@ class SqlSessions:
             return partial(_newest_that_fit, connection.execute(_WINDOW, (session_id, after)), max_chars)
 
         return (await self._engine.ask(asking))[::-1]
+
+    async def results(self, session_id: str, tool: str) -> Sequence[str]:
+        return [str(row["text"]) for row in await self._engine.rows(_RESULTS, (session_id, tool))]
 
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
         rows = await self._engine.rows(_OLDER, (session_id, after, before))

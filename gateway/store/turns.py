@@ -12,7 +12,7 @@ from gateway.errors import ClaimLost, PersonChanged
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.accounts import require_still, still_is
-from gateway.store.approvals import insert_approvals
+from gateway.store.approvals import insert_approvals, withdraw_approval
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, require
 from gateway.store.ingest import insert_job
@@ -85,6 +85,8 @@ class SqlTurns:
                 insert_chat(connection, *commit.owner_chat)
             keep_calls(connection, commit.calls)
             insert_approvals(connection, commit.approvals)
+            if commit.approval_id is not None and commit.end == "done":
+                withdraw_approval(connection, commit.approval_id)
             if commit.ingest is not None:
                 insert_job(connection, commit.ingest)
             if commit.end != "parked":

@@ -91,6 +91,7 @@ class ToolContext:
         workspace: the files of the person, or in a group of the group; None where nobody is known.
         outgoing: what goes with the answer; None where nothing can.
         choosing: where a question to the person is put, one at most.
+        findable: tools that the model is not shown before it looks for them.
     """
 
     scope: MemoryScope
@@ -107,6 +108,7 @@ class ToolContext:
     workspace: Workspace | None = None
     outgoing: Outgoing | None = None
     choosing: list[Choosing] = field(default_factory=list)
+    findable: Sequence[Tool] = ()
 
     @property
     def is_tainted(self) -> bool:
@@ -164,6 +166,7 @@ class Tool:
         approver: who may say yes to a call: the owner, or whoever asked.
         timeout_s: a call that takes longer is uncertain; 600 at most.
         is_opt_in: only personalities that name it have it.
+        is_findable: where the tools are too many, the model is shown it only once it has looked for it.
         spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
     """
 
@@ -179,6 +182,7 @@ class Tool:
     approver: Literal["owner", "asker"] = "owner"
     timeout_s: float = 30.0
     is_opt_in: bool = False
+    is_findable: bool = False
     spec: ToolSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

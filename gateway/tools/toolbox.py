@@ -27,8 +27,10 @@ from gateway.tools.contract import (
     ToolUnavailable,
     ToolUncertain,
 )
-from gateway.tools.spec import ToolCall
+from gateway.tools.finding import FIND_TOOLS
+from gateway.tools.spec import ToolCall, ToolSpec
 
+BYTES_PER_TOKEN = 4
 UNCERTAIN = (
     "Error: nobody knows whether this call took effect{because}. Do not repeat it before you have found out, or asked "
     "the person."
@@ -70,14 +72,29 @@ class Prepared:
 class Toolbox:
     """The tools that a personality may use."""
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+    def __init__(self, tools: Sequence[Tool], findable: Sequence[Tool] = ()) -> None:
+        """`findable` are tools that the model is shown only once it has found them; it has `find_tools` for that."""
+        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in (*tools, *findable)}
         self.specs = tuple(tool.spec for tool in tools)
+        self.findable = findable
 
     @property
     def names(self) -> tuple[str, ...]:
         """In the order given."""
         return tuple(self._tools)
+
+    def specs_with(self, found: Sequence[str]) -> tuple[ToolSpec, ...]:
+        """What the model is shown: all that need not be found, and what was found behind it, in that order."""
+        late = {tool.name: tool.spec for tool in self.findable}
+        return (*self.specs, *(late[name] for name in found if name in late))
+
+    def within(self, schema_tokens: int) -> Toolbox:
+        """The same, where all of it takes no more room; else what is findable has to be found."""
+        findable = [tool for tool in self._tools.values() if tool.is_findable]
+        size_bytes = sum(tool.spec.size_bytes for tool in self._tools.values())
+        if not findable or size_bytes <= schema_tokens * BYTES_PER_TOKEN:
+            return self
+        return Toolbox([*(tool for tool in self._tools.values() if not tool.is_findable), FIND_TOOLS], findable)
 
     def only(self, names: Sequence[str]) -> Toolbox:
         """The same tools, less those that are not named; names that are not here are passed over."""
@@ -116,7 +133,7 @@ class Toolbox:
     def _prepared(self, call: ToolCall) -> Prepared | Called:
         tool = self._tools.get(call.name)
         if tool is None:
-            there = ", ".join(self._tools) or "none"
+            there = ", ".join(spec.name for spec in self.specs) or "none"
             return Called(outcome="refused", text=f"Error: there is no tool {call.name!r}. There are: {there}.")
         try:
             arguments = tool.arguments.model_validate_json(call.arguments.strip() or "{}")

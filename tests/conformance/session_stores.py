@@ -230,6 +230,19 @@ class SearchSuite:
         await wrote(house, session_of("one"), "text * 🙂")
         assert await self._found(house, query) == []
 
+    async def test_what_a_tool_returned_in_a_session_is_read_in_order(self, house: House) -> None:
+        session, other = session_of("a"), session_of("b")
+        said = [
+            written(one, name, name, role="tool_result", tool_name=tool, tool_call_id="c")
+            for one, name, tool in [
+                (session, "t1", "find"), (session, "t2", "look"), (other, "t3", "find"), (session, "t4", "find"),
+            ]
+        ]  # fmt: skip
+        for message in said:
+            await turn(house.store, session=session if message.session_id == session.id else other, messages=(message,))
+        assert await house.store.sessions.results(session.id, "find") == ["t1", "t4"]
+        assert await house.store.sessions.results("s_none", "find") == []
+
     @settings(
         max_examples=150,
         deadline=None,

@@ -24,7 +24,7 @@ from gateway.people.tries import ErasureCodes
 from gateway.pipeline.commands import CHOOSE, PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
-from gateway.services.commands.approvals import decide, list_text, revoke
+from gateway.services.commands.approvals import ask_again, decide, list_text, revoke
 from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
 from gateway.services.commands.personal import ForgetMe, export_text
@@ -149,7 +149,8 @@ class Commands:
         session = new_session(
             call.message, key=call.session.key, user_id=call.user_id, personality_id=call.session.personality_id
         )
-        return CommandResult(text="A fresh session. I still know what I remember about you.", session=session)
+        text = f"A fresh session. I still know what I remember about you.{await self._dropped(call)}"
+        return CommandResult(text=text, session=session)
 
     async def _personality(self, call: CommandCall) -> CommandResult:
         services, caller = await self._services(), caller_of(call)
@@ -165,7 +166,13 @@ class Commands:
         return CommandResult(text="\n".join(lines) + "\n\nChoose with `/personality name`.")
 
     async def _stop(self, call: CommandCall) -> CommandResult:
-        return CommandResult(text=STOPPED if call.had_effect else "Nothing is running.")
+        return CommandResult(text=f"{STOPPED if call.had_effect else 'Nothing is running.'}{await self._dropped(call)}")
+
+    async def _dropped(self, call: CommandCall) -> str:
+        """Nothing that was asked for in the session is done any more; a sentence where something waited."""
+        count = await (await self._services()).approvals.drop(call.session.id)
+        calls = "1 call" if count == 1 else f"{count} calls"
+        return f" {calls} that waited for a yes will not be made." if count else ""
 
     async def _retry(self, call: CommandCall) -> CommandResult:
         if call.had_effect:
@@ -212,6 +219,9 @@ class Commands:
         if verb == "revoke":
             return await revoke(service, call.user_id, rest.strip())
         decider = await self._decider(call)
+        if verb == "again":
+            who = as_name(call.message.sender.display_name)
+            return await ask_again(service, decider, rest.strip(), who, call.turn_id)
         return list_text(await service.waiting(decider), await service.grants(call.user_id), decider)
 
     async def _decide(self, call: CommandCall, *, is_yes: bool) -> CommandResult:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.approvals.approval import Approval, Decider, Grant, GrantScope
-from gateway.approvals.telling import choices, described
+from gateway.approvals.telling import choices, described, notice
 from gateway.domain.visible import visible
+from gateway.messages import Action
 from gateway.pipeline.commands import CommandResult
-from gateway.services.caller import Malformed
+from gateway.services.caller import Expired, Malformed
 
 if TYPE_CHECKING:
     from gateway.services.approvals import ApprovalService
@@ -39,10 +40,17 @@ def _granted(grant: Grant) -> str:
 
 async def revoke(service: ApprovalService, user_id: str, word: str) -> CommandResult:
     """End one grant."""
-    if not word.isdecimal() or len(word) > 18:
-        raise Malformed("say which number: `/approvals revoke 3`; `/approvals` lists them")
-    grant = await service.revoke(user_id, int(word))
+    grant = await service.revoke(user_id, _number(word, "/approvals revoke 3"))
     return CommandResult(text=f"From now on I ask again before I use {_granted(grant)}.")
+
+
+async def ask_again(service: ApprovalService, decider: Decider, word: str, who: str, turn_id: str) -> CommandResult:
+    """Ask once more for what has expired: here, or the owners where the person may not decide, or not here."""
+    again = await service.ask_again(decider, _number(word, "/approvals again 3"))
+    if decider.may_grant(again):
+        return list_text([again], (), decider)
+    notices = await service.questions(again, who, turn_id) if again.approver == "owner" else ()
+    return CommandResult(text=notice([again], decider).strip(), notices=tuple(notices))
 
 
 async def decide(service: ApprovalService, decider: Decider, arguments: str, *, is_yes: bool) -> CommandResult:
@@ -57,9 +65,22 @@ async def decide(service: ApprovalService, decider: Decider, arguments: str, *, 
         word = str(waiting[0].id)
     if not word.isdecimal() or len(word) > 18:
         raise Malformed(f"{word!r} is no number; `/approvals` lists what waits")
+    number = int(word)
+    try:
+        await (service.yes(decider, number, scope=scope) if is_yes else service.no(decider, number))
+    except Expired as error:
+        if not is_yes or not decider.may_ask_again(await service.get(decider, number)):
+            raise
+        command = f"approvals again {number}"
+        text = f"That did not work: {error}: `/{command}`"
+        return CommandResult(text=text, actions=(Action(id=command, label="Ask again"),))
     if is_yes:
-        await service.yes(decider, int(word), scope=scope)
         spared = {None: "", "always": " I do not ask for it again.", "conversation": " I do not ask again here today."}
         return CommandResult(text=f"Number {word} is done now.{spared[scope]}")
-    await service.no(decider, int(word))
     return CommandResult(text=f"Number {word} is dropped; it is never done.")
+
+
+def _number(word: str, example: str) -> int:
+    if not word.isdecimal() or len(word) > 18:
+        raise Malformed(f"say which number: `{example}`; `/approvals` lists them")
+    return int(word)

@@ -19,6 +19,10 @@ Reader = Annotated[Caller, Depends(Requires("tools:read"))]
 _YES = SayYes()
 _NO_GRANT = problems(not_found="There is no grant with that number.")
 _NONE = problems(not_found="Nothing waits under that number.")
+_NOT_EXPIRED = problems(
+    not_found="There is none with that number.",
+    not_possible="It has not expired, its tool has changed, or too many calls wait already.",
+)
 _NOT_NOW = problems(not_found="Nothing waits under that number.", not_possible="It does not wait any more.")
 
 
@@ -56,3 +60,9 @@ async def yes(caller: Operator, services: WithServices, approval: RowId, body: S
 async def no(caller: Operator, services: WithServices, approval: RowId) -> ToolApproval:
     """Drop it; it is never done."""
     return await services.approvals.decided(caller, approval, is_yes=False)
+
+
+@router.post("/{approval}/again", responses=_NOT_EXPIRED, summary="Ask again")
+async def ask_again(caller: Operator, services: WithServices, approval: RowId) -> ToolApproval:
+    """Ask for exactly this call once more, under a new number, where it has expired."""
+    return await services.approvals.asked_again(caller, approval)

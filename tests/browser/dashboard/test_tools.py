@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
+from gateway.store.engine import statement
 from gateway.tools import own as tools
 from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.browser.dashboard.conftest import Open, look_over
@@ -58,6 +59,29 @@ async def test_what_waits_is_decided_and_a_grant_is_revoked(open_desk: Open, sen
     await expect(granted).to_have_count(0)
     await settled(desk.gateway)
     assert sent == ["ada", "eve"]
+
+
+async def test_what_has_expired_is_asked_again(open_desk: Open, sent: list[str]) -> None:
+    desk = await open_desk(ScriptedModel([call("post", '{"to": "ada"}', id="c1")], "It will be sent.", "It is sent."))
+    page = await desk.open("/tools/approvals")
+    await expect(page.locator("#live")).to_have_text("Live")
+    await desk.say("post it")
+    first = page.get_by_role("region", name="Number 1")
+    await expect(first).to_be_visible()
+    await desk.gateway.store.engine.write(statement("UPDATE approvals SET expires_at = asked_at WHERE id = ?", (1,)))
+    await first.get_by_role("button", name="Yes", exact=True).click()
+    await expect(page.get_by_role("alert").filter(has_text="and has expired; it can be asked again")).to_be_visible()
+    late = page.get_by_role("region", name="Number 1, expired")
+    await expect(late.get_by_label("to")).to_have_text("ada")
+    await look_over(page)
+    await desk.gateway.store.engine.write(statement("UPDATE approvals SET asked_at = 0 WHERE id = ?", (1,)))
+    await late.get_by_role("button", name="Ask again").click()
+    await expect(page.get_by_role("status").filter(has_text="Number 2 asks for it again.")).to_be_visible()
+    await expect(late).to_have_count(0)
+    await page.get_by_role("region", name="Number 2").get_by_role("button", name="Yes", exact=True).click()
+    await expect(page.get_by_role("status").filter(has_text="Number 2 is done now.")).to_be_visible()
+    await settled(desk.gateway)
+    assert sent == ["ada"]
 
 
 async def test_calls_are_listed_with_their_outcome(open_desk: Open, sent: list[str]) -> None:

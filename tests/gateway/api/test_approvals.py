@@ -10,6 +10,8 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.sdk.models.chat import SendMessage
+from gateway.store.clock import wall_ms
+from gateway.store.engine import statement
 from gateway.tools import own as tools
 from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.gateway.way.conftest import House, settled
@@ -84,3 +86,22 @@ async def test_a_yes_that_grants_is_listed_until_it_is_taken_back(
     assert (await client.delete(f"/approvals/grants/{grant['id']}")).status_code == 204
     assert (await client.get("/approvals/grants")).json()["items"] == []
     assert (await client.delete(f"/approvals/grants/{grant['id']}")).status_code == 404
+
+
+async def test_what_has_expired_is_asked_again(asking: tuple[Gateway, httpx.AsyncClient, list[str]]) -> None:
+    gateway, client, sent = asking
+    assert (await client.post("/approvals/1/again")).status_code == 409, "it waits"
+    assert (await client.post("/approvals/9/again")).status_code == 404
+    await gateway.store.engine.write(statement("UPDATE approvals SET expires_at = asked_at WHERE id = ?", (1,)))
+    late = await client.post("/approvals/1/yes")
+    assert (late.status_code, "has expired; it can be asked again" in late.text) == (409, True)
+    assert (await client.get("/approvals/1")).json()["state"] == "expired"
+    await gateway.store.engine.write(statement("UPDATE approvals SET expires_at = ? WHERE id = ?", (wall_ms(), 1)))
+    asked = await client.post("/approvals/1/again")
+    assert (asked.status_code, asked.json()["state"], asked.json()["arguments"]) == (200, "waiting", '{"to":"ada"}')
+    number = asked.json()["id"]
+    assert (await client.post("/approvals/1/again")).json()["id"] == number
+    assert (await client.post(f"/approvals/{number}/yes")).status_code == 200
+    await settled(gateway)
+    assert sent == ["ada"]
+    assert (await client.post("/approvals/1/again")).status_code == 409

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.approvals.approval import NEXT, Approval, ApprovalState, Decider, Grant, canonical, destination_of
-from gateway.approvals.rules import Situation, covers, must_ask
+from gateway.approvals.asking import addresses_in
+from gateway.approvals.rules import Situation, are_named, covers, must_ask
 from gateway.messages import ConversationRef
 from gateway.tools.contract import Arguments, Effect, Tool, ToolContext
 
@@ -148,6 +149,80 @@ def test_another_tool_under_the_same_name_has_another_pin() -> None:
     )
     assert len({TO_ADA.pin, *(other.pin for other in others)}) == 5
     assert TO_ADA.pin == replace_tool().pin
+
+
+# ---- destinations in the person's own words --------------------------------------------------------------------------
+
+SAID = ["Write to ben@example.org, please, and tell Ada.", "Then post it in #general: to eve@example.org."]
+
+
+@pytest.mark.parametrize(
+    ("to", "is_named"),
+    [
+        ("ben@example.org", True),
+        ("eve@example.org", True),
+        ("Ada", True),
+        ("#general", True),
+        (["ben@example.org", "Ada"], True),
+        (["ben@example.org", "mallory@evil.test"], False),
+        ("ada", False),
+        ("example.org", False),
+        ("ben", False),
+        ("Ad", False),
+        ("ben@example", False),
+        ("ben@example.or", False),
+        ("en@example.org", False),
+        ("ben@example.org.evil.test", False),
+        ("", False),
+        (" ", False),
+        ([], False),
+        (["ben@example.org", ""], False),
+        (None, False),
+        (7, False),
+        ({"to": "Ada"}, False),
+    ],
+    ids=str,
+)
+def test_a_destination_is_named_where_it_is_a_whole_value_of_the_persons_own_words(to: Any, is_named: bool) -> None:
+    assert are_named(canonical({"to": to}), SAID) == is_named
+
+
+@pytest.mark.parametrize("words", ["steve@example.org", "eve@example.org.evil.test", "x/eve@example.org/y", ""])
+def test_a_part_of_a_longer_value_names_nothing(words: str) -> None:
+    assert not are_named(canonical({"to": "eve@example.org"}), [words])
+
+
+def test_each_of_several_destinations_must_be_named_and_a_tool_without_one_names_none() -> None:
+    assert are_named(canonical({"to": "Ada", "cc": "ben@example.org"}), SAID)
+    assert not are_named(canonical({"to": "Ada", "cc": "mallory@evil.test"}), SAID)
+    assert not are_named("", SAID)
+    assert not are_named(canonical({"to": "Ada"}), [])
+
+
+def test_a_named_destination_spares_the_question_unless_it_destroys_or_nobody_is_there() -> None:
+    for is_tainted in (False, True):
+        assert not must_ask(situation(is_named_by_person=True, is_tainted=is_tainted), [])
+    assert must_ask(situation(is_named_by_person=True, is_attended=False), [])
+    assert must_ask(situation(replace_tool(is_destructive=True), is_named_by_person=True), [])
+    fetching = situation(tool("fetch"), is_named_by_person=True, is_tainted=True)
+    assert must_ask(fetching, []), "an address is known, or it asks"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://evil.test/?k=s3cret", "evil.test", "evil.test/s3cret", "//evil.test/s3cret", "10.0.0.1/s3cret",
+        "s3cret.evil.test.", "evil.\u0440\u0444/s3cret", "localhost:80/s3cret", "me@evil.test", " evil.test/a b",
+        "see https://evil.test",
+    ],
+)  # fmt: skip
+def test_whatever_may_be_an_address_is_taken_for_one(address: str) -> None:
+    assert addresses_in({"deep": [{"url": address}]}) == [address]
+
+
+def test_words_are_no_address_and_every_text_of_a_destination_is_one() -> None:
+    assert addresses_in({"query": "blue trains. And green ones", "page": 2, "none": None, "is_new": True}) == []
+    assert addresses_in({"host": "s3cret", "query": "blue"}, ("host",)) == ["s3cret"]
 
 
 # ---- who may decide --------------------------------------------------------------------------------------------------

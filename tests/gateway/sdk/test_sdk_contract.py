@@ -48,7 +48,7 @@ VALUES: dict[str, Any] = {
     "explain": True,
     "file": Path("traces.json"),
     "format": "json",
-    "grant": {"Approvals.yes": "always", "Approvals.take_back": 3},
+    "grant": {"yes": "always", "take_back": 3},
     "is_dry_run": True,
     "is_pinned": True,
     "is_one_kept": True,
@@ -154,8 +154,8 @@ async def recorded(name: str, method: Any) -> Method:
     for parameter in parameters:
         if parameter not in ("idempotency_key", "wait_s"):
             value = VALUES[parameter]
-            names = (method.__qualname__, method.__qualname__.split(".")[0])
-            values[parameter] = next(value[one] for one in names if one in value) if isinstance(value, dict) else value
+            named = (part for part in method.__qualname__.split(".") if isinstance(value, dict) and part in value)
+            values[parameter] = value[next(named)] if isinstance(value, dict) else value
     try:
         begun = method(**values)
         await (anext(begun) if isinstance(begun, AsyncIterator) else begun)
@@ -240,7 +240,8 @@ def check_models(key: tuple[str, str], described: dict[str, Any], found: list[Me
 
 
 def json_schema(reference: dict[str, Any], schemas: dict[str, Any]) -> Any:
-    return essential(schemas[reference["$ref"].rpartition("/")[2]])
+    named = next(one for one in reference.get("anyOf", [reference]) if "$ref" in one)  # a body may be left out
+    return essential(schemas[named["$ref"].rpartition("/")[2]])
 
 
 def json_schema_of(model: type[BaseModel], mode: Any) -> Any:

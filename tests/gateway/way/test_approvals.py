@@ -15,6 +15,9 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.errors import StoreUnavailable
 from gateway.people.access_records import SetRank
+from gateway.services import approvals
+from gateway.services.caller import operator
+from gateway.store.engine import Connection
 from gateway.store.turns import SqlTurns
 from gateway.tools import own as tools
 from gateway.tools.contract import Arguments, Tool, ToolContext
@@ -258,3 +261,148 @@ async def test_a_call_that_was_cut_off_is_uncertain_and_is_not_made_again(house:
         await settled(gateway)
         assert (await states(gateway)) == [(1, "uncertain")]
     assert post.sent == ["ada: hello"]
+
+
+# ---- what nobody decided in time -------------------------------------------------------------------------------------
+
+
+async def pass_by(gateway: Gateway, *numbers: int) -> None:
+    """Let the time of these be over."""
+
+    def work(connection: Connection) -> None:
+        for number in numbers:
+            connection.execute("UPDATE approvals SET asked_at = 0, expires_at = 3600000 WHERE id = ?", (number,))
+
+    await gateway.store.engine.write(work)
+
+
+async def test_what_has_expired_says_so_and_is_asked_again_for_exactly_the_same_call(house: House, post: Post) -> None:
+    model = ScriptedModel([POST], "It will be sent.", "It is sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("post it")
+        await pass_by(gateway, 1)
+        assert await channel.ask("/approvals") == "Nothing waits for a yes."
+        late = await channel.ask("/yes 1")
+        assert late == (
+            "That did not work: number 1 waited until 1970-01-01 01:00 UTC, and has expired; it can be asked again: "
+            "`/approvals again 1`"
+        )
+        [button] = channel.sent[-1].actions
+        assert (button.id, button.label) == ("approvals again 1", "Ask again")
+        asked = await channel.ask(f"/{button.id}")
+        assert "Number 2: `post` with\n```\ntext: hello\nto: ada\n```" in asked
+        assert last_actions(channel) == ["yes 2", "yes here 2", "yes always 2", "no 2"]
+        assert "Number 2: `post`" in await channel.ask("/approvals again 1"), "the second press asks for nothing more"
+        assert (await states(gateway)) == [(1, "expired"), (2, "waiting")]
+        first, again = await gateway.store.approvals.approvals(state=None)
+        assert (again.digest, again.arguments) == (first.digest, first.arguments)
+        assert again.expires_at - again.asked_at == first.expires_at - first.asked_at
+        assert await channel.ask("/yes 2") == "Number 2 is done now."
+        await channel.until(lambda: channel.sent[-1].text == "It is sent.")
+        await settled(gateway)
+        done = await channel.ask("/approvals again 1")
+        assert done == "That did not work: number 1 was asked again as number 2, which is done"
+        assert (await states(gateway)) == [(1, "expired"), (2, "done")]
+    assert post.sent == ["ada: hello"]
+
+
+async def test_a_question_that_was_asked_again_and_expires_too_is_asked_again_as_well(house: House, post: Post) -> None:
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (gateway, channel):
+        await channel.ask("post it")
+        await pass_by(gateway, 1)
+        await channel.ask("/approvals again 1")
+        await pass_by(gateway, 2)
+        asked = await channel.ask("/approvals again 1")
+        [waiting] = await gateway.store.approvals.approvals()
+        assert f"Number {waiting.id}: `post`" in asked
+        assert waiting.id > 2
+        no = await channel.ask("/no 2")
+        assert "has expired" in no
+        assert last_actions(channel) == []
+    assert post.sent == []
+
+
+async def test_only_what_has_expired_and_is_unchanged_is_asked_again_and_not_more_than_may_wait(
+    house: House, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = [POST, call("post", '{"to": "ben"}', id="c2")]
+    async with owned(house, ScriptedModel(two, "They will be sent.")) as (gateway, channel):
+        await channel.ask("post it")
+        early = await channel.ask("/approvals again 1")
+        assert early == "That did not work: number 1 is waiting; only what has expired is asked again"
+        assert "say which number: `/approvals again 3`" in await channel.ask("/approvals again one")
+        assert "nothing waits under the number 9" in await channel.ask("/approvals again 9")
+        await pass_by(gateway, 1)
+        monkeypatch.setattr(approvals, "MOST_OF_PERSON", 1)
+        assert "1 calls wait for a yes already" in await channel.ask("/approvals again 1")
+        assert (await states(gateway)) == [(1, "expired"), (2, "waiting")]
+    post.offer(description="Sends, and pays.")
+    async with owned(house, ScriptedModel()) as (gateway, channel):
+        assert "cannot be asked again: the tool has changed since" in await channel.ask("/approvals again 1")
+        assert (await states(gateway)) == [(1, "expired"), (2, "waiting")]
+
+
+async def test_a_member_asks_again_and_the_owner_decides(house: House, post: Post) -> None:
+    model = ScriptedModel("Hello.", [POST], "It will be sent.", "It is sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="c1")
+        await channel.ask("post it", user="2", conversation="c2")
+        await settled(gateway)
+        await pass_by(gateway, 1)
+        strangers = await channel.ask("/approvals again 1", user="3", conversation="c3")
+        assert strangers == "That did not work: nothing waits under the number 1; `/approvals` lists what does"
+        theirs = await channel.ask("/approvals again 1", user="2", conversation="c2")
+        assert theirs == "_What I want to do waits for the owner's yes, in a direct chat: number 2._"
+        await channel.until(lambda: channel.sent[-1].conversation.conversation == "c1")
+        assert "asked me for it.\n\nNumber 2: `post`" in channel.sent[-1].text
+        assert last_actions(channel) == ["yes 2", "yes here 2", "yes always 2", "no 2"]
+        change = SetRank(accounts=("fake:2",), rank="guest", via="test", at=datetime.now(UTC))
+        await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+        guests = await channel.ask("/approvals again 1", user="2", conversation="c2")
+        assert guests == "That did not work: nothing is done for a guest; ask an owner for another role"
+        await settled(gateway)
+    assert post.sent == []
+
+
+# ---- what ends the wait ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["/new", "/stop"])
+async def test_a_fresh_session_and_a_stop_drop_what_waits_here(house: House, post: Post, command: str) -> None:
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (gateway, channel):
+        await channel.ask("post it")
+        assert (await channel.ask(command)).endswith(" 1 call that waited for a yes will not be made.")
+        assert (await states(gateway)) == [(1, "withdrawn")]
+        assert await channel.ask("/yes 1") == "That did not work: number 1 is withdrawn already"
+        assert "only what has expired is asked again" in await channel.ask("/approvals again 1")
+        assert "waited" not in await channel.ask(command)
+        await settled(gateway)
+    assert post.sent == []
+
+
+async def test_an_answer_that_was_stopped_asks_for_nothing(house: House, post: Post) -> None:
+    hang = Hang()
+    async with owned(house, ScriptedModel([POST], [hang])) as (gateway, channel):
+        await channel.say("post it")
+        await asyncio.wait_for(hang.started.wait(), 60)
+        await channel.ask("/stop")
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "withdrawn")]
+        assert not any(said.actions or "waits for your yes" in said.text for said in channel.sent)
+    assert post.sent == []
+
+
+async def test_a_yes_for_somebody_who_is_not_let_in_any_more_is_withdrawn(house: House, post: Post) -> None:
+    model = ScriptedModel("Hello.", [POST], "It will be sent.")
+    async with owned(house, model, fake={"access": "pairing"}) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="c1")
+        await channel.ask("post it", user="2", conversation="c2")  # is kept until they are let in
+        await gateway.services.pairing.approve(operator("test"), "fake:2", "member")
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "waiting")]
+        await gateway.services.people.revoke(operator("test"), (await gateway.identities.known({"fake:2"}))["fake:2"])
+        await channel.ask("/yes 1", user="1", conversation="c1")
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "withdrawn")]
+    assert post.sent == []

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from gateway.domain.provenance import own_words
 from gateway.errors import ModelUnavailable
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel, call
@@ -77,7 +78,9 @@ async def test_a_question_that_words_of_others_led_to_taints_its_answer(house: H
         await channel.ask(f"/{channel.sent[-1].actions[0].id}")
         [session] = await gateway.store.sessions.list_sessions()
         said = await gateway.store.sessions.messages(session.id)
-        assert [one.is_tainted for one in said if one.text == "Green"] == [True]
+        [chosen] = [one for one in said if one.role == "user" and "Green" in one.text]
+        assert chosen.is_tainted
+        assert own_words(chosen.text) == "I choose this:", "a button makes nobody's words the person's own"
 
 
 async def test_a_choice_is_answered_after_the_model_is_back(house: House) -> None:

@@ -15,6 +15,7 @@ from gateway.web.dashboard.pages.tools import PAGE
 from gateway.web.forms import Form, whole_number
 
 APPROVALS = f"{PAGE.path}/approvals"
+SHOWN_EXPIRED = 5
 SCOPES: Mapping[str, GrantScope | None] = {"yes": None, "here": "conversation", "always": "always"}
 
 
@@ -36,6 +37,7 @@ async def show(context: PageContext, request: Request) -> Response:
         title="Approvals",
         trail=[(PAGE.title, PAGE.path)],
         waiting=[_waiting(one) for one in await service.listed(context.caller)],
+        expired=[_waiting(one) for one in await service.listed_expired(context.caller, limit=SHOWN_EXPIRED)],
         grants=await service.listed_grants(context.caller),
         names=await context.sources.naming.labels(),
     )
@@ -50,6 +52,14 @@ async def decide(context: PageContext, request: Request, form: Form) -> Response
     await context.services.approvals.decided(context.caller, number, is_yes=is_yes, scope=SCOPES.get(decision))
     context.live.changed("messages")
     return context.go(request, APPROVALS, f"Number {number} is done now." if is_yes else f"Number {number} is dropped.")
+
+
+@PAGE.form("/approvals/again", back=APPROVALS)
+async def again(context: PageContext, request: Request, form: Form) -> Response:
+    """Ask once more for a call that has expired."""
+    asked = await context.services.approvals.asked_again(context.caller, whole_number(form.get("approval")) or 0)
+    context.live.changed("messages")
+    return context.go(request, APPROVALS, f"Number {asked.id} asks for it again.")
 
 
 @PAGE.form("/approvals/revoke", back=APPROVALS)

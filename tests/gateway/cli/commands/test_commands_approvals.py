@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,21 @@ def test_a_grant_is_given_listed_and_revoked(ethos: Ethos, sent: list[str]) -> N
     assert ethos("approvals", "revoke", always["id"]).out.startswith(f"Grant {always['id']} is revoked")
     assert ethos("approvals", "revoke", always["id"]).code == 1
     assert [one["id"] for one in ethos("approvals", "grants", "--json").value] == [here["id"]]
+
+
+def test_what_has_expired_is_asked_again(ethos: Ethos, home: Path, sent: list[str]) -> None:
+    assert "is waiting; only what has expired is asked again" in ethos("approvals", "again", 1).err
+    assert "nothing waits under the number 9" in ethos("approvals", "again", 9).err
+    with closing(sqlite3.connect(home / "ethos.sqlite")) as connection, connection:
+        connection.execute("UPDATE approvals SET asked_at = 0, expires_at = 3600000 WHERE id = 1")
+    late = ethos("approvals", "yes", 1)
+    assert (late.code, "and has expired" in late.err) == (1, True)
+    assert "`ethos approvals again 1` asks again" in late.err
+    asked = ethos("approvals", "again", 1, "--json").value
+    assert (asked["state"], asked["arguments"]) == ("waiting", '{"text":"hello","to":"ada"}')
+    number = asked["id"]
+    assert ethos("approvals", "again", 1).out == (
+        f"Number {number} asks for it again; `ethos approvals yes {number}` has it done.\n"
+    )
+    assert ethos("approvals", "yes", number).code == 0
+    assert sent == []
