@@ -110,6 +110,7 @@ async def grants(as_json: AsJson = False) -> None:
 @asynchronous
 async def revoke(
     grant: Annotated[int, typer.Argument(min=1, help="Its number, from `ethos approvals grants`.")],
+    as_json: AsJson = False,
 ) -> None:
     """Ask again for the calls that a grant covered."""
     from gateway.sdk.errors import NotFoundError
@@ -119,7 +120,7 @@ async def revoke(
             await client.approvals.take_back(grant)
         except NotFoundError as error:
             raise NotNamed(f"there is no grant {grant}; `ethos approvals grants` lists those that there are") from error
-    say(f"Grant {grant} is revoked; such calls are asked for again.")
+    print_json({"revoked": grant}) if as_json else say(f"Grant {grant} is revoked; such calls are asked for again.")
 
 
 @asynccontextmanager

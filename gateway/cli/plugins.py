@@ -35,7 +35,9 @@ def plugins(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def check(package: Annotated[str, typer.Argument(help="Its dotted name, as in `tools.packages`.")]) -> None:
+def check(
+    package: Annotated[str, typer.Argument(help="Its dotted name, as in `tools.packages`.")], as_json: AsJson = False
+) -> None:
     """Load a package of tools as the gateway would, and say what is wrong with its tools."""
     from gateway.app.tools import made_tools
     from gateway.config.file import load_config
@@ -51,11 +53,15 @@ def check(package: Annotated[str, typer.Argument(help="Its dotted name, as in `t
     except KindUnusable as error:
         raise ConfigError([str(error)]) from error
     faults = list(faults_of(tools))
-    for line in faults:
+    if as_json:
+        print_json({"package": package, "tools": {tool.name: tool.effect for tool in tools}, "faults": faults})
+    for line in faults if not as_json else ():
         say(line)
     if faults:
         raise typer.Exit(1)
-    say(f"{package} is good: {', '.join(f'{tool.name} ({tool.effect})' for tool in tools) or 'it has no tools'}.")
+    if not as_json:
+        named = ", ".join(f"{tool.name} ({tool.effect})" for tool in tools)
+        say(f"{package} is good: {named or 'it has no tools'}.")
 
 
 def _with_defaults(package: str) -> ToolPackageConfig:

@@ -121,7 +121,7 @@ def commands(group: Any, words: tuple[str, ...] = ("ethos",)) -> dict[str, set[s
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             found |= commands(command, (*words, name))
-        else:
+        if not hasattr(command, "commands") or command.invoke_without_command:
             options = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
             found[" ".join((*words, name))] = options
     return found
