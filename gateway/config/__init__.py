@@ -252,6 +252,16 @@ class SandboxConfig(Section):
     network: bool = False
 
 
+class McpConfig(Section):
+    """The Model Context Protocol.
+
+    Attributes:
+        serve: programs of others reach memory, sessions and agent at `/mcp`.
+    """
+
+    serve: bool = False
+
+
 class MemoryConfig(Section):
     """What is remembered.
 
@@ -412,6 +422,7 @@ class Config(Section):
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    mcp: McpConfig = Field(default_factory=McpConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

@@ -136,6 +136,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "genai_prices",
         "lxml",
         "mcp",
+        "mcp_types",
         "trafilatura",
         "yarl",
         "httpx",
@@ -181,7 +182,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}
     door |= {"gateway.web.dashboard.page"}
     door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".names", ".schema", ".system"))}
-    rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
+    rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.", "gateway.web.mcp.")
     behind = {name for name in loaded - door if name.startswith(rooms)}
     assert behind == {"gateway.web.dashboard.pages"}, "load it with the first request"
     memories = {name for name in loaded if name.startswith("gateway.memory.kinds.")}
