@@ -31,6 +31,7 @@ _MODERN = "2026-07-28"
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _PLAIN = re.compile(r"(?!=\?base64\?)[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _INTERNAL_ERROR, _PARSE_ERROR = -32603, -32700
+_FAULTS = (EthosError, httpx.HTTPError, ValueError)  # the last: a name that no header can hold
 
 Json = dict[str, Any]
 
@@ -94,41 +95,42 @@ class Bridge:
             message = json.loads(line)
         except ValueError:
             message = None
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             _say(_error(None, _PARSE_ERROR, "This line is no JSON-RPC message."))
             return
         number = message.get("id")
         if "method" in message and isinstance(number, str | int):
-            task = asyncio.create_task(self._ask(message, number), name=f"request {number}")
+            task = asyncio.create_task(self._ask(line, message, number), name=f"request {number}")
             self._running[number] = task
             task.add_done_callback(lambda done: self._forget(number, done))
             return
         if message.get("method") != "notifications/cancelled":
-            await self._tell(message)
+            await self._tell(line, message)
             return
         cancelled = self._running.get(_params(message).get("requestId", ""))
         if cancelled is not None:
             if self._session:
-                await self._tell(message)
+                await self._tell(line, message)
             cancelled.cancel()  # to close its stream is how the newer era cancels
 
     def _forget(self, number: str | int, task: asyncio.Task[None]) -> None:
         if self._running.get(number) is task:
             del self._running[number]
 
-    async def _tell(self, message: Json) -> None:
+    async def _tell(self, line: str, message: Json) -> None:
         """Pass on what has no answer."""
         try:
-            await self._client.post(self._url(self._source()), json=message, headers=self._headers_of(message))
-        except (EthosError, httpx.HTTPError) as error:
+            url, headers = self._url(self._source()), self._headers_of(message)
+            await self._client.post(url, content=line.encode(), headers=headers)
+        except _FAULTS as error:
             sys.stderr.write(f"ethos: {error}\n")
 
-    async def _ask(self, message: Json, number: str | int) -> None:
+    async def _ask(self, line: str, message: Json, number: str | int) -> None:
         """Pass a request on, and all that comes back."""
         answer: Json | None = None
         try:
             url, headers = self._url(self._source()), self._headers_of(message)
-            async with self._client.stream("POST", url, json=message, headers=headers) as response:
+            async with self._client.stream("POST", url, content=line.encode(), headers=headers) as response:
                 if response.headers.get("content-type", "").startswith("text/event-stream"):
                     async for event in httpx_sse.EventSource(response).aiter_sse():
                         answer = self._heard(response, event.data) or answer
@@ -136,7 +138,7 @@ class Bridge:
                     answer = self._heard(response, (await response.aread()).decode("utf-8", "replace"))
                 if answer is None:
                     _say(_error(number, _INTERNAL_ERROR, _reason(response, b"")))
-        except (EthosError, httpx.HTTPError) as error:
+        except _FAULTS as error:
             if answer is None:
                 _say(_error(number, _INTERNAL_ERROR, str(error) or "The connection to the gateway broke."))
 
@@ -151,7 +153,8 @@ class Bridge:
         if "jsonrpc" not in message:  # a problem document
             raise NotServed(_reason(response, text.encode()))
         session = response.headers.get("mcp-session-id")
-        version = (message.get("result") or {}).get("protocolVersion")
+        result = message.get("result")
+        version = result.get("protocolVersion") if isinstance(result, dict) else None
         if session is not None and version is not None:
             self._session = {"mcp-session-id": session, "mcp-protocol-version": version}
         _say(message)
@@ -159,10 +162,11 @@ class Bridge:
 
     def _headers_of(self, message: Json) -> Mapping[str, str]:
         params, method = _params(message), message.get("method", "")
-        version = (params.get("_meta") or {}).get(_VERSION)
+        meta = params.get("_meta")
+        version = meta.get(_VERSION) if isinstance(meta, dict) else None
         if version is None:
             return self._headers if method == "initialize" else {**self._headers, **self._session}
-        headers = {**self._headers, "mcp-protocol-version": version, "mcp-method": method}
+        headers = {**self._headers, "mcp-protocol-version": str(version), "mcp-method": method}
         name = params.get(_NAMED.get(method, ""))
         return headers if name is None else {**headers, "mcp-name": _encoded(str(name))}
 

@@ -165,15 +165,8 @@ class MemoryService:
         The score is the share of the words. Raises as `get`.
         """
         scope, stores = await self._naming.memory(caller, wanted)
-        terms = telling_terms(query)
-        matcher = Matcher(terms)
-        found: list[wire.Passage] = []
-        for store in stores:
-            document = await self._read(scope, store)
-            for text in filter(None, map(str.strip, _PARAGRAPHS.split(document.content))):
-                score = sum(map(bool, matcher.counts(text))) / max(1, len(terms))
-                found.append(wire.Passage(text=text, score=score, store=store, source=document.location))
-        return sorted((one for one in found if one.score), key=lambda one: -one.score)[:limit]
+        documents = [(store, await self._read(scope, store)) for store in stores]
+        return await asyncio.to_thread(_fitting, documents, query, limit)
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -492,6 +485,19 @@ class MemoryService:
         role = "member" if caller.chat is None else caller.chat.role
         ids = tuple(await self._links.person_ids(caller.user_id))
         return Reviewer(user_id=caller.user_id, role=role, other_ids=ids)
+
+
+def _fitting(documents: Sequence[tuple[MemoryStoreName, MemoryDocument]], query: str, limit: int) -> list[wire.Passage]:
+    """The paragraphs that have some of the words, those with most of them first. Takes 0.1 s for large documents."""
+    terms = telling_terms(query)
+    matcher = Matcher(terms)
+    found = [
+        wire.Passage(text=text, score=share, store=store, source=document.location)
+        for store, document in documents
+        for text in filter(None, map(str.strip, _PARAGRAPHS.split(document.content)))
+        if (share := sum(map(bool, matcher.counts(text))) / max(1, len(terms))) > 0
+    ]
+    return sorted(found, key=lambda one: -one.score)[:limit]
 
 
 def _change_for(caller: Caller, entry: MemoryChange) -> wire.Change:

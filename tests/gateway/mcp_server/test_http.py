@@ -234,6 +234,20 @@ async def test_a_person_sends_nothing_where_others_read_along(gateway: Gateway) 
         assert "others may read along" in said
 
 
+async def test_an_erasure_takes_what_programs_sent_and_proposed(gateway: Gateway) -> None:
+    ada, services = await user_of(gateway, "ada"), gateway.web.api.services
+    async with by_http(gateway, token_of(gateway), ERAS[1]) as client:
+        [session] = (await value(client, "sessions_list", user=ada))["sessions"]
+        await value(client, "send_message", session=session["id"], text="CANARY of tea", idempotency_key="1")
+        await value(client, "memory_propose", store="user", content="CANARY of a lid", user=ada)
+    await settled(gateway)
+    assert (await services.personal.erase(OPERATOR, ada, confirmed=ada)).is_done
+    sent = await gateway.store.deliveries.rows("outbox", chosen="all")
+    proposed = await services.memory.proposals(OPERATOR, state=None)
+    assert "CANARY" not in f"{[one.text for one in sent]} {proposed}"
+    assert len(sent) == 1, "what Ben was told stays"
+
+
 async def test_nobody_else_comes_in(gateway: Gateway) -> None:
     token = token_of(gateway)
     assert (await ask(gateway, token)).status_code == 200
