@@ -14,13 +14,14 @@ from typing import TypeVar
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import may
-from gateway.domain.visible import hidden_count
+from gateway.domain.visible import hidden_count, without_hidden
 from gateway.errors import InvalidId, MemoryConflict
 from gateway.memory.offered import PROTOCOLS, lacking, offered
 from gateway.memory.paths import document_key
 from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, may_write, proposal_number
 from gateway.memory.query import telling_terms
 from gateway.memory.review import MemoryReview
+from gateway.memory.rules import clean
 from gateway.memory.tokenizer import Matcher
 from gateway.people.identity.identities import Identities
 from gateway.people.linking.links import LinkStore
@@ -37,7 +38,7 @@ from gateway.protocols import (
     SearchableMemory,
 )
 from gateway.sdk.models import memory as wire
-from gateway.services.caller import Caller, NotFound, Refused
+from gateway.services.caller import Caller, Malformed, NotFound, Refused
 from gateway.services.naming import Naming, Wanted, scope_of
 from gateway.services.traces import TraceService
 
@@ -307,9 +308,13 @@ class MemoryService:
             seed: the same for a repetition, which then proposes nothing twice.
 
         Raises:
+            Malformed: nothing of its text can be seen.
             Refused: the personality remembers nothing new, or too much of the program waits already.
             and as `get`.
         """
+        update = replace(update, content=clean(without_hidden(update.content)))
+        if not update.content.strip():
+            raise Malformed("the text is blank; give one that people can see")
         scope, _ = await self._naming.memory(caller, replace(wanted, store=update.store))
         writes = self._personalities.get(scope.personality_id).memory_writes
         if not may_write(scope, update.store, writes=writes, role="owner"):  # whose it is was decided with its name

@@ -13,7 +13,9 @@ from mcp import MCPError
 from mcp_types import TextResourceContents
 
 from gateway.app.gateway import Gateway
+from gateway.sdk.models.traces import AddTrace
 from gateway.store.session_edits import SessionFilter
+from gateway.web.mcp import resources
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel
@@ -102,6 +104,15 @@ async def test_a_proposal_waits_for_a_person_and_is_made_once(gateway: Gateway, 
         assert "lid is green" in (await value(client, "memory_read", store="user", user=ada))["content"]
 
 
+async def test_a_proposal_has_no_text_that_its_reader_cannot_see(gateway: Gateway) -> None:
+    ada = await user_of(gateway, "ada")
+    async with by_http(gateway, token_of(gateway), ERAS[1]) as client:
+        wanted = {"store": "user", "user": ada, "write": True}
+        await value(client, "memory_propose", content="Tea\u200b\0 at five", **wanted)
+        assert "Tea at five" in (await value(client, "memory_read", store="user", user=ada))["content"]
+        assert "blank" in await refusal(client, "memory_propose", content="\U000e0041", **wanted)
+
+
 async def test_a_program_has_no_more_than_thirty_proposals_waiting(gateway: Gateway) -> None:
     ada = await user_of(gateway, "ada")
     async with by_http(gateway, await key_of(gateway, "memory:read"), ERAS[1]) as client:
@@ -156,6 +167,29 @@ async def test_memory_and_sessions_are_resources(gateway: Gateway, era: str) -> 
             await client.read_resource("file:///etc/passwd")
         with pytest.raises(MCPError, match="no such page"):
             await client.list_resources(cursor="nonsense")
+
+
+async def test_a_long_list_of_resources_comes_in_pages(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with by_http(gateway, token_of(gateway), ERAS[1]) as client:
+        wanted = [one.uri for one in (await client.list_resources()).resources]
+        monkeypatch.setattr(resources, "AT_ONCE", 1)
+        page = await client.list_resources()
+        found = [one.uri for one in page.resources]
+        while page.next_cursor is not None:
+            page = await client.list_resources(cursor=page.next_cursor)
+            found += [one.uri for one in page.resources]
+    assert (found, len(found)) == (wanted, 4)
+
+
+async def test_facts_are_found_with_their_scope(house: House) -> None:
+    async with house.served(mcp=SERVES, memory={"traces": {"enabled": True}}) as gateway:
+        ada = await gateway.identities.resolve("mail:ada@example.org", "Ada")
+        fact = AddTrace(content="The teapot came from Ghent", user=ada)
+        await gateway.web.api.services.traces.add(OPERATOR, fact)
+        for scopes, amount in ((("memory:read",), 0), (("memory:read", "traces:read"), 1)):
+            async with by_http(gateway, await key_of(gateway, *scopes, user=ada), ERAS[1]) as client:
+                found = (await value(client, "memory_search", query="teapot"))["passages"]
+                assert [one["text"] for one in found] == [fact.content] * amount
 
 
 async def test_each_tool_needs_its_scope_and_is_shown_to_those_who_have_it(gateway: Gateway) -> None:
