@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import re
 import sys
@@ -24,7 +25,8 @@ from gateway.files.home import data_directory
 from gateway.files.unix_socket import short_path
 from gateway.sdk.address import API_PATH, Address, address_source
 
-PATH = "/mcp"
+# As `gateway.web.mcp` has them, which takes longer to load.
+PATH, USER_HEADER = "/mcp", "x-ethos-user"
 CONNECT_S = 5.0
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _MODERN = "2026-07-28"
@@ -50,7 +52,7 @@ class Bridge:
     def __init__(self, user: str | None) -> None:
         self._headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
         if user is not None:
-            self._headers["x-ethos-user"] = user
+            self._headers[USER_HEADER] = user
         self._source = address_source(None, None, data_directory())
         self._stack = AsyncExitStack()
         self._session: dict[str, str] = {}
@@ -88,7 +90,8 @@ class Bridge:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session:
-            await self._client.delete(self._url(self._source()), headers={**self._headers, **self._session})
+            with contextlib.suppress(*_FAULTS):  # a gateway that is gone has forgotten it
+                await self._client.delete(self._url(self._source()), headers={**self._headers, **self._session})
 
     async def _take(self, line: str) -> None:
         try:
@@ -123,7 +126,7 @@ class Bridge:
             url, headers = self._url(self._source()), self._headers_of(message)
             await self._client.post(url, content=line.encode(), headers=headers)
         except _FAULTS as error:
-            sys.stderr.write(f"ethos: {error}\n")
+            sys.stderr.write(f"ethos: {_told(error)}\n")
 
     async def _ask(self, line: str, message: Json, number: str | int) -> None:
         """Pass a request on, and all that comes back."""
@@ -140,7 +143,7 @@ class Bridge:
                     _say(_error(number, _INTERNAL_ERROR, _reason(response, b"")))
         except _FAULTS as error:
             if answer is None:
-                _say(_error(number, _INTERNAL_ERROR, str(error) or "The connection to the gateway broke."))
+                _say(_error(number, _INTERNAL_ERROR, _told(error)))
 
     def _heard(self, response: httpx.Response, text: str) -> Json | None:
         """Pass on what came; the message, if it is the answer."""
@@ -187,6 +190,10 @@ def _encoded(value: str) -> str:
 
 def _error(number: str | int | None, code: int, text: str) -> Json:
     return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": text}}
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, EthosError) else f"The connection to the gateway broke ({error}). Try again."
 
 
 def _reason(response: httpx.Response, body: bytes) -> str:

@@ -83,6 +83,24 @@ async def test_it_lives_through_a_restart_of_the_gateway(house: House, era: str)
         await clients.__aexit__(None, None, None)
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_answer_that_the_end_of_the_gateway_broke_off_is_there_when_it_is_asked_for_again(
+    house: House, era: str
+) -> None:
+    hang = Hang()
+    wanted = {"text": "Hi", "idempotency_key": "1"}
+    async with house.served(ScriptedModel([hang]), mcp=SERVES, shutdown_s=0):
+        clients = by_stdio(house.home, era)
+        client = await clients.__aenter__()
+        asked = asyncio.create_task(client.call_tool("chat", wanted))
+        await asyncio.wait_for(hang.started.wait(), WAIT_S)
+    with pytest.raises(MCPError):
+        await asked
+    async with house.served(ScriptedModel("late"), mcp=SERVES):
+        assert (await value(client, "chat", **wanted))["text"] == "late"
+        await clients.__aexit__(None, None, None)
+
+
 async def serve(home: Path, *options: str, said: str = "") -> subprocess.CompletedProcess[str]:
     """The command by itself."""
     return await asyncio.to_thread(
