@@ -168,6 +168,7 @@ class Gateway(Composition):
             failures=self.people_parts.sign_in_failures,
             metrics=self._metrics_page if self._metrics is not None else None,
             api=api,
+            serves_mcp=lambda: self.live.current.mcp.serve,
             host=self.config.web.host,
             port=self.config.web.port if self._is_served else None,
             allowed_hosts=self.config.web.allowed_hosts,

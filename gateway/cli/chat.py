@@ -171,7 +171,7 @@ def _complain(text: str) -> None:
 def _messages(words: str | None, stdin_fd: int, *, is_by_lines: bool) -> AsyncGenerator[str, None]:
     if words is not None:
         return _one_message(words)
-    return _lines_of_input(stdin_fd) if is_by_lines else _whole_input(stdin_fd)
+    return lines_of_input(stdin_fd) if is_by_lines else _whole_input(stdin_fd)
 
 
 async def _one_message(words: str) -> AsyncGenerator[str, None]:
@@ -195,7 +195,7 @@ async def _whole_input(fd: int) -> AsyncGenerator[str, None]:
         yield text
 
 
-async def _lines_of_input(fd: int) -> AsyncGenerator[str, None]:
+async def lines_of_input(fd: int) -> AsyncGenerator[str, None]:
     """Each line as soon as it is there, without the blank ones.
 
     Raises:

@@ -269,6 +269,16 @@ class ApprovalsConfig(Section):
     tainted: Literal["ask", "destinations"] = "ask"
 
 
+class McpConfig(Section):
+    """The Model Context Protocol.
+
+    Attributes:
+        serve: programs of others reach memory, sessions and agent at `/mcp`.
+    """
+
+    serve: bool = False
+
+
 class MemoryConfig(Section):
     """What is remembered.
 
@@ -430,6 +440,7 @@ class Config(Section):
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    mcp: McpConfig = Field(default_factory=McpConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

@@ -75,6 +75,10 @@ class Outbox:
         """Say that the conversation has a reply to send."""
         self._queue.wake(conversation, conversation.channel)
 
+    def reaches(self, channel: str) -> bool:
+        """Whether the channel is one that this gateway, or another worker, sends to."""
+        return self._channels.capabilities(channel) is not None
+
     async def caught_up(self, conversation: ConversationRef) -> None:
         """Wait until nothing of the conversation is on its way, or waits to be tried again."""
         await self._queue.rested(conversation)

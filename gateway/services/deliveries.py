@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gateway.messages import ConversationRef, OutboundMessage
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
 from gateway.sdk.models import deliveries as wire
-from gateway.services.caller import Caller, NotFound, Refused
+from gateway.sdk.models.sessions import Session
+from gateway.services.caller import Caller, NotAllowed, NotFound, Refused
 from gateway.store.deliveries import SqlDeliveries
-from gateway.store.payloads import to_ms
+from gateway.store.payloads import storable, to_ms
 
 Change = Literal["retry", "drop"]
 
@@ -30,7 +33,7 @@ def place_in_list(row: wire.Delivery) -> tuple[int, str]:
 
 
 class DeliveryService:
-    """The operator's: rows hold what people wrote. Callers who see one person only meet `NotAllowed`."""
+    """The operator's: rows hold what people wrote. Callers who see one person only meet `NotAllowed`, but in `send`."""
 
     def __init__(self, rows: SqlDeliveries, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._rows = rows
@@ -90,6 +93,34 @@ class DeliveryService:
             NotFound: as `get`.
         """
         return await self._change(caller, queue, row_id, "drop")
+
+    async def send(self, caller: Caller, session: Session, text: str, *, seed: str) -> str:
+        """Send a message to the conversation of a session that the caller may see; its id in the outbox.
+
+        Args:
+            seed: the same for a repetition, which then sends nothing twice.
+
+        Raises:
+            NotAllowed: the caller sees one person only, and others read along there.
+            Refused: its channel is not configured any more, or the seed was used for another message.
+        """
+        place = ConversationRef(channel=session.channel, conversation=session.conversation, thread=session.thread)
+        if caller.user_id is not None and not await self._rows.is_direct(place):
+            raise NotAllowed("others may read along in this conversation, and this key writes to one person only")
+        if not self._outbox.reaches(place.channel):
+            raise Refused(f"the channel {place.channel} is not configured any more, so nothing can be sent there")
+        digest = hashlib.sha256(f"{caller.key_id} {caller.user_id} {seed}".encode()).hexdigest()
+        text = storable(text)
+        message = OutboundMessage(id=f"program_{digest[:32]}", conversation=place, text=text)
+        delivered = self._outbox.delivered_by_commit((message,))
+        kept = await self._rows.queue(message, delivered=delivered)
+        if (kept.conversation, kept.text) != (place, text):
+            raise Refused("this key was used for another message; take a new one")
+        if delivered:
+            await self._outbox.announce(message.id, message)
+        else:
+            self._outbox.wake(place)
+        return message.id
 
     async def _change(self, caller: Caller, queue: wire.Queue, row_id: str, what: Change) -> wire.Delivery:
         row = await self.get(caller, queue, row_id)

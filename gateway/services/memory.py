@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import may
-from gateway.domain.visible import hidden_count
+from gateway.domain.visible import hidden_count, without_hidden
 from gateway.errors import InvalidId, MemoryConflict
 from gateway.memory.offered import PROTOCOLS, lacking, offered
 from gateway.memory.paths import document_key
-from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, proposal_number
+from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, is_shared, may_write, proposal_number
+from gateway.memory.query import telling_terms
 from gateway.memory.review import MemoryReview
+from gateway.memory.rules import clean
+from gateway.memory.tokenizer import Matcher
 from gateway.people.identity.identities import Identities
 from gateway.people.linking.links import LinkStore
 from gateway.protocols import (
@@ -29,10 +34,11 @@ from gateway.protocols import (
     MemoryProvider,
     MemoryScope,
     MemoryStoreName,
+    MemoryUpdate,
     SearchableMemory,
 )
 from gateway.sdk.models import memory as wire
-from gateway.services.caller import Caller, NotFound
+from gateway.services.caller import Caller, Malformed, NotFound, Refused
 from gateway.services.naming import Naming, Wanted, scope_of
 from gateway.services.traces import TraceService
 
@@ -42,6 +48,9 @@ S = TypeVar("S")
 _LOOKED_AT = 200
 _AT_ONCE = 8
 """Questions to a memory that may lie elsewhere."""
+_WAITING_AT_MOST = 30
+"""Proposals of one program."""
+_PARAGRAPHS = re.compile(r"\n\s*\n")
 
 
 class MemoryService:
@@ -150,6 +159,15 @@ class MemoryService:
         scope, _ = await self._naming.memory(caller, wanted)
         hits = await memory.search(scope, query, limit)
         return [wire.Passage(text=one.text, score=one.score, store=one.store, source=one.source) for one in hits]
+
+    async def find(self, caller: Caller, wanted: Wanted, query: str, *, limit: int) -> list[wire.Passage]:
+        """The paragraphs of the documents that have most words of a question; every memory can do that, for everybody.
+
+        The score is the share of the words. Raises as `get`.
+        """
+        scope, stores = await self._naming.memory(caller, wanted)
+        documents = [(store, await self._read(scope, store)) for store in stores]
+        return await asyncio.to_thread(_fitting, documents, query, limit)
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -282,6 +300,41 @@ class MemoryService:
         """
         reviewer = await self._reviewer(caller)
         return await self._proposal(await self._review.proposal(proposal_id, reviewer), reviewer)
+
+    async def propose(self, caller: Caller, wanted: Wanted, update: MemoryUpdate, *, seed: str) -> wire.Proposal:
+        """Have a person decide on a change that a program wants, of the store that the update names.
+
+        Args:
+            seed: the same for a repetition, which then proposes nothing twice.
+
+        Raises:
+            Malformed: nothing of its text can be seen.
+            Refused: the personality remembers nothing new, or too much of the program waits already.
+            and as `get`.
+        """
+        update = replace(update, content=clean(without_hidden(update.content)))
+        if not update.content.strip():
+            raise Malformed("the text is blank; give one that people can see")
+        scope, _ = await self._naming.memory(caller, replace(wanted, store=update.store))
+        writes = self._personalities.get(scope.personality_id).memory_writes
+        if not may_write(scope, update.store, writes=writes, role="owner"):  # whose it is was decided with its name
+            raise Refused("this personality remembers nothing new")
+        digest = hashlib.sha256(f"{caller.key_id} {caller.user_id} {seed}".encode()).hexdigest()
+        scope = replace(scope, turn_id=f"program:{digest[:32]}", author_id=caller.user_id)
+        if not await self._proposals.of_turn(scope.turn_id):
+            waiting = [one for one in await self._proposals.proposals() if one.scope.channel == caller.name]
+            if len(waiting) >= _WAITING_AT_MOST:
+                raise Refused(
+                    f"{len(waiting)} proposals of this program wait; have them decided before you send others"
+                )
+            number = await self._proposals.reserve(1)
+            sources = (f"words of the program {caller.name}",)
+            proposal = Proposal(id=number, scope=scope, store=update.store, updates=(update,), sources=sources)
+            await self._proposals.add((proposal,))
+        [proposal] = await self._proposals.of_turn(scope.turn_id)
+        if proposal.updates != (update,):
+            raise Refused("this key was used for another proposal; take a new one")
+        return await self._proposal(proposal, await self._reviewer(caller))
 
     async def approve(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """Apply it, exactly once; raises `NoSuchProposal`, and `NotReviewable` where that cannot be done."""
@@ -437,6 +490,19 @@ class MemoryService:
         role = "member" if caller.chat is None else caller.chat.role
         ids = tuple(await self._links.person_ids(caller.user_id))
         return Reviewer(user_id=caller.user_id, role=role, other_ids=ids)
+
+
+def _fitting(documents: Sequence[tuple[MemoryStoreName, MemoryDocument]], query: str, limit: int) -> list[wire.Passage]:
+    """The paragraphs that have some of the words, those with most of them first. Takes 0.1 s for large documents."""
+    terms = telling_terms(query)
+    matcher = Matcher(terms)
+    found = [
+        wire.Passage(text=text, score=share, store=store, source=document.location)
+        for store, document in documents
+        for text in filter(None, map(str.strip, _PARAGRAPHS.split(document.content)))
+        if (share := sum(map(bool, matcher.counts(text))) / max(1, len(terms))) > 0
+    ]
+    return sorted(found, key=lambda one: -one.score)[:limit]
 
 
 def _change_for(caller: Caller, entry: MemoryChange) -> wire.Change:

@@ -55,6 +55,8 @@ from gateway.web.connections import (
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key, read_form
 from gateway.web.lazy import Lazy
+from gateway.web.mcp import PATH as MCP_PATH
+from gateway.web.mcp import McpServer
 from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response, templates
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", "/api", DASHBOARD_PATH)
+RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", "/api", MCP_PATH, DASHBOARD_PATH)
 CHAT_PATH = DASHBOARD_PATH + "/chat"
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
@@ -92,7 +94,8 @@ class WebServer:
         dashboard: finds what its pages read; None: there is no `/dashboard`.
         token: of the operator; None: that of the data directory, which is made where there is none. Of it come the
             keys of cookies and forms.
-        api: None: there is no `/api/v1`.
+        api: None: there is no `/api/v1`, and no `/mcp`.
+        serves_mcp: whether `/mcp` answers; asked at each request.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class WebServer:
         failures: SignInFailures | None = None,
         metrics: Metrics | None = None,
         api: Api | None = None,
+        serves_mcp: Callable[[], bool] = lambda: False,
         host: str = "127.0.0.1",
         port: int | None = 8420,
         allowed_hosts: Sequence[str] = (),
@@ -131,6 +135,7 @@ class WebServer:
         if not _is_any_address(host):
             hosts.append(f"[{host}]" if ":" in host else host)
         self.api = api
+        self._mcp = None if api is None else McpServer(serves_mcp, lambda: api.services, self._stopping.is_set)
         self._pages = self._application(adapters)
         budget = BodyBudget(self._show_pages)
         gate = Gate(budget, auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
@@ -255,6 +260,8 @@ class WebServer:
         self._stopping.set()
         if self._serving is not None:
             await asyncio.shield(self._serving)
+        if self._mcp is not None:
+            await self._mcp.close()
         if self._dashboard is not None and self._dashboard.made is not None:
             self._dashboard.made.context.live.close()
         sockets, self._sockets = self._sockets, []
@@ -284,6 +291,7 @@ class WebServer:
             Route("/logout", self._log_out, methods=["POST"]),
             Mount("/static", _CachedFiles(directory=STATIC_DIR)),
             *([Mount(API_PATH, self.api)] if self.api is not None else []),
+            *([Route(MCP_PATH, self._mcp, methods=None)] if self._mcp is not None else []),
             *(Route(path, _WithSlash(mounts[path]), methods=None) for path in mounts if path != "/"),
             *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
         ]

@@ -136,6 +136,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "genai_prices",
         "lxml",
         "mcp",
+        "mcp_types",
         "trafilatura",
         "yarl",
         "httpx",
@@ -167,7 +168,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
         "from gateway.app.gateway import Gateway\n"
         "from gateway.config.file import load_config\n"
         "async def start(home):\n"
-        "    home.joinpath('config.yaml').write_text('web: {port: 0}')\n"
+        "    home.joinpath('config.yaml').write_text('web: {port: 0}\\nmcp: {serve: true}')\n"
         "    async with Gateway(home, load_config(home=home).config) as gateway:\n"
         "        print(*(name for name in sys.modules if '.' not in name or name.startswith('gateway.')))\n"
         "asyncio.run(start(pathlib.Path(sys.argv[1])))"
@@ -181,12 +182,12 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}
     door |= {"gateway.web.dashboard.page"}
     door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".names", ".schema", ".system"))}
-    rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
+    rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.", "gateway.web.mcp.")
     behind = {name for name in loaded - door if name.startswith(rooms)}
     assert behind == {"gateway.web.dashboard.pages"}, "load it with the first request"
     memories = {name for name in loaded if name.startswith("gateway.memory.kinds.")}
     assert memories == {"gateway.memory.kinds.markdown"}, "load a kind of memory where it is chosen"
-    assert not loaded & {"psycopg", "psycopg_pool", "redis", "httpx"}
+    assert not loaded & {"psycopg", "psycopg_pool", "redis", "httpx", "mcp", "mcp_types"}
 
 
 def test_no_registry_no_machine_and_no_secret_is_named_in_what_is_committed() -> None:

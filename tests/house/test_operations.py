@@ -34,6 +34,7 @@ class Operation:
         chat: a function below `services/commands/`; None where it is not offered there, as with all that follow.
         route: a function below `web/api/`.
         page: a function below `web/dashboard/pages/`.
+        tool: a function below `web/mcp/`.
         sdk: a function below `sdk/`.
         command: the words behind `ethos`.
         asks: what the command asks of the client, where the SDK has a method for it besides `sdk`.
@@ -44,6 +45,7 @@ class Operation:
     chat: str | None = None
     route: str | None = None
     page: str | None = None
+    tool: str | None = None
     sdk: str | None = None
     command: str | None = None
     asks: str | None = None
@@ -60,6 +62,7 @@ OPERATIONS: Mapping[str, Operation] = {
         chat="memory.py:_show",
         route="memory.py:get",
         page="memory.py:_card",
+        tool="tools.py:_read_memory",
         sdk="memory.py:Memory.get",
         command="memory show",
     ),
@@ -77,6 +80,8 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="memory.py:Memory.search",
         command="memory search",
     ),
+    "find paragraphs of the memory": Operation(decides="memory.find", tool="tools.py:_search_memory"),
+    "propose a change": Operation(decides="memory.propose", tool="tools.py:_propose_memory"),
     "write a document": Operation(
         decides="memory.write",
         route="memory.py:write",
@@ -121,6 +126,7 @@ OPERATIONS: Mapping[str, Operation] = {
         chat="memory.py:_approve",
         route="memory.py:approve_proposal",
         page="proposals.py:decide",
+        tool="tools.py:_propose_memory",
         sdk="memory.py:Proposals.approve",
         command="memory proposals approve",
     ),
@@ -152,9 +158,15 @@ OPERATIONS: Mapping[str, Operation] = {
         through=("sessions.passages",),
         chat="__init__.py:Commands._search",
         route="sessions.py:search",
+        tool="tools.py:_search_sessions",
         sdk="sessions.py:Sessions.search",
         command="sessions search",
     ),
+    "list sessions": Operation(decides="sessions.find", route="sessions.py:list_", tool="tools.py:_list_sessions"),
+    "read a session": Operation(decides="sessions.transcript", route="sessions.py:get", tool="tools.py:_read_session"),
+    "talk to the agent": Operation(decides="chat.send", route="chat.py:send", tool="chat.py:_chat"),
+    "stop an answer": Operation(decides="chat.stop", route="chat.py:stop", tool="chat.py:_chat"),
+    "send a message": Operation(decides="deliveries.send", tool="tools.py:_send_message"),
     "fork a session": Operation(
         decides="sessions.fork",
         route="sessions.py:fork",
@@ -300,6 +312,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "recall traces": Operation(
         decides="traces.recall",
         route="traces.py:recall",
+        tool="tools.py:_search_memory",
         sdk="traces.py:Traces.recall",
         command="traces search",
     ),
@@ -350,7 +363,7 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
 }
 
-SURFACES = {"chat": "services/commands", "route": "web/api", "page": "web/dashboard/pages"}
+SURFACES = {"chat": "services/commands", "route": "web/api", "page": "web/dashboard/pages", "tool": "web/mcp"}
 # What no surface imports, or takes from another object: stores, files, the identity map, the queues.
 BELOW = re.compile(
     r"gateway\.(store|ops|app|cli\.data|memory\.(markdown|writer|history|journal|sync|linked_notes)|people\.identity"
@@ -518,6 +531,11 @@ def test_a_route_asks_the_service(operation: Operation, where: str) -> None:
 @pytest.mark.parametrize(("operation", "where"), offered("page"))
 def test_a_page_asks_the_service(operation: Operation, where: str) -> None:
     check_surface("page", operation, where)
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("tool"))
+def test_a_tool_for_other_programs_asks_the_service(operation: Operation, where: str) -> None:
+    check_surface("tool", operation, where)
 
 
 def check_surface(surface: str, operation: Operation, where: str) -> None:

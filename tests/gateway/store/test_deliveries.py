@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.messages import ConversationRef, Receipt
@@ -119,3 +121,20 @@ async def test_a_late_retry_of_a_finished_reply_changes_nothing(store: Stores) -
     assert not isinstance(await store.outbox.claim_reply(HERE, is_durable=True), NotDue)
     [sent] = await store.deliveries.rows("outbox", chosen="all")
     assert sent.state == "sent"
+
+
+async def test_a_message_of_no_turn_is_queued_once_and_what_is_there_stays(stores: Stores) -> None:
+    for text in ("tea", "coffee"):
+        kept = await stores.deliveries.queue(replace(answer("r1", MAIL), text=text), delivered=())
+        assert (kept.conversation, kept.text) == (MAIL, "tea")
+    assert (await claimed_reply(stores, MAIL)).message.text == "tea"
+    await stores.deliveries.queue(answer("r2"), delivered={"r2"})
+    assert await stores.deliveries.counts("outbox") == (1, 0)
+
+
+async def test_a_conversation_is_direct_where_only_direct_messages_came(stores: Stores) -> None:
+    assert not await stores.deliveries.is_direct(HERE), "nobody was heard there"
+    await stores.inbox.add(said("a"), "t_a")
+    assert await stores.deliveries.is_direct(HERE)
+    await stores.inbox.add(replace(said("b"), is_direct=False), "t_b")
+    assert not await stores.deliveries.is_direct(HERE)

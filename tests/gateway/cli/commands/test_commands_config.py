@@ -153,7 +153,7 @@ def test_the_page_names_no_option_that_a_command_lacks(page: dict[str, str]) -> 
 
 
 # They show nothing, or write a file whose format is asked for.
-WITHOUT_JSON = ("ethos serve", "ethos chat", "ethos init", "ethos traces export")
+WITHOUT_JSON = ("ethos serve", "ethos chat", "ethos init", "ethos traces export", "ethos mcp serve")
 
 
 def test_every_command_that_shows_something_speaks_json() -> None:
