@@ -31,11 +31,11 @@ def test_without_packages_no_module_of_one_is_loaded(tmp_path: Path) -> None:
     assert make_toolbox(tmp_path, [CURRENT_TIME], Config().tools).names == ("current_time",)
 
 
-def test_a_package_has_settings_of_its_own_and_its_tools_stand_behind_ours(tmp_path: Path) -> None:
+def test_a_package_has_settings_of_its_own_and_all_tools_stand_by_their_names(tmp_path: Path) -> None:
     loaded = load(tmp_path, f"    - package: {COUNTING}\n      file: {tmp_path}/calls\n      token: ${{TOKEN}}\n")
     [chosen] = loaded.config.tools.packages
     assert (chosen.settings.file, chosen.settings.token.get_secret_value()) == (tmp_path / "calls", SECRET)
-    assert make_toolbox(tmp_path, [CURRENT_TIME], loaded.config.tools).names == ("current_time", "post", "see", "keep")
+    assert make_toolbox(tmp_path, [CURRENT_TIME], loaded.config.tools).names == ("current_time", "keep", "post", "see")
     shown = {one.key: (one.value, one.source) for one in settings_of(loaded.config, loaded.sources)}
     assert shown["tools.packages[0].package"] == (COUNTING, "config.yaml:3")
     assert shown["tools.packages[0].token"] == ("(hidden)", "config.yaml:5, from ${TOKEN}")
@@ -79,14 +79,14 @@ def test_a_package_that_cannot_be_used_is_warned_of_and_all_others_are_used(
     assert warning.startswith("config.yaml:3:7: tools.packages[0]")
     assert fault in warning
     assert warning.endswith("Its tools are left out")
-    assert make_toolbox(tmp_path, [], loaded.config.tools).names == ("post", "see", "keep")
+    assert make_toolbox(tmp_path, [], loaded.config.tools).names == ("keep", "post", "see")
 
 
 def test_one_that_breaks_when_its_tools_are_made_is_left_out_and_the_log_says_why(tmp_path: Path) -> None:
     broken = f"    - tests.tool_packages.doubled\n    - {{package: tests.tool_packages.failing, token: {SECRET}}}\n"
     config = load(tmp_path, f"{broken}    - {{package: {COUNTING}, file: x}}\n").config.tools
     with capture_logs() as logged:
-        assert make_toolbox(tmp_path, [CURRENT_TIME], config).names == ("current_time", "post", "see", "keep")
+        assert make_toolbox(tmp_path, [CURRENT_TIME], config).names == ("current_time", "keep", "post", "see")
     failed = "`tools` of tests.tool_packages.failing failed (OSError: no server takes ***)"
     assert [(line["event"], line["error"]) for line in logged] == [
         ("tools_left_out", "there is a tool current_time already; take one of the two packages out"),
