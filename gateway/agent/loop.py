@@ -291,7 +291,7 @@ class AgentLoop:
         """What the model is told of a call that waits for a yes; None: it is free, or has its yes."""
         if call.id == work.approved_call or work.asking is None:
             return None
-        sources, said = (*work.context.read, *state.sources), [one.text for one in state.messages if one.role == "tool"]
+        sources, said = (*work.context.read, *state.sources), shown_of_others(state.messages, work.toolbox)
         try:
             question = await work.asking.question(
                 call.id, prepared, sources=sources, said=said, waiting=len(state.approvals)
@@ -332,6 +332,16 @@ class AgentLoop:
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:
         return all(work.toolbox.is_repeatable(call.name) for call in state.open_calls)
+
+
+def shown_of_others(messages: Sequence[ChatMessage], toolbox: Toolbox) -> Sequence[str]:
+    """Results in which an address stands because others wrote it.
+
+    What another tool returns, and an error, may repeat what the model wrote: an address with a secret in it, too.
+    """
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    results = [message for message in messages if message.role == "tool" and not message.text.startswith("Error:")]
+    return [one.text for one in results if toolbox.shows_others(names.get(one.tool_call_id or "", ""))]
 
 
 def approved_call_id(approval_id: int) -> str:

@@ -66,6 +66,7 @@ def turn_settings_of(config: Config) -> TurnSettings:
         max_message_chars=config.limits.max_message_chars,
         parked_expire_after_h=config.limits.parked_expire_after_h,
         hide=hiding(secrets_in(config)),
+        allowed_addresses=config.web.allow,
     )
 
 

@@ -26,13 +26,13 @@ _log = structlog.get_logger(__name__)
 
 async def sandbox_of(config: Config) -> Sandbox | None:
     """Try at the start where programs can run; None where nothing needs it."""
-    if not config.tools.has_programs:
+    if not (config.tools.has_programs or config.web.fetch):
         return None
     from gateway.sandbox.probing import find_sandbox  # noqa: PLC0415 (only where it is switched on)
 
     sandbox = await find_sandbox(config.sandbox.command)
     if sandbox.tier is None:
-        _log.error("no_sandbox", left_out="run_python, run_shell", remedy=sandbox.remedy)
+        _log.error("no_sandbox", left_out="run_python, run_shell, PDF, the structure of pages", remedy=sandbox.remedy)
     else:
         _log.info("sandbox", tier=sandbox.tier.name)
     return sandbox
@@ -55,7 +55,7 @@ def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig, programs:
 
 def program_tools(config: Config, sandbox: Sandbox | None) -> Sequence[Tool]:
     """Those that run programs; none where there is no sandbox for them."""
-    if sandbox is None or sandbox.tier is None:
+    if sandbox is None or sandbox.tier is None or not config.tools.has_programs:
         return ()
     from gateway.tools.programs import Programs  # noqa: PLC0415 (only where it is switched on)
 

@@ -23,6 +23,7 @@ from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.tools import make_toolbox, program_tools
 from gateway.app.traces import compose_traces, memory_in
+from gateway.app.web import reads_alone, web_tools
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -330,7 +331,11 @@ class Composition:
             commands=self.commands,
             toolbox=make_toolbox(
                 self.home,
-                [*own_tools(self.store.sessions), *self.traces.tools],
+                [
+                    *own_tools(self.store.sessions),
+                    *self.traces.tools,
+                    *web_tools(self.config.web, self.sandbox, reads_alone(self.meter, self.personalities)),
+                ],
                 self.live.current.tools,
                 program_tools(self.live.current, self.sandbox),
             ),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from urllib.parse import unquote, urlsplit
 
 from gateway.approvals.approval import (
     MOST_OF_PERSON,
@@ -23,6 +24,8 @@ from gateway.tools.toolbox import Prepared
 EXPIRE_AFTER_H = 72.0
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|^(?:[\w-]+\.)+[A-Za-z]{2,}(?:[/:?#]|$)")
 
+_ENDS = r"(?![\w%/?#&=+@~-]|[.,:;!][\w%/?#&=+@~-])"
+
 
 class NoRoom(Exception):
     """Too many questions wait already; the text is for the model."""
@@ -34,7 +37,8 @@ class Asker:
 
     Attributes:
         person_ids: asks for all ids of the person.
-        known: texts in which an address may stand: the person's words, and results of this session.
+        known: texts in which an address may stand: the person's words, and what results showed of others' words.
+        allowed: addresses that count as known, with all that begin with them.
     """
 
     turn_id: str
@@ -45,6 +49,7 @@ class Asker:
     conversation: ConversationRef
     is_attended: bool = True
     known: Sequence[str] = ()
+    allowed: Sequence[str] = ()
 
 
 class Asking:
@@ -103,7 +108,11 @@ class Asking:
             now=self._now(),
             is_tainted=is_tainted,
             is_attended=self._asker.is_attended,
-            are_addresses_known=all(any(one in text for text in texts) for one in addresses_in(call.values)),
+            are_addresses_known=all(
+                any(stands_in(one, text) for text in texts)
+                or any(is_below(one, start) for start in self._asker.allowed)
+                for one in addresses_in(call.values)
+            ),
         )
 
     def _approval(
@@ -134,6 +143,22 @@ class Asking:
             raise NoRoom(f"{MOST_OF_TURN} calls of this answer wait for a yes already; ask the person to decide first")
         if len(await self._store.approvals(user_ids=list(self._user_ids))) + waiting >= MOST_OF_PERSON:
             raise NoRoom(f"{MOST_OF_PERSON} calls wait for a yes already; ask the person to decide first: /approvals")
+
+
+def stands_in(address: str, text: str) -> bool:
+    """Whether the whole address stands in a text, and not as the beginning of a longer one."""
+    return address in text and re.search(re.escape(address) + _ENDS, text) is not None
+
+
+def is_below(address: str, start: str) -> bool:
+    """Whether an address is on the same server as another one, and its path begins with that one's."""
+    try:
+        one, other = urlsplit(address), urlsplit(start)
+    except ValueError:
+        return False
+    is_same_server = (one.scheme, one.netloc.lower()) == (other.scheme, other.netloc.lower())
+    is_plain = ".." not in unquote(one.path) and "\\" not in address and address.isprintable()
+    return is_same_server and is_plain and (one.path or "/").startswith(other.path or "/")
 
 
 def addresses_in(values: object) -> list[str]:

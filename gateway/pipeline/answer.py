@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from gateway.agent.loop import AgentLoop, AgentState, AgentWork, calling
+from gateway.agent.loop import AgentLoop, AgentState, AgentWork, calling, shown_of_others
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
@@ -71,7 +71,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """Limits and defaults of a turn; times in seconds. `hide` takes secrets out of a reason."""
+    """Limits and defaults of a turn; times in seconds. `hide` takes secrets out of a reason.
+
+    Attributes:
+        allowed_addresses: count as known, with all that begin with them.
+    """
 
     default_personality: str = "assistant"
     personality_of_channel: Callable[[str], str | None] = lambda _channel: None
@@ -82,6 +86,7 @@ class TurnSettings:
     max_message_chars: int = 100_000
     parked_expire_after_h: float = 168.0
     hide: Callable[[str], str] = str
+    allowed_addresses: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,12 +346,12 @@ class Answering:
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
             on_stop=on_stop,
-            asking=self._asking(turn, asked, history),
+            asking=self._asking(turn, asked, history, toolbox),
             approval_id=None if turn.approved is None else turn.approved.id,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
 
-    def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage]) -> Asking:
+    def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage], toolbox: Toolbox) -> Asking:
         """Who decides which calls of the turn wait for a yes."""
         asker = Asker(
             turn_id=turn.row.turn_id,
@@ -355,7 +360,12 @@ class Answering:
             personality_id=turn.personality.id,
             session_id=turn.session.id,
             conversation=turn.message.conversation,
-            known=[asked.text, *(one.text for one in history if one.role != "assistant")],
+            known=[
+                asked.text,
+                *(one.text for one in history if one.role == "user"),
+                *shown_of_others(history, toolbox),
+            ],
+            allowed=self._settings.allowed_addresses,
         )
         return Asking(self._parts.approvals, self._parts.proposals.reserve, asker)
 
