@@ -262,7 +262,7 @@ NAMES = {
     "metadata.test": ["169.254.169.254"], "carrier.test": ["100.64.0.1"], "home.test": ["192.168.1.1"],
     "ten.test": ["10.0.0.1"], "nat64.test": ["64:ff9b::a00:1"], "own-nat64.test": ["64:ff9b:1::a00:1"],
     "mapped.test": ["::ffff:10.0.0.1"], "sixtofour.test": ["2002:0a00:1::1"], "unique.test": ["fd00:ec2::254"],
-    "link.test": ["fe80::1"], "mixed.test": ["10.0.0.1", "127.0.0.1", "::1"], "zero.test": ["0.0.0.0"],  # noqa: S104
+    "link.test": ["fe80::1"], "mixed.test": ["10.0.0.1", "127.0.0.1", "::1"], "zero.test": ["0.0.0.0"],  # noqa: S104 (is refused)
 }  # fmt: skip
 MATRIX = {
     **{name: f"http://{name}/" for name in NAMES},
