@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -47,6 +48,7 @@ TOO_MANY = Called(
     outcome="refused", text="Error: one answer may make no more calls than these. Answer with what you have."
 )
 CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
+_ADDRESS = re.compile(r"""\w+://[^\s"'<>\\]+""")
 _CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
 MOST_AT_ONCE = 4
 """Calls of one step that only look at something run together, so many at a time."""
@@ -337,11 +339,29 @@ class AgentLoop:
 def shown_of_others(messages: Sequence[ChatMessage], toolbox: Toolbox) -> Sequence[str]:
     """Results in which an address stands because others wrote it.
 
-    What another tool returns, and an error, may repeat what the model wrote: an address with a secret in it, too.
+    What other tools return may repeat what the model wrote: an address with a secret in it, too. So may a tool that is
+    called without a question; what its call named is taken out of its result.
     """
-    names = {call.id: call.name for message in messages for call in message.tool_calls}
-    results = [message for message in messages if message.role == "tool" and not message.text.startswith("Error:")]
-    return [one.text for one in results if toolbox.shows_others(names.get(one.tool_call_id or "", ""))]
+    calls = {call.id: call for message in messages for call in message.tool_calls}
+    shown: list[str] = []
+    for message in messages:
+        call = calls.get(message.tool_call_id or "")
+        tool = None if call is None else toolbox.find(call.name)
+        if call is None or tool is None or not tool.shows_others:
+            continue
+        text = message.text
+        for named in _ADDRESS.findall(_unescaped(call.arguments)) if tool.effect == "read" else ():
+            text = text.replace(named.rstrip(".,;:!?)]}"), "")
+        shown.append(text)
+    return shown
+
+
+def _unescaped(arguments: str) -> str:
+    """JSON in one form; another text as it is."""
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def approved_call_id(approval_id: int) -> str:

@@ -103,11 +103,6 @@ class Toolbox:
         tool = self._tools.get(name)
         return tool is None or tool.is_parallel
 
-    def shows_others(self, name: str) -> bool:
-        """Whether its results are words of others; false for a tool that is not here."""
-        tool = self._tools.get(name)
-        return tool is not None and tool.shows_others
-
     def prepare(self, call: ToolCall) -> Prepared | Called:
         """The call with its arguments checked; what is wrong with it, as its outcome."""
         found = self._prepared(call)

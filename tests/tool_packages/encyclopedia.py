@@ -19,8 +19,11 @@ def search(config: Config) -> Search:
         raise OSError(f"no shelf for {config.token.get_secret_value()}")
 
     async def find(query: str, count: int) -> Sequence[SearchHit]:
-        if query == "nothing":
-            raise ToolError("the encyclopedia has no such word")
-        return [SearchHit(title=f"{config.shelf}: {query}", url=f"https://example.org/{n}") for n in range(count)]
+        if len(query.split()) > 1:
+            raise ToolError(f"{query!r} is not one word")
+        return [
+            SearchHit(title=f"{config.shelf}: {query.strip('().')}", url=f"https://example.org/{n}")
+            for n in range(count)
+        ]
 
     return find

@@ -21,8 +21,11 @@ from gateway.tools.web.fetching import Fetched
 LIBRARY = "trafilatura"
 PDF_LIBRARY = "pypdf"
 LIMITS = Limits(wall_s=10, cpu_s=10, memory_bytes=256 << 20, processes=8, file_bytes=1 << 20, output_bytes=8 << 20)
+MOST_AT_ONCE = 2
+"""Children; more would take the memory and the cores of a small machine."""
 _EXTRACT = Path(__file__).with_name("extract.py")
 _TEXT_CHARS = 400_000
+_EMPTY = "There is no text in it; a page may need a browser that runs its programs."
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXTS = ("application/json", "application/xml", "application/javascript", "application/yaml")
 
@@ -59,6 +62,7 @@ class PageReader:
 
     tier: Tier | None
     limits: Limits = field(default_factory=lambda: LIMITS)
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_AT_ONCE), repr=False, compare=False)
 
     async def read(self, fetched: Fetched) -> Page:
         """The text of what was fetched.
@@ -85,7 +89,11 @@ class PageReader:
             title=str(found.get("title") or ""),
             date=str(found.get("date") or ""),
             links=[(str(text), str(address)) for text, address in found.get("links", ())],
-            notes=[*notes, *found.get("notes", ())],
+            notes=[
+                *notes,
+                *found.get("notes", ()),
+                *([] if found.get("text") or kind.startswith("image/") else [_EMPTY]),
+            ],
         )
 
     async def _html(self, fetched: Fetched) -> dict[str, Any]:
@@ -115,7 +123,7 @@ class PageReader:
         """What the child says; None where it was ended, or broke."""
         command = [sys.executable, "-I", "-B", str(_EXTRACT), kind, fetched.address, fetched.charset or ""]
         try:
-            async with temporary() as workspace, temporary() as place:
+            async with self._room, temporary() as workspace, temporary() as place:
                 plan = Plan(workspace=workspace, temporary=place, readable=(_EXTRACT,), limits=self.limits)
                 ran = await run(tier, plan, command, given=fetched.data)
         except SandboxFailed as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,25 @@ def test_a_package_of_another_version_is_left_out(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(f"{ENCYCLOPEDIA}.PLUGIN_API", 0)
     [warning] = load(tmp_path, f"{{search: {{kind: {ENCYCLOPEDIA}, shelf: a}}}}").warnings
     assert "is for 0; expected `PLUGIN_API = 1` in it" in warning
+
+
+async def test_the_package_and_the_configuration_of_the_page_are_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "web.md").read_text(encoding="utf-8")
+    [(name, code)] = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    chosen = load(tmp_path, "{search: {kind: acme.shelves, shelf: herbs}}").config.web.search
+    assert chosen is not None
+    [hit] = await search_of(chosen)("tea", 1)
+    assert hit.title == "herbs: tea"
+    [yaml] = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "page.yaml").write_text(yaml)
+    config = load_config(tmp_path / "page.yaml", environment={"BRAVE_API_KEY": SECRET}).config
+    assert config.web.search is not None
+    assert (config.web.fetch, config.web.search.kind) == (True, "brave")
 
 
 def test_what_is_allowed_is_taken_over_at_once_and_all_else_with_a_restart(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import itertools
 import json
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +18,7 @@ from gateway.tools.contract import MAX_RESULT_CHARS, ToolError
 from gateway.tools.web import reading
 from gateway.tools.web.fetching import Fetched
 from gateway.tools.web.pages import PAGE_CHARS, parts
-from gateway.tools.web.reading import LIMITS, PageReader
+from gateway.tools.web.reading import LIMITS, MOST_AT_ONCE, PageReader
 from tests.gateway.tools.test_extract import SENTENCE, page, pdf
 from tests.servers import INSTALL
 
@@ -92,6 +96,26 @@ async def test_text_and_json_are_read_as_they_are_and_a_picture_is_only_named() 
         await PageReader(tier=Landlock()).read(fetched(b"%PDF", "application/pdf", is_cut=True))
 
 
+async def test_a_page_without_text_says_so() -> None:
+    read = await PageReader(tier=None).read(fetched(b"<div id=app></div><script>run()</script>"))
+    assert read.notes == [PLAIN_NOTE, "There is no text in it; a page may need a browser that runs its programs."]
+
+
+async def test_few_children_run_at_once(tmp_path: Path) -> None:
+    """Each notes its beginning and its end."""
+    notes = tmp_path / "notes"
+    code = f"""
+import os, time
+file = os.open({str(notes)!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+os.write(file, b"+"), time.sleep(0.1), os.write(file, b"-")
+"""
+    slow = Command([sys.executable, "-I", "-S", "-c", code])
+    reader = PageReader(tier=slow)
+    await asyncio.gather(*(reader.read(fetched(page(""))) for _ in range(5)))
+    running = [*itertools.accumulate(1 if mark == "+" else -1 for mark in notes.read_text())]
+    assert (len(running), max(running)) == (10, MOST_AT_ONCE)
+
+
 HOSTILE = {
     "deep": b"<div>" * 200_000 + b"hello",
     "tables": b"<table><tr><td>" * 60_000 + b"hello",
@@ -106,10 +130,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("tier", [Landlock(), None], ids=["landlock", "none"])
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_a_hostile_page_is_read_or_refused_in_bounded_time(tier: Tier | None, data: bytes) -> None:
-    reader = PageReader(tier=tier, limits=replace(LIMITS, wall_s=1, cpu_s=1))
+async def test_a_hostile_page_is_read_or_refused_in_bounded_time(data: bytes) -> None:
+    """By the extractor, and then as plain text."""
+    reader = PageReader(tier=Landlock(), limits=replace(LIMITS, wall_s=1, cpu_s=1))
     began_s = time.monotonic()
     try:
         read = await reader.read(fetched(data))

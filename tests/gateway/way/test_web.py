@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,9 @@ ECHOES = {
         call("read_file", '{"name": "a"}', id="e2"),
     ],
     "a program prints it": [call("run_shell", '{"command": "echo URL"}', id="e1")],
-    "it was searched for": [call("web_search", '{"query": "nothing"}', id="e1")],
+    "it was searched for": [call("web_search", '{"query": "URL"}', id="e1")],
+    "it was searched for, in another writing": [call("web_search", '{"query": "(ESCAPED)."}', id="e1")],
+    "a search refused it": [call("web_search", '{"query": "visit URL"}', id="e1")],
     "it was refused before": [call("read_values", '{"source": "URL", "fields": []}', id="e1")],
 }
 
@@ -180,7 +183,8 @@ ECHOES = {
 @pytest.mark.parametrize("echoes", ECHOES.values(), ids=ECHOES.keys())
 async def test_an_address_that_the_model_had_repeated_to_it_is_not_known(house: House, site: Site, echoes: Any) -> None:
     leak = f"{site.url}leak?s=canary"
-    steps = [[call(one.name, one.arguments.replace("URL", leak), id=one.id)] for one in echoes]
+    written = [one.arguments.replace("ESCAPED", leak.replace("/", "\\/")).replace("URL", leak) for one in echoes]
+    steps = [[replace(one, arguments=text)] for one, text in zip(echoes, written, strict=True)]
     model = ScriptedModel([fetch(site.url)], *steps, [fetch(leak, 2)], "I tried.")
     settings = {"web": site.settings(search={"kind": ENCYCLOPEDIA, "shelf": "a"})}
     async with house.gateway(model, tools={"files": True, "shell": True}, **settings) as (gateway, channel):
@@ -322,7 +326,7 @@ async def test_reading_values_is_held_to_the_budget_of_the_person(house: House, 
 
 async def test_a_service_of_another_author_is_asked_and_its_hits_may_be_visited(house: House, site: Site) -> None:
     look = call("web_search", '{"query": "tea", "count": 2}', id="s1")
-    nothing = call("web_search", '{"query": "nothing"}', id="s2")
+    nothing = call("web_search", '{"query": "black tea"}', id="s2")
     model = ScriptedModel([look], [fetch("https://example.org/1")], [nothing], "Found.")
     settings = {"port": 0, "search": {"kind": ENCYCLOPEDIA, "shelf": "herbs"}}
     async with house.gateway(model, web=settings) as (gateway, channel):
@@ -335,7 +339,7 @@ async def test_a_service_of_another_author_is_asked_and_its_hits_may_be_visited(
         ("herbs: tea", "https://example.org/1"),
     ]
     assert told(model, 2).startswith("Error: there is no tool 'web_fetch'"), "each is switched on by itself"
-    assert told(model, 3) == "Error: the encyclopedia has no such word"
+    assert told(model, 3) == "Error: 'black tea' is not one word"
 
 
 async def test_a_service_that_fails_when_it_is_made_is_left_out_and_no_secret_is_logged(house: House) -> None:
