@@ -32,7 +32,8 @@ async def sandbox_of(config: Config) -> Sandbox | None:
 
     sandbox = await find_sandbox(config.sandbox.command)
     if sandbox.tier is None:
-        _log.error("no_sandbox", left_out="run_python, run_shell, PDF, the structure of pages", remedy=sandbox.remedy)
+        parts = {"run_python": config.tools.python, "run_shell": config.tools.shell, "reading PDFs": config.web.fetch}
+        _log.error("no_sandbox", left_out=", ".join(filter(parts.get, parts)), remedy=sandbox.remedy)
     else:
         _log.info("sandbox", tier=sandbox.tier.name)
     return sandbox

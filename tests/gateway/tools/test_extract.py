@@ -126,7 +126,7 @@ def test_a_date_is_read() -> None:
     assert read["date"] == "2026-11-20"
 
 
-def pdf(*texts: str, password: str = "") -> bytes:
+def pdf(*texts: str, password: str = "", is_packed: bool = False) -> bytes:
     writer = pypdf.PdfWriter()
     for text in texts:
         sheet = writer.add_blank_page(300, 300)
@@ -135,7 +135,7 @@ def pdf(*texts: str, password: str = "") -> bytes:
         sheet[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
         stream = DecodedStreamObject()
         stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
-        sheet[NameObject("/Contents")] = writer._add_object(stream)
+        sheet[NameObject("/Contents")] = writer._add_object(stream.flate_encode() if is_packed else stream)
     writer.add_metadata({"/Title": "Tea", "/CreationDate": "D:20261120080000Z"})
     if password:
         writer.encrypt(password, algorithm="RC4-128")

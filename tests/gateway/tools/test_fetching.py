@@ -329,12 +329,12 @@ async def _head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_a_page_without_an_end_is_cut_off_by_time_or_by_size() -> None:
-    def fetcher(port: int) -> Fetcher:
-        return Fetcher(WebRules(ports=[port], private_hosts=["127.0.0.1"], timeout_s=0.5, max_bytes=1_000_000))
+    def fetcher(port: int, **changes: Any) -> Fetcher:
+        return Fetcher(WebRules(ports=[port], private_hosts=["127.0.0.1"], max_bytes=1_000_000, **changes))
 
     async with stubs.speaking(_drip) as port:
         with pytest.raises(ToolUnavailable, match=r"did not answer within 0\.5 s"):
-            await fetcher(port).fetch(f"http://127.0.0.1:{port}/")
+            await fetcher(port, timeout_s=0.5).fetch(f"http://127.0.0.1:{port}/")
     async with stubs.speaking(_pour) as port:
         fetched = await fetcher(port).fetch(f"http://127.0.0.1:{port}/")
         assert (len(fetched.data), fetched.is_cut) == (1_000_000, True)

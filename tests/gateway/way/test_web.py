@@ -132,7 +132,9 @@ async def test_without_a_sandbox_pages_are_plain_text_and_the_log_says_what_to_d
             await channel.ask(f"read {site.url}")
     assert json.loads(told(model, 1))["note"] == "This is all text of the page, its menus too."
     assert "CANARY" not in told(model, 1)
-    assert [line["event"] for line in logged if line["event"] == "no_sandbox"] == ["no_sandbox"]
+    [line] = [line for line in logged if line["event"] == "no_sandbox"]
+    assert line["left_out"] == "reading PDFs"
+    assert "install it with `apt install bubblewrap`" in line["remedy"]
 
 
 # ---- what is visited -------------------------------------------------------------------------------------------------
