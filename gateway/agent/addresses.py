@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from gateway.agent.model import ChatMessage
+from gateway.approvals.asking import stands_in
 from gateway.tools.contract import Tool
 from gateway.tools.spec import ToolCall
 from gateway.tools.toolbox import Toolbox
@@ -28,7 +29,7 @@ def was_read(address: str, messages: Iterable[ChatMessage], toolbox: Toolbox) ->
             if address in said.text or any(address in text for call in said.tool_calls for text in _written(call)):
                 return False
             makers |= {call.id: call.name for call in said.tool_calls}
-        elif address in said.text and (
+        elif stands_in(address, said.text) and (
             said.role == "user" or _shows_others(toolbox.find(makers.get(said.tool_call_id, "")))
         ):
             return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -51,6 +52,7 @@ TOO_MANY = Called(
     outcome="refused", text="Error: one answer may make no more calls than these. Answer with what you have."
 )
 CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
+_ADDRESS = re.compile(r"""\w+://[^\s"'<>\\]+""")
 _CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
 MOST_AT_ONCE = 4
 """Calls of one step that only look at something run together, so many at a time."""

@@ -11,7 +11,7 @@ from gateway.errors import ModelRefused
 from gateway.runtime.observe import note, span
 from gateway.tools.spec import ToolCall, ToolSpec, size_bytes
 
-Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding"]
+Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding", "values"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ def turn_settings_of(config: Config) -> TurnSettings:
         approvals_expire_after_h=config.approvals.expire_after_h,
         are_named_spared=config.approvals.tainted == "destinations",
         hide=hiding(secrets_in(config)),
+        allowed_addresses=config.web.allow,
     )
 
 

@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 async def sandbox_of(config: Config) -> Sandbox | None:
     """Try at the start where programs can run; None where nothing needs it."""
-    if not config.tools.has_programs:
+    if not (config.tools.has_programs or config.web.fetch):
         return None
     from gateway.sandbox.probing import find_sandbox, keep_memory_private  # noqa: PLC0415 (only where it is switched on)
 
@@ -69,7 +69,7 @@ def program_tools(
     config: Config, sandbox: Sandbox | None, left_out: Callable[[str], None] = lambda _why: None
 ) -> Sequence[Tool]:
     """Those that run programs; none where there is no sandbox for them, and then `left_out` is told."""
-    if sandbox is None:
+    if sandbox is None or not config.tools.has_programs:
         return ()
     if sandbox.tier is None:
         _log.error("no_sandbox", left_out="run_python, run_shell", remedy=sandbox.remedy)

@@ -23,6 +23,7 @@ from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.tools import make_toolbox, program_tools
 from gateway.app.traces import compose_traces, memory_in
+from gateway.app.web import reads_alone, web_tools
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -291,7 +292,8 @@ class Composition:
     def _compose_pipeline(self) -> None:
         """The turns, and the channels whose messages they answer."""
         config = self.config
-        own = [*own_tools(self.store.sessions), *self.traces.tools]
+        of_web = web_tools(config.web, self.sandbox, reads_alone(self.meter, self.personalities), self.left_out.append)
+        own = [*own_tools(self.store.sessions), *self.traces.tools, *of_web]
         programs = program_tools(config, self.sandbox, self.left_out.append)
         self.toolbox = make_toolbox(self.home, own, config.tools, programs, self.left_out.append)
         self.channels.add(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from urllib.parse import unquote, urlsplit
 
 from gateway.approvals.approval import (
     MOST_OF_PERSON,
@@ -24,6 +25,8 @@ EXPIRE_AFTER_H = 72.0
 # A scheme, or a first word with what parts an address: rather too much is taken for one than too little.
 _ADDRESS = re.compile(r"://|^\S*[.:/\\@]\S")
 
+_ENDS = r"(?![\w%/?#&=+@~-]|[.,:;!][\w%/?#&=+@~-])"
+
 
 class NoRoom(Exception):
     """Too many questions wait already; the text is for the model."""
@@ -37,6 +40,7 @@ class Asker:
         person_ids: asks for all ids of the person.
         own_words: the person's words in this session, without what others wrote.
         are_named_spared: a destination that stands in them spares the question.
+        allowed: addresses that count as known, with all that begin with them.
     """
 
     turn_id: str
@@ -48,6 +52,7 @@ class Asker:
     is_attended: bool = True
     own_words: Sequence[str] = ()
     are_named_spared: bool = False
+    allowed: Sequence[str] = ()
 
 
 class Asking:
@@ -108,7 +113,9 @@ class Asking:
             is_tainted=is_tainted,
             is_attended=self._asker.is_attended,
             are_addresses_known=all(
-                any(one in text for text in own_words) or was_read(one)
+                any(stands_in(one, text) for text in own_words)
+                or was_read(one)
+                or any(is_below(one, start) for start in self._asker.allowed)
                 for one in addresses_in(values, call.tool.destination)
             ),
             is_named_by_person=self._asker.are_named_spared and are_named(destination, own_words),
@@ -142,6 +149,22 @@ class Asking:
             raise NoRoom(f"{MOST_OF_TURN} calls of this answer wait for a yes already; ask the person to decide first")
         if len(await self._store.approvals(user_ids=list(self._user_ids))) + waiting >= MOST_OF_PERSON:
             raise NoRoom(f"{MOST_OF_PERSON} calls wait for a yes already; ask the person to decide first: /approvals")
+
+
+def stands_in(address: str, text: str) -> bool:
+    """Whether the whole address stands in a text, and not as the beginning of a longer one."""
+    return address in text and re.search(re.escape(address) + _ENDS, text) is not None
+
+
+def is_below(address: str, start: str) -> bool:
+    """Whether an address is on the same server as another one, and its path begins with that one's."""
+    try:
+        one, other = urlsplit(address), urlsplit(start)
+    except ValueError:
+        return False
+    is_same_server = (one.scheme, one.netloc.lower()) == (other.scheme, other.netloc.lower())
+    is_plain = ".." not in unquote(one.path) and "\\" not in address and address.isprintable()
+    return is_same_server and is_plain and (one.path or "/").startswith(other.path or "/")
 
 
 def addresses_in(values: Mapping[str, object], destination: Collection[str] = ()) -> list[str]:

@@ -9,7 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_memory, doctor_server, doctor_stores, doctor_tools
+from gateway.cli import (
+    doctor_configuration,
+    doctor_files,
+    doctor_memory,
+    doctor_server,
+    doctor_stores,
+    doctor_tools,
+    doctor_web,
+)
 from gateway.cli.data import opened_store
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import HealthUnknown
@@ -175,6 +183,7 @@ CHECKS: Sequence[Check] = (
     doctor_tools.packages,
     doctor_tools.sandbox,
     doctor_configuration.telemetry,
+    doctor_web.web,
     doctor_files.data_directory_exists,
     doctor_files.modes,
     doctor_files.out_of_reach,

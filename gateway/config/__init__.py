@@ -16,7 +16,6 @@ from gateway.config.values import (
     AccountId,
     Count,
     Days,
-    Host,
     RootSecret,
     Seconds,
     Section,
@@ -29,6 +28,7 @@ from gateway.config.values import (
     zone_name,
 )
 from gateway.config.watching import LogConfig, TelemetryConfig
+from gateway.config.web import WebConfig
 from gateway.config.workers import LEASE_S, StoreConfig, WorkerConfig
 from gateway.domain.sessions import LOCAL
 
@@ -104,20 +104,6 @@ class ChannelConfig(Section):
     role: Literal["member", "guest"] = "member"
     personality: Text | None = None
     settings: Any = Field(default=None, exclude=True)
-
-
-class WebConfig(Section):
-    """The gateway's own web server; port 0 takes a free one.
-
-    Attributes:
-        allowed_hosts: further names under which browsers may ask for it, besides `host` and loopback.
-        max_upload_bytes: of one file that is imported through the API or the dashboard.
-    """
-
-    host: Host = "127.0.0.1"
-    port: Annotated[Count, Field(ge=0, le=65_535)] = 8420
-    allowed_hosts: tuple[Host, ...] = ()
-    max_upload_bytes: Annotated[Count, Field(ge=1 << 20, le=1 << 40)] = 4 << 30
 
 
 class IngestConfig(Section):

@@ -44,11 +44,20 @@ def load_tool_package(name: str) -> ToolPackage:
         KindUnusable: says whether it is not installed, a library is missing, or it is broken or of another version.
     """
     module = _PACKAGES.load(name)
+    check_version(name, module)
+    return ToolPackage(name, module)
+
+
+def check_version(name: str, module: ModuleType) -> None:
+    """Whether a package was made for this version of plugins.
+
+    Raises:
+        KindUnusable: it was not.
+    """
     made_for = getattr(module, "PLUGIN_API", None)
     if made_for != PLUGIN_API:
         said = "does not say for which version of plugins it was made" if made_for is None else f"is for {made_for!r}"
         raise KindUnusable(f"{name} {said}; expected `PLUGIN_API = {PLUGIN_API}` in it, or another version of it")
-    return ToolPackage(name, module)
 
 
 def installed_packages() -> Sequence[str]:

@@ -78,6 +78,7 @@ class TurnSettings:
         schema_tokens: what descriptions of tools may take of a prompt, before those of packages have to be found.
         are_named_spared: no question for a call whose every destination stands in the person's own words.
         hide: takes secrets out of a reason.
+        allowed_addresses: count as known, with all that begin with them.
     """
 
     default_personality: str = "assistant"
@@ -92,6 +93,7 @@ class TurnSettings:
     approvals_expire_after_h: float = EXPIRE_AFTER_H
     are_named_spared: bool = False
     hide: Callable[[str], str] = str
+    allowed_addresses: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,29 +331,13 @@ class Answering:
         memory, history = await self._reading.memory_and_history(
             turn.ahead, message, replace(turn.scope, question=question), turn.session, supersedes
         )
-        remembered = await self._reading.section(memory, question)
-        recall = parts.recall
-        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         toolbox, found = await self._tools(turn)
         capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
         context = turn.tool_context(state, asked, memory, parts.workspaces, capabilities)
-        setting = Setting(
-            capabilities=capabilities,
-            is_direct=message.is_direct,
-            display_name=message.sender.display_name,
-            today=datetime.now(UTC).date(),
-        )
         return AgentWork(
             turn_id=turn.row.turn_id,
             model=tab.model(personality.model),
-            system=system_prompt(
-                personality.prompt,
-                setting,
-                memory=remembered,
-                summary=turn.session.summary,
-                can_remember=UPDATE_MEMORY.name in toolbox.names,
-                recalled=recalled_section(unsaid(recalled, remembered)),
-            ),
+            system=await self._system(turn, memory, question, toolbox, capabilities),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
             context=replace(context, findable=toolbox.findable),
@@ -364,6 +350,34 @@ class Answering:
             approval_id=None if turn.approved is None else turn.approved.id,
             found=found,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
+        )
+
+    async def _system(
+        self,
+        turn: Turn,
+        memory: MemoryContext | Unread | None,
+        question: str,
+        toolbox: Toolbox,
+        capabilities: Capabilities,
+    ) -> str:
+        """The prompt in front of the conversation: who answers, where, and what is remembered."""
+        parts, personality = self._parts, turn.personality
+        remembered = await self._reading.section(memory, question)
+        recall = parts.recall
+        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
+        setting = Setting(
+            capabilities=capabilities,
+            is_direct=turn.message.is_direct,
+            display_name=turn.message.sender.display_name,
+            today=datetime.now(UTC).date(),
+        )
+        return system_prompt(
+            personality.prompt,
+            setting,
+            memory=remembered,
+            summary=turn.session.summary,
+            can_remember=UPDATE_MEMORY.name in toolbox.names,
+            recalled=recalled_section(unsaid(recalled, remembered)),
         )
 
     async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
@@ -385,6 +399,7 @@ class Answering:
             conversation=turn.message.conversation,
             own_words=[own_words(text) for text in said],
             are_named_spared=self._settings.are_named_spared,
+            allowed=self._settings.allowed_addresses,
         )
         expire_after_h = self._settings.approvals_expire_after_h
         return Asking(self._parts.approvals, self._parts.proposals.reserve, asker, expire_after_h=expire_after_h)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from gateway.sandbox import launch
 
-TierName = Literal["bubblewrap", "landlock", "command"]
+TierName = Literal["bubblewrap", "landlock", "command", "bare"]
 _LAUNCH = Path(launch.__file__)
 _MEBIBYTE = 1 << 20
 # What programs need of the system; those that are links are links inside, too.
@@ -159,6 +159,17 @@ class Command:
         """As `Tier`."""
         places = {"{workspace}": str(plan.workspace), "{temporary}": str(plan.temporary)}
         return [*(places.get(word, word) for word in self.words), *command]
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """Limits of time and memory alone: for a program of ours that has nothing to break out by, whatever it reads."""
+
+    name: TierName = "bare"
+
+    def command(self, plan: Plan, command: Sequence[str]) -> Sequence[str]:
+        """As `Tier`."""
+        return _launched({"limits": plan.limits.of_kernel, "parent": os.getpid()}, command)
 
 
 def bubblewrap() -> Bubblewrap | None:

@@ -138,6 +138,20 @@ class ToolServices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """One thing that a search of the web found; empty where a service does not say."""
+
+    title: str
+    url: str
+    text: str = ""
+    date: str = ""
+
+
+Search = Callable[[str, int], Awaitable[Sequence[SearchHit]]]
+"""Asks a search service for some words, and for at most so many hits; raises ToolError or ToolUnavailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a tool returns, where a text is not enough.
 

@@ -399,4 +399,5 @@ _WORK: dict[Purpose, Callable[[ModelRequest], ChatMessage]] = {
     "facts": lambda request: _say(facts_of(request)),
     "insight": lambda _request: _say("NOTHING"),
     "gist": lambda request: _say(gist_of(request)),
+    "values": lambda _request: _say("{}"),
 }

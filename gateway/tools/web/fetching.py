@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import aiohttp
 from aiohappyeyeballs import AddrInfoType
@@ -103,19 +104,25 @@ class Fetcher:
         return url.with_fragment(None)
 
     async def _follow(self, url: URL, headers: Mapping[str, str]) -> Fetched:
+        """No error holds anything that a server says: it is no result, so it would not count as words of others."""
+        who = first = url.host or ""
         for _ in range(MAX_REDIRECTS + 1):
-            async with self._asked(url, headers) as response:
+            async with self._asked(url, headers, who) as response:
                 if response.status in _REDIRECTS and "Location" in response.headers:
-                    url = self.checked(_joined(url, response.headers["Location"]))
+                    try:
+                        url = self.checked(_joined(url, response.headers["Location"]))
+                    except ToolError as error:
+                        raise ToolError(f"{first} redirects to an address that may not be fetched") from error
+                    who = f"the server to which {first} redirects"
                     continue
                 if response.status >= 400:
                     what = ToolUnavailable if response.status >= 500 else ToolError
-                    raise what(f"{url.host} answered {response.status} {response.reason or ''}".strip())
+                    raise what(f"{who} answered {response.status} {_phrase(response.status)}".strip())
                 return await self._read(url, response)
-        raise ToolError(f"more than {MAX_REDIRECTS} redirects, the last to {url}")
+        raise ToolError(f"{first} makes more than {MAX_REDIRECTS} redirects")
 
     @contextlib.asynccontextmanager
-    async def _asked(self, url: URL, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _asked(self, url: URL, headers: Mapping[str, str], who: str) -> AsyncIterator[aiohttp.ClientResponse]:
         refused: list[NotPublic] = []
 
         def made(info: AddrInfoType) -> socket.socket:
@@ -138,10 +145,10 @@ class Fetcher:
                 yield response
         except aiohttp.ClientConnectorError as error:
             if refused:
-                raise ToolError(f"{url.host} is not on the public internet") from error
-            raise ToolUnavailable(f"{url.host} is not reached: {error.os_error.strerror or 'no connection'}") from error
+                raise ToolError(f"{who} is not on the public internet") from error
+            raise ToolUnavailable(f"{who} is not reached: {error.os_error.strerror or 'no connection'}") from error
         except aiohttp.ClientError as error:
-            raise ToolUnavailable(f"{url.host} answered badly: {type(error).__name__}") from error
+            raise ToolUnavailable(f"{who} answered badly: {type(error).__name__}") from error
 
     async def _read(self, url: URL, response: aiohttp.ClientResponse) -> Fetched:
         data = bytearray()
@@ -156,6 +163,11 @@ class Fetcher:
             data=bytes(data[: self.rules.max_bytes]),
             is_cut=len(data) > self.rules.max_bytes,
         )
+
+
+def _phrase(status: int) -> str:
+    """The standard's own words, since a server may say anything there."""
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
 
 
 def _joined(url: URL, target: str) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import sys
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -240,3 +243,117 @@ async def test_an_error_of_the_server_is_said(site: Site) -> None:
     closed = free_port()
     with pytest.raises(ToolUnavailable, match="is not reached"):
         await Fetcher(WebRules(ports=[closed], private_hosts=["127.0.0.1"])).fetch(f"http://127.0.0.1:{closed}/")
+
+
+# ---- the whole matrix -----------------------------------------------------------------------------------------------
+
+CONNECTED: list[object] = []
+"""Where any socket of this process was told to connect to, while somebody listens."""
+LISTENING: list[bool] = []
+
+
+def _hear(event: str, arguments: tuple[object, ...]) -> None:
+    if LISTENING and event == "socket.connect":
+        CONNECTED.append(arguments[1])
+
+
+sys.addaudithook(_hear)
+NAMES = {
+    "metadata.test": ["169.254.169.254"], "carrier.test": ["100.64.0.1"], "home.test": ["192.168.1.1"],
+    "ten.test": ["10.0.0.1"], "nat64.test": ["64:ff9b::a00:1"], "own-nat64.test": ["64:ff9b:1::a00:1"],
+    "mapped.test": ["::ffff:10.0.0.1"], "sixtofour.test": ["2002:0a00:1::1"], "unique.test": ["fd00:ec2::254"],
+    "link.test": ["fe80::1"], "mixed.test": ["10.0.0.1", "127.0.0.1", "::1"], "zero.test": ["0.0.0.0"],  # noqa: S104 (is refused)
+}  # fmt: skip
+MATRIX = {
+    **{name: f"http://{name}/" for name in NAMES},
+    "metadata": "http://169.254.169.254/latest/meta-data/",
+    "metadata of IPv6": "http://[fd00:ec2::254]/",
+    "carrier": "http://100.64.0.1/",
+    "user": "http://example.org@127.0.0.1/",
+    "password": "http://example.org:80@127.0.0.1/",
+    "backslash": "http://127.0.0.1\\@example.org/",
+    "fragment": "http://127.0.0.1#@example.org/",
+    "tab": "http://127.0\t.0.1/",
+    "proxy": "http://127.0.0.1:80/",
+}
+
+
+@pytest.mark.parametrize("address", MATRIX.values(), ids=MATRIX.keys())
+async def test_no_socket_is_connected_to_an_address_inside(
+    site: Site, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    names(monkeypatch, {**NAMES, "outside.test": ["127.0.0.1"]})
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{site.port}")
+    CONNECTED.clear()
+    LISTENING.append(True)
+    try:
+        with pytest.raises((ToolError, ToolUnavailable)):
+            await Fetcher(rules(site)).fetch(address)
+        site.answers["/go"] = {"status": 302, "headers": {"Location": address}}
+        with pytest.raises((ToolError, ToolUnavailable)):
+            await Fetcher(rules(site, private_hosts=["outside.test"])).fetch(f"http://outside.test:{site.port}/go")
+    finally:
+        LISTENING.clear()
+    assert [("127.0.0.1", site.port)] == CONNECTED, "once, to the one that redirects"
+    assert site.asked == ["/go"]
+
+
+# ---- servers that do not end ----------------------------------------------------------------------------------------
+
+
+async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A little, again and again, so that no pause is long."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+    while True:
+        writer.write(b"x" * 65_536)
+        await writer.drain()
+
+
+async def _head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        writer.write(b"X-More: " + b"x" * 1_000 + b"\r\n")
+        await writer.drain()
+
+
+async def test_a_page_without_an_end_is_cut_off_by_time_or_by_size() -> None:
+    def fetcher(port: int, **changes: Any) -> Fetcher:
+        return Fetcher(WebRules(ports=[port], private_hosts=["127.0.0.1"], max_bytes=1_000_000, **changes))
+
+    async with stubs.speaking(_drip) as port:
+        with pytest.raises(ToolUnavailable, match=r"did not answer within 0\.5 s"):
+            await fetcher(port, timeout_s=0.5).fetch(f"http://127.0.0.1:{port}/")
+    async with stubs.speaking(_pour) as port:
+        fetched = await fetcher(port).fetch(f"http://127.0.0.1:{port}/")
+        assert (len(fetched.data), fetched.is_cut) == (1_000_000, True)
+    async with stubs.speaking(_head) as port:
+        with pytest.raises(ToolUnavailable, match="answered badly"):
+            await fetcher(port).fetch(f"http://127.0.0.1:{port}/")
+
+
+async def test_a_decompression_bomb_takes_little_memory(site: Site) -> None:
+    """500 MB behind 2 MB; what is held at once stays near to what may be read."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    bomb = b"".join([*(packer.compress(bytes(10_000_000)) for _ in range(50)), packer.flush()])
+    site.answers["/bomb"] = {"body": bomb, "headers": {"Content-Encoding": "gzip"}}
+    fetcher = Fetcher(rules(site, private_hosts=["127.0.0.1"], max_bytes=1_000_000))
+    tracemalloc.start()
+    try:
+        fetched = await fetcher.fetch(f"http://127.0.0.1:{site.port}/bomb")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(fetched.data), fetched.is_cut) == (1_000_000, True)
+    assert peak_bytes < 40_000_000, peak_bytes

@@ -1,0 +1,49 @@
+"""The configuration of the web: the gateway's own server, and what the agent may do in the web of others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gateway.config.values import Count, Host, Section, Text, WebAddress
+
+Port = Annotated[Count, Field(ge=1, le=65_535)]
+
+
+class SearchConfig(Section):
+    """The search service that the agent asks.
+
+    Attributes:
+        kind: one of ours, or a dotted name of a third party's package.
+        settings: the kind's own `Config`; None where it cannot be used.
+        fault: why it cannot be used, and is left out; empty where it can.
+    """
+
+    kind: Text
+    settings: Any = Field(default=None, exclude=True)
+    fault: str = Field(default="", exclude=True)
+
+
+class WebConfig(Section):
+    """The gateway's own web server, and the web of others; port 0 takes a free one.
+
+    Attributes:
+        allowed_hosts: further names under which browsers may ask for it, besides `host` and loopback.
+        max_upload_bytes: of one file that is imported through the API or the dashboard.
+        fetch: the agent reads pages.
+        search: whom the agent asks to find some; None: it does not search.
+        ports: of pages, besides 80 and 443.
+        allow: addresses that count as known, with all that begin with them.
+        allow_private: hosts inside that may be read, too.
+    """
+
+    host: Host = "127.0.0.1"
+    port: Annotated[Count, Field(ge=0, le=65_535)] = 8420
+    allowed_hosts: tuple[Host, ...] = ()
+    max_upload_bytes: Annotated[Count, Field(ge=1 << 20, le=1 << 40)] = 4 << 30
+    fetch: bool = False
+    search: SearchConfig | None = None
+    ports: tuple[Port, ...] = ()
+    allow: tuple[WebAddress, ...] = ()
+    allow_private: tuple[Host, ...] = ()
