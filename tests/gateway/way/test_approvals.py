@@ -337,7 +337,7 @@ async def test_only_what_has_expired_and_is_unchanged_is_asked_again_and_not_mor
         assert "1 calls wait for a yes already" in await channel.ask("/approvals again 1")
         assert (await states(gateway)) == [(1, "expired"), (2, "waiting")]
     post.offer(description="Sends, and pays.")
-    async with owned(house, ScriptedModel()) as (gateway, channel):
+    async with owned(house, ScriptedModel(), retention={"tools_days": None}) as (gateway, channel):
         assert "cannot be asked again: the tool has changed since" in await channel.ask("/approvals again 1")
         assert (await states(gateway)) == [(1, "expired"), (2, "waiting")]
 
