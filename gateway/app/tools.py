@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,12 @@ from gateway.tools.contract import Tool, ToolServices
 from gateway.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
+    from gateway.app.wiring import Composition
+    from gateway.mcp.servers import McpServers
     from gateway.sandbox.probing import Sandbox
+    from gateway.sandbox.tiers import Tier
 
+_REFRESH_S = 30.0
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 _log = structlog.get_logger(__name__)
@@ -26,16 +30,50 @@ _log = structlog.get_logger(__name__)
 
 async def sandbox_of(config: Config) -> Sandbox | None:
     """Try at the start where programs can run; None where nothing needs it."""
-    if not config.tools.has_programs:
+    if not (config.tools.has_programs or config.mcp.has_commands):
         return None
     from gateway.sandbox.probing import find_sandbox  # noqa: PLC0415 (only where it is switched on)
 
     sandbox = await find_sandbox(config.sandbox.command)
     if sandbox.tier is None:
-        _log.error("no_sandbox", left_out="run_python, run_shell", remedy=sandbox.remedy)
+        _log.error("no_sandbox", left_out=_left_out(config), remedy=sandbox.remedy)
     else:
         _log.info("sandbox", tier=sandbox.tier.name)
     return sandbox
+
+
+def _left_out(config: Config) -> str:
+    what = ("run_python, run_shell", config.tools.has_programs), ("the sandbox of MCP servers", config.mcp.has_commands)
+    return "; ".join(name for name, is_wanted in what if is_wanted)
+
+
+def servers_of(gateway: Composition) -> McpServers | None:
+    """The servers whose tools the agent has; None where there are none."""
+    config = gateway.config.mcp
+    if not config.servers:
+        return None
+    from gateway.mcp.servers import McpServers  # noqa: PLC0415 (only where there are any)
+
+    async def tier() -> Tier | None:
+        gateway.sandbox = gateway.sandbox or await sandbox_of(gateway.config)
+        return None if gateway.sandbox is None else gateway.sandbox.tier
+
+    return McpServers(
+        config,
+        gateway.store.mcp_tools,
+        home=gateway.home,
+        tier=tier,
+        hide=gateway.reloading.hide,
+        is_quiet=lambda: gateway.dispatcher.running == 0,
+        refresh_s=_REFRESH_S if gateway.store.is_shared else None,
+    )
+
+
+def with_servers(box: Toolbox, servers: McpServers | None) -> Callable[[], Toolbox]:
+    """The tools that there are when it is called: those of servers come and go."""
+    if servers is None:
+        return lambda: box
+    return lambda: Toolbox([*box.tools, *(tool for tool in servers.tools if box.find(tool.name) is None)])
 
 
 def make_toolbox(home: Path, own: Sequence[Tool], config: ToolsConfig, programs: Sequence[Tool] = ()) -> Toolbox:

@@ -21,7 +21,7 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.tools import make_toolbox, program_tools
+from gateway.app.tools import make_toolbox, program_tools, servers_of, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
@@ -283,6 +283,7 @@ class Composition:
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
         self.parking = Parking(self.dispatcher, self.operators)
+        self.mcp = servers_of(self)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
@@ -328,12 +329,16 @@ class Composition:
             admission=self.admission,
             personalities=self.personalities,
             commands=self.commands,
-            toolbox=make_toolbox(
-                self.home,
-                [*own_tools(self.store.sessions), *self.traces.tools],
-                self.live.current.tools,
-                program_tools(self.live.current, self.sandbox),
+            toolbox=with_servers(
+                make_toolbox(
+                    self.home,
+                    [*own_tools(self.store.sessions), *self.traces.tools],
+                    self.live.current.tools,
+                    program_tools(self.live.current, self.sandbox),
+                ),
+                self.mcp,
             ),
+            turn_ended=self.mcp.turn_ended if self.mcp is not None else lambda: None,
             models=self.meter,
             parking=self.parking,
             presence=self.presence,

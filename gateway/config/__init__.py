@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from gateway.config.channel_kinds import Access, GroupAccess
+from gateway.config.mcp import McpConfig
 from gateway.config.memory_kinds import TRACES_KIND
 from gateway.config.values import (
     AccountId,
@@ -412,6 +413,7 @@ class Config(Section):
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    mcp: McpConfig = Field(default_factory=McpConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

@@ -93,6 +93,8 @@ class TurnDependencies:
         memory_section: makes the part of the prompt that holds what is remembered.
         people: who is behind an account, links among them.
         recall: the trace memory; None where it is off.
+        toolbox: the tools that there are now.
+        turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
     """
@@ -108,7 +110,7 @@ class TurnDependencies:
     admission: Admission
     personalities: Personalities
     commands: ChatCommands
-    toolbox: Toolbox
+    toolbox: Callable[[], Toolbox]
     models: Meter
     parking: Parking
     presence: Presence
@@ -117,6 +119,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
+    turn_ended: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None
     asks_ahead: bool = False
 
@@ -260,8 +263,11 @@ class Answering:
         Args:
             supersedes: the turn whose messages give way to this one's.
         """
-        async with Tab(self._parts.models) as tab:
-            return await self._answer(turn, control, asked, tab, supersedes)
+        try:
+            async with Tab(self._parts.models) as tab:
+                return await self._answer(turn, control, asked, tab, supersedes)
+        finally:
+            self._parts.turn_ended()
 
     async def _answer(
         self, turn: Turn, control: TurnControl, asked: Question, tab: Tab, supersedes: str | None
@@ -315,7 +321,7 @@ class Answering:
         remembered = await self._reading.section(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
-        toolbox = turn.toolbox(parts.toolbox)
+        toolbox = turn.toolbox(parts.toolbox())
         setting = Setting(
             capabilities=parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL,
             is_direct=message.is_direct,

@@ -133,8 +133,8 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, store, worker, memory, tools, sandbox, limits, budgets, delivery, log, retention, telemetry, "
-                "secret, shutdown_s"
+                "web, store, worker, memory, tools, sandbox, mcp, limits, budgets, delivery, log, retention, "
+                "telemetry, secret, shutdown_s"
             )
         ],
     ),
