@@ -19,6 +19,7 @@ from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
+from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
@@ -69,6 +70,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids),
+        mcp=McpService(gateway.mcp, store.mcp_tools, gateway.reloading.hide),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),

@@ -313,6 +313,7 @@ class Composition:
             identities=self.identities,
             reloading=self.reloading,
             started_at=self._started_at,
+            servers=lambda: self.mcp.problems if self.mcp is not None else (),
         )
 
     def _turn_dependencies(self) -> TurnDependencies:

@@ -16,6 +16,7 @@ from gateway.cli import (
     doctor,
     files,
     keys,
+    mcp,
     memory,
     opening,
     people,
@@ -66,6 +67,7 @@ app.add_typer(people.app, name="people")
 app.add_typer(queues.app, name="deliveries")
 app.add_typer(tools.app, name="tools")
 app.add_typer(approvals.app, name="approvals")
+app.add_typer(mcp.app, name="mcp")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(personalities.app, name="personalities")
 app.add_typer(files.app, name="files")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 
-class NoSuchServer(Exception):
-    """There is none of that name, or it has no such tool; the text says which there are."""
+class NoSuchTool(Exception):
+    """A server has no such tool; the text says which it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,29 +143,27 @@ class McpServers:
 
     # ---- what people ask --------------------------------------------------------------------------------------------
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Of all of them."""
+        return sorted(self._servers)
+
     def views(self) -> Sequence[ServerView]:
         """All of them, by name."""
-        return [self._view(name) for name in sorted(self._servers)]
+        return [self.view(name) for name in self.names]
 
     def view(self, name: str) -> ServerView:
-        """One of them.
-
-        Raises:
-            NoSuchServer: there is none.
-        """
-        if name not in self._servers:
-            there = ", ".join(sorted(self._servers)) or "none"
-            raise NoSuchServer(f"there is no server {name!r} in `mcp.servers`; there are: {there}")
-        return self._view(name)
+        """One of them, by a name that there is."""
+        tools = [entry for entry in self._catalogue if entry.server == name and self._is_offered(entry)]
+        standing = self._servers[name].standing
+        return ServerView(name=name, config=self._config.servers[name], standing=standing, tools=tools)
 
     async def test(self, name: str) -> ServerView:
         """Connect it now and read its tools, also where a command asks and nothing runs.
 
         Raises:
-            NoSuchServer: there is none.
             ToolUnavailable: it is not reachable; says why.
         """
-        self.view(name)
         server = self._servers[name]
         is_alone = self._own(server)
         try:
@@ -175,20 +173,20 @@ class McpServers:
                 owner = self._owners.pop(name)
                 owner.cancel()
                 await asyncio.wait((owner,))
-        return self._view(name)
+        return self.view(name)
 
     async def accept(self, name: str, tool: str | None = None) -> Sequence[str]:
         """Accept what is withheld as it is now, all of it or one tool by either of its names; our names of them.
 
         Raises:
-            NoSuchServer: there is none, or it has no such tool.
+            NoSuchTool: it has no such tool.
             StoreUnavailable: it could not be kept.
         """
         there = self.view(name).tools
         chosen = [entry for entry in there if tool in (None, entry.tool, entry.definition.name)]
         if tool is not None and not chosen:
             names = ", ".join(entry.definition.name for entry in there) or "none"
-            raise NoSuchServer(f"the server {name} has no tool {tool!r}; there are: {names}")
+            raise NoSuchTool(f"the server {name} has no tool {tool!r}; there are: {names}")
         withheld = [entry for entry in chosen if not entry.is_accepted]
         await self._store.accept(name, [(entry.definition.name, entry.definition.pin) for entry in withheld])
         await self._load()
@@ -214,7 +212,7 @@ class McpServers:
         except StoreError as error:  # what is kept stays in force; the next connection tries it again
             _log.warning("mcp_list_not_kept", server=name, error=str(error))
             return
-        withheld = [entry.tool for entry in self._view(name).tools if not entry.is_accepted]
+        withheld = [entry.tool for entry in self.view(name).tools if not entry.is_accepted]
         if withheld:
             remedy = f"ethos mcp accept {name}"
             _log.warning("mcp_tools_withheld", server=name, tools=len(withheld), remedy=remedy)
@@ -235,12 +233,6 @@ class McpServers:
 
     def _is_offered(self, entry: CataloguedTool) -> bool:
         return entry.is_there and is_wanted(entry.definition, self._config.servers[entry.server])
-
-    def _view(self, name: str) -> ServerView:
-        tools = [entry for entry in self._catalogue if entry.server == name and self._is_offered(entry)]
-        return ServerView(
-            name=name, config=self._config.servers[name], standing=self._servers[name].standing, tools=tools
-        )
 
     def _link(self, name: str, config: McpServerConfig, standing: Standing) -> AbstractAsyncContextManager[Link]:
         from gateway.mcp.links import Place, command_link, http_link  # noqa: PLC0415 (as in `McpServer`)

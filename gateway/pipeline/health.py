@@ -92,7 +92,9 @@ class Checkup:
         identities: Identities,
         reloading: Reloads,
         started_at: datetime,
+        servers: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
+        """`servers` gives a line for people for each server of tools that is down."""
         self._home = home
         self._store = store
         self._channels = channels
@@ -105,6 +107,7 @@ class Checkup:
         self._identities = identities
         self._reloading = reloading
         self._started_at = started_at
+        self._servers = servers
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
         """The gateway ends: it takes nothing more."""
@@ -183,7 +186,7 @@ class Checkup:
         ]
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._home} is; make room")
-        found += self._outbox.troubles
+        found += [*self._outbox.troubles, *self._servers()]
         if memory.state == "down":
             since = f"{memory.since:%Y-%m-%d %H:%M} UTC"
             found.append(f"the memory ({memory.kind}) cannot be used since {since}: {memory.error}")
