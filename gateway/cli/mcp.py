@@ -95,9 +95,9 @@ def _show(server: McpServer) -> None:
         say(f"  {server.error}")
     for line in server.said[-_LAST_LINES:] if server.error else ():
         say(f"  | {line}")
-    rows = [(f"  {one.name}", one.effect, one.description + _MARKS[one.state]) for one in server.tools]
+    rows = [(one.name, one.effect, one.description + _MARKS[one.state]) for one in server.tools]
     if rows:
-        print_table(("  tool", "class", "what it says of itself"), rows, flexible=("what it says of itself",))
+        print_table(("tool", "class", "what it says of itself"), rows, flexible=("what it says of itself",))
     for line in server.left_out:
         say(f"  left out: {line}")
     if any(one.state != "accepted" for one in server.tools):

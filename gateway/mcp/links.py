@@ -55,7 +55,8 @@ async def command_link(
     if tier is None and config.sandbox.network == "none":
         raise CannotStart("no sandbox works here, so its network cannot be closed; `ethos doctor` says what to do")
     home = place.data / "mcp" / name
-    await asyncio.to_thread(make_private_directory, home)
+    for directory in (home, place.data / "run"):
+        await asyncio.to_thread(make_private_directory, directory)
     async with temporary() as empty:
         plan = Plan(
             workspace=home,
@@ -67,7 +68,7 @@ async def command_link(
             limits=_LIMITS,
         )
         command = config.command if tier is None else tier.command(plan, config.command)
-        note = home.with_name(f"{name}.group")
+        note = place.data / "run" / f"{name}.group"
         launch = Launch(command=command, directory=home, environment=plan.environment, note=note)
         yield StdioProcess(launch, said=said, hide=hide)
 

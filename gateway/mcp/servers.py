@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +104,7 @@ class McpServers:
 
     async def run(self) -> None:
         """Run until cancelled, then end all of them."""
-        await asyncio.to_thread(end_left_over, self._home / "mcp")
+        await asyncio.to_thread(end_left_over, self._home / "run")
         known = {entry.server for entry in self._catalogue}
         for name, server in self._servers.items():
             if name not in known or self._config.servers[name].start == "eager":
@@ -155,7 +155,8 @@ class McpServers:
     def view(self, name: str) -> ServerView:
         """One of them, by a name that there is."""
         tools = [entry for entry in self._catalogue if entry.server == name and self._is_offered(entry)]
-        standing = self._servers[name].standing
+        now = self._servers[name].standing
+        standing = replace(now, said=now.said.copy())
         return ServerView(name=name, config=self._config.servers[name], standing=standing, tools=tools)
 
     async def test(self, name: str) -> ServerView:
@@ -168,12 +169,12 @@ class McpServers:
         is_alone = self._own(server)
         try:
             await server.connected()
+            return self.view(name)
         finally:
             if is_alone and not self._is_running:
                 owner = self._owners.pop(name)
                 owner.cancel()
                 await asyncio.wait((owner,))
-        return self.view(name)
 
     async def accept(self, name: str, tool: str | None = None) -> Sequence[str]:
         """Accept what is withheld as it is now, all of it or one tool by either of its names; our names of them.

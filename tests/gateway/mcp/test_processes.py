@@ -161,9 +161,9 @@ async def test_all_of_its_group_ends_with_the_gateway(room: Room) -> None:
         await servers.connect()
         child = int((await servers.call("s__child")).text)
         assert is_running(child)
-        assert (room.home / "mcp" / "s.group").exists()
+        assert (room.home / "run" / "s.group").exists()
     assert not is_running(child)
-    assert not (room.home / "mcp" / "s.group").exists()
+    assert not (room.home / "run" / "s.group").exists()
 
 
 async def test_the_next_start_ends_what_a_killed_gateway_left(tmp_path: Path) -> None:

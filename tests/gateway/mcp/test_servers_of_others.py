@@ -22,7 +22,7 @@ def command(name: str) -> list[str]:
 
 
 def kill(room: Room, name: str) -> None:
-    group = json.loads((room.home / "mcp" / f"{name}.group").read_text())["group"]
+    group = json.loads((room.home / "run" / f"{name}.group").read_text())["group"]
     os.killpg(group, signal.SIGKILL)
 
 
