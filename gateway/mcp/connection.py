@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -69,15 +69,15 @@ class Connection:
         is_new = self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
         return is_new and tools is not None and bool(tools.list_changed)
 
-    async def list_changed(self) -> None:
-        """Return with the next change of the list.
+    async def hear_changes(self, on_change: Callable[[], None]) -> None:
+        """Subscribe to changes of the list, until the server ends that.
 
         Raises:
-            Exception: of the SDK, where the subscription is over.
+            Exception: of the SDK, where the subscription breaks.
         """
         async with self._client.listen(tools_list_changed=True) as subscription:
             async for _ in subscription:
-                return
+                on_change()
 
     async def listing(self) -> Listing:
         """Ask for the tools, page by page.

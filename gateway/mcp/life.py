@@ -112,8 +112,7 @@ class Life:
     async def _hear(self, connection: Connection) -> None:
         """Hear of changes, where they must be subscribed to."""
         try:
-            while connection.tells_changes:
-                await connection.list_changed()
-                self._on_change()
+            if connection.tells_changes:
+                await connection.hear_changes(self._on_change)
         except Exception as error:  # noqa: BLE001 (as above: the next connection lists again)
             _log.info("mcp_changes_not_told", error=str(error))

@@ -7,6 +7,7 @@ whatever its kind, is a result here and never a cancellation.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -101,6 +102,7 @@ class McpServer:
         self._mode: Mode = protocol
         self._needed = asyncio.Event()
         self._poked = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._moved = asyncio.Condition()
         self._connection: Connection | None = None
         self._used_at = 0.0
@@ -148,20 +150,26 @@ class McpServer:
         finally:
             self._used_at = time.monotonic()
 
+    async def tried(self) -> Connection:
+        """The connection, for which a rest is cut short. Raises as `connected`."""
+        async with self._moved:
+            while self.standing.state == "resting":
+                self._hurried.set()
+                await self._moved.wait()
+        return await self.connected()
+
     async def connected(self) -> Connection:
         """The connection; where nobody needed it so far, wait for it.
 
         Raises:
             ToolUnavailable: there is none now; says why.
         """
-        try:
+        with contextlib.suppress(TimeoutError):  # the next lines say so
             async with asyncio.timeout(2 * self._times.connect), self._moved:
                 while self._up is None and self.standing.state != "resting":
                     if self.standing.state != "connecting":
                         self._needed.set()
                     await self._moved.wait()
-        except TimeoutError:
-            pass  # the next lines say so
         if self._up is not None:
             return self._up
         why = f": {self.standing.error}" if self.standing.error else ""
@@ -185,9 +193,14 @@ class McpServer:
                 await self._stay(life)
             else:
                 failures += 1
-                await asyncio.sleep(
-                    delay_s(failures, first_s=self._times.first_rest, longest_s=self._times.longest_rest)
-                )
+                await self._rest(failures)
+
+    async def _rest(self, failures: int) -> None:
+        times = self._times
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s(failures, first_s=times.first_rest, longest_s=times.longest_rest)):
+                await self._hurried.wait()
+        self._hurried.clear()
 
     async def _connect(self) -> Life | None:
         """The connection; None: there is none, and the standing says why."""

@@ -168,7 +168,7 @@ class McpServers:
         server = self._servers[name]
         is_alone = self._own(server)
         try:
-            await server.connected()
+            await server.tried()
             return self.view(name)
         finally:
             if is_alone and not self._is_running:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import urlsplit
 
+from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import CataloguedTool, CatalogueStore
 from gateway.mcp.tools import effect_of
 from gateway.sdk.models import mcp as wire
@@ -76,7 +78,7 @@ class McpService:
         config, standing = view.config, view.standing
         return wire.McpServer(
             name=view.name,
-            place=self._hide(" ".join(config.command) or config.url or ""),
+            place=_place(config),
             state=standing.state,
             since=standing.since,
             error=standing.error and self._hide(standing.error),
@@ -84,6 +86,13 @@ class McpService:
             left_out=tuple(f"{name}: {why}" for name, why in standing.left_out.items()),
             tools=tuple(_shown_tool(entry, view) for entry in view.tools),
         )
+
+
+def _place(config: McpServerConfig) -> str:
+    """Without arguments and queries, in which secrets may be."""
+    if config.url is not None:
+        return urlsplit(config.url)._replace(query="", fragment="").geturl()
+    return config.command[0] + (" …" if config.command[1:] else "")
 
 
 def _refuse_unknown(name: str, there: Sequence[str]) -> NoReturn:

@@ -28,7 +28,7 @@ class McpServer(ApiModel):
     """One server of `mcp.servers`."""
 
     name: str = Field(description="Its name.", examples=["notes"])
-    place: str = Field(description="Its command or its address.")
+    place: str = Field(description="Its program, or its address.")
     state: ServerState = Field(
         description="`up`, `idle` until it is needed, `connecting`, or `resting` after a failure, until the next try."
     )

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -104,6 +105,15 @@ async def test_while_it_rests_a_call_is_answered_at_once(room: Room) -> None:
         assert time.monotonic() - began < 0.5
         assert (called.outcome, called.is_fault) == ("failed", True)
         assert "this was not done: the server s is not reachable now: /not/there cannot be started" in called.text
+
+
+async def test_whoever_tries_it_need_not_wait_for_the_end_of_its_rest(room: Room) -> None:
+    missing = room.home / "server.py"
+    server = {"command": [sys.executable, str(missing)]}
+    async with room.servers(s=server, times=Times(first_rest=600, longest_rest=600)) as servers:
+        await servers.until("resting")
+        missing.write_text(Path(SCRIPT).read_text())
+        assert (await servers.test("s")).standing.state == "up"
 
 
 async def test_a_call_that_takes_too_long_is_uncertain_and_the_server_stays(room: Room) -> None:
