@@ -241,7 +241,8 @@ def check_models(key: tuple[str, str], described: dict[str, Any], found: list[Me
 
 
 def json_schema(reference: dict[str, Any], schemas: dict[str, Any]) -> Any:
-    return essential(schemas[reference["$ref"].rpartition("/")[2]])
+    named = reference.get("anyOf", [reference])[0]  # a body that may be left out is that or null
+    return essential(schemas[named["$ref"].rpartition("/")[2]])
 
 
 def json_schema_of(model: type[BaseModel], mode: Any) -> Any:
