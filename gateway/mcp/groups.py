@@ -47,14 +47,14 @@ def _is_same(group: int, began: int) -> bool:
     A number is given to nobody while a group has it. So either its leader is still there and began then, or the leader
     is gone and its children are not: they began later.
     """
-    beginnings = dict(_members(group))
+    beginnings = dict(members(group))
     if not beginnings:
         return False
     return beginnings[group] == began if group in beginnings else min(beginnings.values()) >= began
 
 
-def _members(group: int) -> Iterator[tuple[int, int]]:
-    """Number and beginning of each process of a group."""
+def members(group: int) -> Iterator[tuple[int, int]]:
+    """Number of each process of a group, and when it began, in ticks since the machine was started."""
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = _fields(int(place.name))

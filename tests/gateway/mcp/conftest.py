@@ -25,6 +25,7 @@ from gateway.tools.toolbox import Toolbox
 from tests.mcp_servers import misbehaving
 
 SCRIPT = misbehaving.__file__
+HERE = str(Path(SCRIPT).parent)
 QUICK = Times(connect=10.0, first_rest=0.05, longest_rest=0.2)
 CONTEXT = ToolContext(
     scope=MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_1", turn_id="t_1"),

@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gateway.mcp.groups import end_left_over, note_group
+from gateway.mcp.groups import end_left_over, members, note_group
 from gateway.mcp.server import Times
 from gateway.sandbox.tiers import Landlock, bubblewrap
-from tests.gateway.mcp.conftest import SCRIPT, Room, command
-
-HERE = str(Path(SCRIPT).parent)
+from tests.gateway.mcp.conftest import HERE, SCRIPT, Room, command
 
 
 async def test_a_server_that_dies_in_a_call_is_uncertain_and_the_next_call_reconnects(room: Room) -> None:
@@ -176,6 +175,40 @@ async def test_all_of_its_group_ends_with_the_gateway(room: Room) -> None:
     assert not (room.home / "run" / "s.group").exists()
 
 
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from gateway.sandbox.tiers import Landlock, bubblewrap
+from tests.gateway.mcp.conftest import HERE, Room, command
+
+async def main(home, tier):
+    async with Room(Path(home)).servers(s=command(sandbox={"read": [HERE]}), tier=tier) as servers:
+        await servers.connect()
+        await servers.call("s__child")
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main(sys.argv[1], {"bubblewrap": bubblewrap(), "landlock": Landlock()}[sys.argv[2]]))
+"""
+
+
+@pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
+def test_nothing_is_left_of_a_server_whose_gateway_was_killed(tmp_path: Path, tier: str) -> None:
+    gateway = subprocess.Popen(
+        [sys.executable, "-c", KILLED, tmp_path, tier], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert gateway.stdout is not None
+    with gateway, gateway.stdout:
+        assert any(line == b"up\n" for line in gateway.stdout)
+        group = json.loads((tmp_path / "run" / "s.group").read_text())["group"]
+        assert dict(members(group))
+        gateway.kill()
+    if tier == "bubblewrap":
+        until(lambda: not dict(members(group)))
+    end_left_over(tmp_path / "run")
+    until(lambda: not dict(members(group)))
+
+
 async def test_the_next_start_ends_what_a_killed_gateway_left(tmp_path: Path) -> None:
     left = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & wait"], start_new_session=True)
     other = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
@@ -228,6 +261,14 @@ async def test_a_closed_network_needs_a_sandbox(room: Room) -> None:
         assert servers.view("s").standing.error == (
             "no sandbox works here, so its network cannot be closed; `ethos doctor` says what to do"
         )
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what a kill brings about."""
+    give_up_at = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
 
 
 def is_running(process: int) -> bool:
