@@ -12,6 +12,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+from gateway.runtime.extras import how_to_install
 from gateway.tools.spec import size_bytes
 
 MAX_SCHEMA_BYTES = 64 << 10
@@ -29,8 +30,10 @@ def checked(schema: Mapping[str, Any], given: str) -> Mapping[str, Any]:
     Raises:
         ArgumentsWrong: it is no JSON object, or does not fit.
     """
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415 (it comes with jsonschema)
-
+    try:
+        from referencing.exceptions import Unresolvable  # noqa: PLC0415 (it comes with jsonschema)
+    except ImportError:
+        raise ArgumentsWrong(f"they cannot be checked here; run {how_to_install('mcp')} for jsonschema.") from None
     try:
         values = json.loads(given, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

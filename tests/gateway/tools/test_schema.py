@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
@@ -85,6 +86,12 @@ def test_a_reference_that_leads_nowhere_is_refused_and_nothing_is_fetched(refere
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}, "allOf": [{"$ref": reference}]}
     with pytest.raises(ArgumentsWrong, match="the schema of this tool cannot be followed"):
         checked(schema, '{"a": {}}')
+
+
+def test_without_the_library_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "referencing.exceptions", None)
+    with pytest.raises(ArgumentsWrong, match="they cannot be checked here; run `.* for jsonschema"):
+        checked(MAIL, "{}")
 
 
 async def test_a_tool_with_a_schema_is_prepared_like_any_other() -> None:
