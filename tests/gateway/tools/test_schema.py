@@ -90,7 +90,7 @@ def test_a_reference_that_leads_nowhere_is_refused_and_nothing_is_fetched(refere
 
 def test_without_the_library_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "referencing.exceptions", None)
-    with pytest.raises(ArgumentsWrong, match="they cannot be checked here; run `.* for jsonschema"):
+    with pytest.raises(ArgumentsWrong, match=r"they cannot be checked here; run `.* for jsonschema"):
         checked(MAIL, "{}")
 
 
