@@ -93,7 +93,7 @@ class Gateway(Composition):
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
             reach("start.held")
-            self.sandbox = await sandbox_of(self.config)
+            self.sandbox = await sandbox_of(self.config) if self.config.tools.has_programs else None
             await self._open(stack, self.home / DATABASE_NAME)
             await self.privacy.clean()
             await self.operators.join(self.identities)
@@ -149,6 +149,8 @@ class Gateway(Composition):
         stack.push_async_callback(self.memory.close)
         await self.memory.open()
         await self.people.snapshot()
+        if self.mcp is not None:
+            await self.mcp.open()
         stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
@@ -244,6 +246,7 @@ class Gateway(Composition):
             ("outbox", self.outbox.run),
             *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
             ("memory", self.memory.run),
+            *([("mcp", self.mcp.run)] if self.mcp is not None and "turns" in roles else []),
             ("traces", self.traces.run),
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),

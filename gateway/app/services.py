@@ -20,6 +20,7 @@ from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
+from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
@@ -70,6 +71,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
+        mcp=McpService(gateway.mcp, store.mcp_tools, gateway.reloading.hide),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
@@ -93,7 +95,9 @@ def _asking_anew(gateway: Composition) -> AskingAnew:
         chats = await gateway.pairing.owner_chats()
         return [(chat, gateway.channels.vouches(chat.channel)) for chat in chats]
 
-    return AskingAnew(reserve=gateway.store.proposals.reserve, find=gateway.toolbox.find, owner_chats=owner_chats)
+    return AskingAnew(
+        reserve=gateway.store.proposals.reserve, find=lambda name: gateway.toolbox().find(name), owner_chats=owner_chats
+    )
 
 
 async def _reload(gateway: Composition) -> Reloaded:

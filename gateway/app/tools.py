@@ -19,8 +19,12 @@ from gateway.tools.questions import ASK_PERSON
 from gateway.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
+    from gateway.app.wiring import Composition
+    from gateway.mcp.servers import McpServers
     from gateway.sandbox.probing import Sandbox
+    from gateway.sandbox.tiers import Tier
 
+_REFRESH_S = 30.0
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 async def sandbox_of(config: Config) -> Sandbox | None:
     """Try at the start where programs can run; None where nothing needs it."""
-    if not (config.tools.has_programs or config.web.fetch):
+    if not (config.tools.has_programs or config.web.fetch or config.mcp.has_commands):
         return None
     from gateway.sandbox.probing import find_sandbox, keep_memory_private  # noqa: PLC0415 (only where it is switched on)
 
@@ -37,6 +41,40 @@ async def sandbox_of(config: Config) -> Sandbox | None:
     if sandbox.tier is not None:
         _log.info("sandbox", tier=sandbox.tier.name)
     return sandbox
+
+
+def servers_of(gateway: Composition) -> McpServers | None:
+    """The servers whose tools the agent has; None where there are none."""
+    config = gateway.config.mcp
+    if not config.servers:
+        return None
+    from gateway.mcp.servers import McpServers  # noqa: PLC0415 (only where there are any)
+
+    async def tier() -> Tier | None:
+        gateway.sandbox = gateway.sandbox or await sandbox_of(gateway.config)
+        return None if gateway.sandbox is None else gateway.sandbox.tier
+
+    return McpServers(
+        config,
+        gateway.store.mcp_tools,
+        home=gateway.home,
+        tier=tier,
+        hide=gateway.reloading.hide,
+        is_quiet=lambda: gateway.dispatcher.running == 0,
+        refresh_s=_REFRESH_S if gateway.store.is_shared else None,
+    )
+
+
+def with_servers(box: Toolbox, servers: McpServers | None) -> Callable[[], Toolbox]:
+    """The tools that there are when it is called: those of servers come and go."""
+    if servers is None:
+        return lambda: box
+
+    def all_tools() -> Toolbox:
+        theirs = (replace(tool, is_findable=True) for tool in servers.tools if box.find(tool.name) is None)
+        return Toolbox(sorted([*box.tools, *theirs], key=lambda tool: tool.name))
+
+    return all_tools
 
 
 def make_toolbox(

@@ -21,7 +21,7 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.tools import make_toolbox, program_tools
+from gateway.app.tools import make_toolbox, program_tools, servers_of, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
 from gateway.config import ChannelConfig, Config, LiveConfig
@@ -295,7 +295,9 @@ class Composition:
         of_web = web_tools(config.web, self.sandbox, reads_alone(self.meter, self.personalities), self.left_out.append)
         own = [*own_tools(self.store.sessions), *self.traces.tools, *of_web]
         programs = program_tools(config, self.sandbox, self.left_out.append)
-        self.toolbox = make_toolbox(self.home, own, config.tools, programs, self.left_out.append)
+        self.mcp = servers_of(self)
+        box = make_toolbox(self.home, own, config.tools, programs, self.left_out.append)
+        self.toolbox = with_servers(box, self.mcp)
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
@@ -330,6 +332,7 @@ class Composition:
             reloading=self.reloading,
             left_out=self.left_out,
             started_at=self._started_at,
+            servers=lambda: self.mcp.problems if self.mcp is not None else (),
         )
 
     def _turn_dependencies(self) -> TurnDependencies:
@@ -347,6 +350,7 @@ class Composition:
             personalities=self.personalities,
             commands=self.commands,
             toolbox=self.toolbox,
+            turn_ended=self.mcp.turn_ended if self.mcp is not None else lambda: None,
             models=self.meter,
             parking=self.parking,
             presence=self.presence,

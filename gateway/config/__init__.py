@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from gateway.config.channel_kinds import Access, GroupAccess
+from gateway.config.mcp import McpConfig
 from gateway.config.memory_kinds import TRACES_KIND
 from gateway.config.values import (
     AccountId,
@@ -253,16 +254,6 @@ class ApprovalsConfig(Section):
 
     expire_after_h: Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=8_760)] = 72
     tainted: Literal["ask", "destinations"] = "ask"
-
-
-class McpConfig(Section):
-    """The Model Context Protocol.
-
-    Attributes:
-        serve: programs of others reach memory, sessions and agent at `/mcp`.
-    """
-
-    serve: bool = False
 
 
 class MemoryConfig(Section):

@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from gateway.files.atomic import is_id
 from gateway.files.home import data_directory
 from gateway.files.positions.validation import did_you_mean, shown, validate
 from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, parse_marked_yaml, read_marked_yaml, value_at
+from gateway.runtime.extras import how_to_install
 
 CONFIG_NAME = "config.yaml"
 K = TypeVar("K")
@@ -38,6 +40,7 @@ _CORE_KEYS = frozenset(ChannelConfig.model_fields) - {"settings"}
 _PROVIDER_KEYS = frozenset(ProviderConfig.model_fields) - {"settings"}
 _BUILT_IN = ("cli", "web")
 _OFF = frozenset({"false", "no", "off", "n", "f", "0"})  # what pydantic reads as false
+_SECRET_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|token", re.IGNORECASE)
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 
 
@@ -157,10 +160,12 @@ def _read(
     config = validate(Config, document, values=made, hidden=reading.hidden)
     if config is not None:
         _warn(config, reading)
+        _warn_of_servers(config, reading.warned)
         _check_prices(config, document)
         _check_embeddings(config, document)
         _check_traces(config, document)
         _check_workers(config, reading)
+        _check_mcp(config, document)
     return reading, config
 
 
@@ -494,6 +499,14 @@ def _check_workers(config: Config, reading: _Reading) -> None:
         document.complain(("secret",), text)
 
 
+def _check_mcp(config: Config, document: MarkedYaml) -> None:
+    """Servers of tools are spoken to by a library that not everybody has."""
+    if config.mcp.servers and find_spec("mcp") is None:
+        document.complain(
+            ("mcp", "servers"), f"the library mcp is not installed; run {how_to_install('mcp')}", at_key=True
+        )
+
+
 def _check_prices(config: Config, document: MarkedYaml) -> None:
     """A budget of money needs the price of whatever may be called."""
     if config.budgets.limits_money:
@@ -530,7 +543,7 @@ def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> N
 def _warn(config: Config, reading: _Reading) -> None:
     warned = reading.warned
     literal = [path for path, origin in reading.origins.items() if not origin and path not in reading.expanded]
-    literal = [path for path in literal if not _is_open_address(path, reading.document)]
+    literal = [path for path in literal if not _is_open_address(path, reading.document) and not _is_plain(path)]
     for path in literal:
         advice = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
         warned.complain(path, advice)
@@ -557,6 +570,13 @@ def _warn(config: Config, reading: _Reading) -> None:
         warned.complain(("log", "message_text"), f"what people write is shown {effect}; set it to false when done")
 
 
+def _warn_of_servers(config: Config, warned: MarkedYaml) -> None:
+    for name, server in config.mcp.servers.items():
+        if server.lacks_version:
+            text = "names no version, so what it runs may change with each start; expected one such as …@1.2.3"
+            warned.complain(("mcp", "servers", name, "command"), text)
+
+
 def _is_open_address(path: KeyPath, document: MarkedYaml) -> bool:
     """Whether it is the address of a server that could hold a password, and does not."""
     value = value_at(document.values, path)
@@ -565,6 +585,11 @@ def _is_open_address(path: KeyPath, document: MarkedYaml) -> bool:
     if (path[:2] != ("memory", "provider") and path[0] != "store") or not isinstance(value, str) or "://" not in value:
         return False
     return "password" not in value and ":" not in value.partition("://")[2].rpartition("@")[0]
+
+
+def _is_plain(path: KeyPath) -> bool:
+    """Whether it is a header or a variable of a server of tools whose name says that it is no secret."""
+    return path[:2] == ("mcp", "servers") and not _SECRET_NAME.search(str(path[-1]))
 
 
 def _is_loopback(host: str) -> bool:

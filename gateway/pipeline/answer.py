@@ -105,6 +105,8 @@ class TurnDependencies:
         memory_section: makes the part of the prompt that holds what is remembered.
         people: who is behind an account, links among them.
         recall: the trace memory; None where it is off.
+        toolbox: the tools that there are now.
+        turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
     """
@@ -120,7 +122,7 @@ class TurnDependencies:
     admission: Admission
     personalities: Personalities
     commands: ChatCommands
-    toolbox: Toolbox
+    toolbox: Callable[[], Toolbox]
     models: Meter
     parking: Parking
     presence: Presence
@@ -129,6 +131,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
+    turn_ended: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None
     asks_ahead: bool = False
 
@@ -279,8 +282,11 @@ class Answering:
         Args:
             supersedes: the turn whose messages give way to this one's.
         """
-        async with Tab(self._parts.models) as tab:
-            return await self._answer(turn, control, asked, tab, supersedes)
+        try:
+            async with Tab(self._parts.models) as tab:
+                return await self._answer(turn, control, asked, tab, supersedes)
+        finally:
+            self._parts.turn_ended()
 
     async def _answer(
         self, turn: Turn, control: TurnControl, asked: Question, tab: Tab, supersedes: str | None
@@ -382,7 +388,7 @@ class Answering:
 
     async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
         """The tools of the turn, and the names of those that were found earlier in the session."""
-        toolbox = turn.toolbox(self._parts.toolbox).within(self._settings.schema_tokens)
+        toolbox = turn.toolbox(self._parts.toolbox()).within(self._settings.schema_tokens)
         if not toolbox.findable:
             return toolbox, ()
         return toolbox, found_in(await self._parts.sessions.results(turn.session.id, FIND_TOOLS.name))

@@ -175,7 +175,7 @@ class TurnRunner:
             return f"Number {approval_id} was not done: it is gone."
         was_begun = approval.state in ("begun", "done", "failed", "uncertain")  # by this turn, before it was cut off
         if was_begun or approval.state == "granted":
-            tool = turn.toolbox(self._parts.toolbox).find(approval.tool)
+            tool = turn.toolbox(self._parts.toolbox()).find(approval.tool)
             if tool is not None and tool.pin == approval.pin and turn.role != "guest":
                 return replace(turn, approved=approval)
             if not was_begun:

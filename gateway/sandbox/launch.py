@@ -223,6 +223,10 @@ def main(arguments: list[str]) -> None:
         close(plan)
         os.environ.pop("PWD", None)  # bubblewrap's
         os.execvp(command[0], command)  # noqa: S606 (what this program is for)
+    except FileNotFoundError:
+        sys.stderr.write(f"sandbox: there is no program {command[0]} in it\n")
+        sys.stderr.flush()
+        os._exit(CANNOT)
     except (Unable, OSError, ValueError) as error:
         sys.stderr.write(f"sandbox: {error}\n")
         sys.stderr.flush()

@@ -64,15 +64,19 @@ class Plan:
     """What a program is left with.
 
     Attributes:
-        workspace: the one directory that it may write to; it starts there.
+        workspace: the directory that it may write to; it starts there.
         temporary: an empty directory, removed afterwards.
         readable: further files and directories, such as those of a language.
+        writable: further ones that it may change.
+        variables: of its environment, besides four that each program has.
         network: whether it may open sockets.
     """
 
     workspace: Path
     temporary: Path
     readable: Sequence[Path] = ()
+    writable: Sequence[Path] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
     limits: Limits = field(default_factory=Limits)
 
@@ -84,6 +88,7 @@ class Plan:
             "HOME": str(self.workspace),
             "TMPDIR": str(self.temporary),
             "LC_ALL": "C.UTF-8",
+            **self.variables,
         }
 
 
@@ -125,7 +130,7 @@ class Bubblewrap:
             words += ["--ro-bind-try", name, name]
         for place in _readable(plan):
             words += ["--ro-bind", str(place), str(place)]
-        for place in (plan.workspace, plan.temporary):
+        for place in (plan.workspace, plan.temporary, *plan.writable):
             words += ["--bind", str(place), str(place)]
         words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(plan.workspace), "--"]
         return [*words, *_launched({"limits": plan.limits.of_kernel}, command)]
@@ -142,7 +147,7 @@ class Landlock:
         readable = [*_SYSTEM, *_SETTINGS, *(_FOR_NETWORK if plan.network else ()), *map(str, _readable(plan))]
         landlock = {
             "readable": readable,
-            "writable": [str(plan.workspace), str(plan.temporary), *_DEVICES],
+            "writable": [*map(str, (plan.workspace, plan.temporary, *plan.writable)), *_DEVICES],
             "network": plan.network,
         }
         return _launched({"limits": plan.limits.of_kernel, "landlock": landlock, "parent": os.getpid()}, command)

@@ -12,6 +12,7 @@ from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.files import Files
 from gateway.sdk.in_process import App, sender_to_app
 from gateway.sdk.keys import Keys
+from gateway.sdk.mcp import Mcp
 from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
 from gateway.sdk.personalities import Personalities
@@ -70,6 +71,7 @@ class Client(Generic[S]):
         self.deliveries: Deliveries[S] = Deliveries(sender)
         self.tools: Tools[S] = Tools(sender)
         self.approvals: Approvals[S] = Approvals(sender)
+        self.mcp: Mcp[S] = Mcp(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)
         self.traces: Traces[S] = Traces(sender)

@@ -10,6 +10,7 @@ from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
+from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
 from gateway.services.naming import Naming
 from gateway.services.pairing import PairingService
@@ -36,6 +37,7 @@ class OperatorServices:
     deliveries: DeliveryService
     tools: ToolService
     approvals: ApprovalService
+    mcp: McpService
     traces: TraceService
     trace_transfer: TraceTransferService
     people: PeopleService

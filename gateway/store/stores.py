@@ -24,6 +24,7 @@ from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
 from gateway.store.links import SqlLinks
 from gateway.store.log import SqlConversationLog
+from gateway.store.mcp_tools import SqlMcpTools
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
@@ -103,6 +104,7 @@ class Stores:
     deliveries: SqlDeliveries
     proposals: SqlProposals
     approvals: SqlApprovals
+    mcp_tools: SqlMcpTools
     people: SqlPeople
     links: SqlLinks
     facts: SqlFacts
@@ -202,6 +204,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         deliveries=SqlDeliveries(engine),
         proposals=SqlProposals(engine.of("proposals")),
         approvals=SqlApprovals(engine),
+        mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
         people=SqlPeople(engine.of("people")),
         links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),

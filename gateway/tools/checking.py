@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gateway.tools.contract import LONGEST_CALL_S, MAX_DESCRIPTION_CHARS, Tool
 
@@ -10,12 +10,13 @@ from gateway.tools.contract import LONGEST_CALL_S, MAX_DESCRIPTION_CHARS, Tool
 def faults_of(tools: Sequence[Tool]) -> Iterator[str]:
     """All that a model or a person would be misled by."""
     for tool in tools:
-        fields = tool.arguments.model_fields
+        types = None if isinstance(tool.arguments, Mapping) else tool.arguments
+        fields = tool.spec.parameters.get("properties", {}) if types is None else types.model_fields
         if not tool.description.strip():
             yield f"{tool.name}: it has no description; say what it does, and when to use it"
         if len(tool.description) > MAX_DESCRIPTION_CHARS:
             yield f"{tool.name}: the model sees only {MAX_DESCRIPTION_CHARS} characters of its description"
-        if tool.arguments.model_config.get("extra") != "forbid":
+        if types is not None and types.model_config.get("extra") != "forbid":
             yield f"{tool.name}: it takes arguments that it does not know; make them of `Arguments`"
         yield from (
             f"{tool.name}: its destination {name} is none of its arguments; there are {', '.join(fields) or 'none'}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,14 @@ outside, reaches somebody else, or cannot be undone."""
 
 
 class ToolError(Exception):
-    """It was not done; the text is for the model, which may mend its call."""
+    """It was not done; the text is for the model, which may mend its call.
+
+    `sources` says whose words of others are in the text, as in `ToolResult`.
+    """
+
+    def __init__(self, text: str, *, sources: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.sources = sources
 
 
 class ToolUnavailable(Exception):
@@ -170,7 +177,8 @@ class Tool:
     Attributes:
         name: of a-z, 0-9 and _, 64 characters at most; unique for ever.
         description: for the model, which is shown 1 000 characters at most.
-        arguments: their types; the model is shown the JSON Schema.
+        arguments: their types, of which the model is shown the JSON Schema; or a JSON Schema itself, and then `call` is
+            given a mapping.
         call: does it; raises ToolError, ToolUnavailable or ToolUncertain.
         effect: its class.
         is_idempotent: the same `idempotency_key` twice does nothing twice.
@@ -186,7 +194,7 @@ class Tool:
 
     name: str
     description: str
-    arguments: type[Arguments]
+    arguments: type[Arguments] | Mapping[str, Any]
     call: Callable[[Any, ToolContext], Awaitable[str | ToolResult]]
     effect: Effect
     is_idempotent: bool = False
@@ -200,9 +208,12 @@ class Tool:
     spec: ToolSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        schema = self.arguments.model_json_schema()
-        schema.pop("description", None)
-        schema.pop("title", None)
+        if isinstance(self.arguments, Mapping):
+            schema = dict(self.arguments)
+        else:
+            schema = self.arguments.model_json_schema()
+            schema.pop("description", None)
+            schema.pop("title", None)
         spec = ToolSpec(name=self.name, description=self.description[:MAX_DESCRIPTION_CHARS], parameters=schema)
         object.__setattr__(self, "spec", spec)  # the way of a frozen dataclass to have a field that follows from others
 

@@ -28,6 +28,7 @@ from gateway.tools.contract import (
     ToolUncertain,
 )
 from gateway.tools.finding import FIND_TOOLS
+from gateway.tools.schema import ArgumentsWrong, checked
 from gateway.tools.spec import ToolCall, ToolSpec
 
 BYTES_PER_TOKEN = 4
@@ -53,12 +54,13 @@ class Prepared:
     """A call that can be made: its tool, and its arguments as the tool takes them."""
 
     tool: Tool
-    arguments: Arguments
+    arguments: Arguments | Mapping[str, Any]
 
     @property
     def values(self) -> Mapping[str, Any]:
         """The arguments in JSON's own types, defaults among them."""
-        return self.arguments.model_dump(mode="json", by_alias=True)
+        given = self.arguments
+        return given if isinstance(given, Mapping) else given.model_dump(mode="json", by_alias=True)
 
     async def make(self, context: ToolContext) -> Called:
         """Make it."""
@@ -77,6 +79,11 @@ class Toolbox:
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in (*tools, *findable)}
         self.specs = tuple(tool.spec for tool in tools)
         self.findable = findable
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """In the order given."""
+        return tuple(self._tools.values())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,11 +143,17 @@ class Toolbox:
             there = ", ".join(spec.name for spec in self.specs) or "none"
             return Called(outcome="refused", text=f"Error: there is no tool {call.name!r}. There are: {there}.")
         try:
-            arguments = tool.arguments.model_validate_json(call.arguments.strip() or "{}")
-        except ValidationError as error:
-            text = f"Error: the arguments are not valid. {_explained(error)} Call {call.name} again with a JSON object."
+            return Prepared(tool=tool, arguments=_checked(tool, call.arguments.strip() or "{}"))
+        except (ValidationError, ArgumentsWrong) as error:
+            why = _explained(error) if isinstance(error, ValidationError) else str(error)
+            text = f"Error: the arguments are not valid. {why} Call {call.name} again with a JSON object."
             return Called(outcome="refused", text=text)
-        return Prepared(tool=tool, arguments=arguments)
+
+
+def _checked(tool: Tool, given: str) -> Arguments | Mapping[str, Any]:
+    if isinstance(tool.arguments, Mapping):
+        return checked(tool.arguments, given)
+    return tool.arguments.model_validate_json(given)
 
 
 async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
@@ -149,7 +162,8 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
         async with limit:
             returned = await tool.call(arguments, context)
     except ToolError as error:
-        return Called(outcome="failed", text=f"Error: {error}")
+        text = without_hidden(str(error)) if error.sources else str(error)
+        return Called(outcome="failed", text=f"Error: {text}", sources=error.sources)
     except ToolUnavailable as error:
         return Called(outcome="failed", text=f"Error: this was not done: {error}", is_fault=True)
     except ToolUncertain as error:

@@ -361,6 +361,30 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="deliveries.py:Deliveries.drop",
         command="deliveries drop",
     ),
+    "list servers of tools": Operation(
+        decides="mcp.listed",
+        route="mcp.py:list_",
+        sdk="mcp.py:Mcp.list",
+        command="mcp",
+    ),
+    "try a server of tools": Operation(
+        decides="mcp.tested",
+        route="mcp.py:test",
+        sdk="mcp.py:Mcp.test",
+        command="mcp test",
+    ),
+    "accept tools of a server": Operation(
+        decides="mcp.accepted",
+        route="mcp.py:accept",
+        sdk="mcp.py:Mcp.accept",
+        command="mcp accept",
+    ),
+    "forget a server of tools": Operation(
+        decides="mcp.forget",
+        route="mcp.py:forget",
+        sdk="mcp.py:Mcp.forget",
+        command="mcp remove",
+    ),
 }
 
 SURFACES = {"chat": "services/commands", "route": "web/api", "page": "web/dashboard/pages", "tool": "web/mcp"}
@@ -565,7 +589,7 @@ def commands() -> Mapping[str, Callable[..., Any]]:
         for name, command in group.commands.items():
             if hasattr(command, "commands"):
                 yield from inner(command, (*words, name))
-            else:
+            if not hasattr(command, "commands") or command.invoke_without_command:
                 yield " ".join((*words, name)), inspect.unwrap(command.callback)
 
     return dict(inner(typer.main.get_command(app), ()))

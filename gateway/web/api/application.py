@@ -26,6 +26,7 @@ from gateway.web.api import (
     deliveries,
     files,
     keys,
+    mcp,
     memory,
     people,
     personalities,
@@ -55,6 +56,7 @@ _TAGS = {
     "deliveries": "Messages and replies that wait or failed.",
     "tools": "What the agent's tools did.",
     "approvals": "Calls of tools that wait for a yes.",
+    "mcp": "Servers of tools that the agent uses.",
     "system": "Health, usage, configuration.",
     "keys": "Keys of this API.",
 }
@@ -154,6 +156,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         deliveries.router,
         tools.router,
         approvals.router,
+        mcp.router,
         personalities.router,
         files.router,
         system.router,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from gateway.config import ChannelConfig, Config, ModelConfig, ProviderConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
 from gateway.config.file import check, load_config
+from gateway.config.mcp import McpServerConfig
 from gateway.config.values import Section
 from gateway.domain.personalities.files import PersonalitySettings
 
@@ -30,6 +31,7 @@ ENVIRONMENT = {
     "MAIL_CLIENT_SECRET": "s",
     "ETHOS_STORE_URL": "postgresql://db.example.org/ethos",
     "HOSTNAME": "north",
+    "HASS_TOKEN": "h",
     "ETHOS_SECRET": bytes(range(32)).hex(),
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
@@ -66,7 +68,11 @@ def plain(model: type[BaseModel], name: str) -> Any:
 
 def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> Iterator[str]:
     """Keys that one side lacks, and defaults that differ."""
-    apart = {Config: ("models", "channels", "budgets"), ChannelConfig: ("settings",), ProviderConfig: ("settings",)}
+    apart = {
+        Config: ("models", "channels", "budgets", "mcp"),
+        ChannelConfig: ("settings",),
+        ProviderConfig: ("settings",),
+    }
     fields = [name for name in model.model_fields if name not in apart.get(model, ())]
     yield from (f"{path}{name} is not in the example" for name in fields if name not in section)
     for name in section.keys() & set(fields):
@@ -82,6 +88,9 @@ def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> I
 def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_has() -> None:
     values = yaml.safe_load(switched_on())
     found = [*differences(ModelConfig, {**values["models"]["local"], **values["models"]["cloud"]}, "models.")]
+    found += differences(
+        McpServerConfig, {**values["mcp"]["servers"]["home"], **values["mcp"]["servers"]["notes"]}, "mcp: "
+    )
     for name, field in Config.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             found += differences(field.annotation, values[name], f"{name}.")

@@ -72,6 +72,8 @@ VALUES: dict[str, Any] = {
     "queue": "inbox",
     "role": "member",
     "scope": "user",
+    "server": "notes",
+    "tool": "read_file",
     "scopes": ("memory:read",),
     "seen": "0" * 64,
     "session": "s_1",

@@ -18,6 +18,7 @@ from tests.conformance.erasing import ErasureSuite, PersonalSuite
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.lanes import LaneSuite
 from tests.conformance.links import LinkSuite
+from tests.conformance.mcp_tools import McpToolSuite
 from tests.conformance.memory_journal import JournalSuite
 from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
@@ -44,6 +45,10 @@ class TestInbox(InboxSuite):
 
 
 class TestApprovals(ApprovalSuite):
+    pass
+
+
+class TestMcpTools(McpToolSuite):
     pass
 
 

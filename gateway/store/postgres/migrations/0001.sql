@@ -313,6 +313,17 @@ CREATE TABLE memory_proposal_numbers (
 );
 INSERT INTO memory_proposal_numbers VALUES (1, 0);
 
+CREATE TABLE mcp_tools (
+    server text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    tool text COLLATE "C" NOT NULL UNIQUE,
+    definition text COLLATE "C" NOT NULL,
+    pin text COLLATE "C" NOT NULL,
+    accepted_pin text COLLATE "C",
+    is_there boolean NOT NULL,
+    PRIMARY KEY (server, name)
+);
+
 CREATE TABLE approvals (
     id bigint PRIMARY KEY,
     turn_id text COLLATE "C" NOT NULL,

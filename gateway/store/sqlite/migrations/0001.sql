@@ -379,6 +379,18 @@ CREATE TABLE grants (
 ) STRICT;
 CREATE INDEX grants_of_user ON grants (user_id);
 
+-- Tools of servers of the Model Context Protocol, as the servers last described them.
+CREATE TABLE mcp_tools (
+    server       TEXT NOT NULL,
+    name         TEXT NOT NULL,         -- the server's own
+    tool         TEXT NOT NULL UNIQUE,  -- ours, the same for ever
+    definition   TEXT NOT NULL,         -- JSON
+    pin          TEXT NOT NULL,         -- hash of the definition
+    accepted_pin TEXT,                  -- of the definition that a person accepted
+    is_there     INTEGER NOT NULL,
+    PRIMARY KEY (server, name)
+) STRICT;
+
 -- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
 -- whose messages are gone, or have given way to another answer, has nothing to give.
 CREATE TABLE ingest_jobs (

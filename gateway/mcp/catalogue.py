@@ -1,0 +1,119 @@
+"""What is known of the tools of servers: kept, so that a model sees those of a server that sleeps.
+
+A tool is withheld until a person has accepted it as it is. What a server changes later is withheld again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+MAX_TOOLS = 200
+MAX_PAGES = 20
+MAX_OWN_NAME_CHARS = 64
+_HASH_CHARS = 8
+_OTHERS = re.compile(r"[^a-z0-9_]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a server says of a tool.
+
+    Attributes:
+        schema: a JSON Schema of its arguments, as JSON text with sorted keys.
+        is_read_only: its hint; None where it gives none. So are the others.
+    """
+
+    name: str
+    description: str
+    schema: str
+    is_read_only: bool | None = None
+    is_destructive: bool | None = None
+    is_open_world: bool | None = None
+
+    @property
+    def pin(self) -> str:
+        """A hash of all of it."""
+        hints = (self.is_read_only, self.is_destructive, self.is_open_world)
+        whole = json.dumps([self.name, self.description, self.schema, hints])
+        return hashlib.sha256(whole.encode("ascii")).hexdigest()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The schema."""
+        parsed: dict[str, Any] = json.loads(self.schema)
+        return parsed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CataloguedTool:
+    """A tool of a server.
+
+    Attributes:
+        tool: our name of it, the same for ever.
+        definition: what the server said last.
+        accepted_pin: of the definition that a person accepted; None where nobody has.
+        is_there: the server still has it.
+    """
+
+    server: str
+    tool: str
+    definition: Definition
+    accepted_pin: str | None = None
+    is_there: bool = True
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a person has accepted it as it is now."""
+        return self.accepted_pin == self.definition.pin
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a person has accepted it, and it was another then."""
+        return self.accepted_pin not in (None, self.definition.pin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The tools that a server has now.
+
+    Attributes:
+        left_out: of those that cannot be used, the name and why.
+        ttl_s: how long it is good for, where the server says so.
+    """
+
+    tools: Sequence[Definition]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    ttl_s: float | None = None
+
+
+class CatalogueStore(Protocol):
+    """Where the catalogue is kept. Each method may raise StoreUnavailable."""
+
+    async def tools(self) -> Sequence[CataloguedTool]:
+        """Of all servers, by server and name; those that are gone, too."""
+
+    async def list_again(self, server: str, found: Sequence[Definition]) -> None:
+        """What a server has now: new and changed tools as they are, and those that are missing as gone."""
+
+    async def accept(self, server: str, pins: Collection[tuple[str, str]]) -> int:
+        """Accept tools, each by the server's own name of it and its pin; how many of them are as they were shown."""
+
+    async def forget(self, server: str) -> int:
+        """A server is configured no more: remove its tools; how many there were."""
+
+
+def own_name(server: str, name: str, *, taken: Collection[str] = ()) -> str:
+    """Our name of a tool: `server__tool`, in small letters, other characters as `_`, 64 characters at most.
+
+    Where that is too long or taken, it ends with a hash of the server's own name.
+    """
+    plain = f"{server}__{_OTHERS.sub('_', name.lower())}"
+    if len(plain) <= MAX_OWN_NAME_CHARS and plain not in taken:
+        return plain
+    mark = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]
+    return f"{plain[: MAX_OWN_NAME_CHARS - _HASH_CHARS - 1]}_{mark}"

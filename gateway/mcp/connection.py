@@ -1,0 +1,227 @@
+"""One connection to a server, and the only place where errors of the SDK are translated.
+
+Whoever calls stands in a task of their own and waits for a result or for the end of the connection. So nothing that
+happens within the library's cancel scopes ever cancels a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from gateway.domain.visible import without_hidden
+from gateway.errors import EthosError
+from gateway.mcp import http
+from gateway.mcp.catalogue import MAX_PAGES, MAX_TOOLS, Definition, Listing
+from gateway.mcp.errors import CannotStart, ConnectionEnded, SessionGone
+from gateway.mcp.mending import Mending
+from gateway.tools.contract import MAX_DESCRIPTION_CHARS, ToolError, ToolUnavailable, ToolUncertain
+from gateway.tools.schema import fault_of_schema
+
+LIST_TIMEOUT_S = 10.0
+# What a server answers before it begins with a call.
+_NOT_BEGUN = frozenset({
+    types.INVALID_PARAMS, types.INVALID_REQUEST, types.METHOD_NOT_FOUND, types.HEADER_MISMATCH,
+    types.MISSING_REQUIRED_CLIENT_CAPABILITY, types.URL_ELICITATION_REQUIRED,
+})  # fmt: skip
+
+# After these the next call makes a new connection.
+_ENDING = frozenset({http.NOT_REACHED, http.BROKEN, http.SESSION_GONE})
+# The SDK's own word for an end; servers use its code for other things, too.
+_CLOSED = (types.CONNECTION_CLOSED, "Connection closed")
+_ANSWER_WITHIN_S = 1.0
+
+T = TypeVar("T")
+
+
+class Connection:
+    """A connection that is up.
+
+    Attributes:
+        ended: set where it is to be used no more.
+        running: calls that have no answer yet.
+    """
+
+    def __init__(self, client: Client, mended: Mending, ended: asyncio.Event) -> None:
+        """`client` is entered, and stays so until `ended` is set."""
+        self._client = client
+        self._mended = mended
+        self.ended = ended
+        self.running = 0
+
+    @property
+    def is_of_old_era(self) -> bool:
+        """Whether it began with the handshake that revisions before 2026-07-28 have."""
+        return self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether changes of the list are to be subscribed to."""
+        tools = self._client.server_capabilities.tools
+        is_new = self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return is_new and tools is not None and bool(tools.list_changed)
+
+    async def hear_changes(self, on_change: Callable[[], None]) -> None:
+        """Subscribe to changes of the list, until the server ends that.
+
+        Raises:
+            Exception: of the SDK, where the subscription breaks.
+        """
+        async with self._client.listen(tools_list_changed=True) as subscription:
+            async for _ in subscription:
+                on_change()
+
+    async def listing(self) -> Listing:
+        """Ask for the tools, page by page.
+
+        Raises:
+            ConnectionEnded: it ended.
+            ToolUnavailable: there is no list; says why.
+        """
+        self._mended.left_out.clear()
+        if self._client.server_capabilities.tools is None:
+            return Listing(tools=())
+        found: dict[str, Definition] = {}
+        cursor: str | None = None
+        ttl_ms: float | None = None
+        for _ in range(MAX_PAGES):
+            try:
+                page = await self._until_end(self._page(cursor))
+            except (MCPError, ValidationError, TimeoutError) as error:
+                raise ToolUnavailable(f"it gives no list of its tools ({_short(error)})") from error
+            ttl_ms = page.ttl_ms if ttl_ms is None else ttl_ms
+            found |= {one.name: one for tool in page.tools if (one := self._definition(tool)) is not None}
+            cursor = page.next_cursor
+            if cursor is None or len(found) > MAX_TOOLS:
+                break
+        tools = [*found.values()]
+        left_out = dict(self._mended.left_out)
+        if cursor is not None or len(tools) > MAX_TOOLS:
+            left_out["(more)"] = f"it has more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"
+        return Listing(tools=tools[:MAX_TOOLS], left_out=left_out, ttl_s=ttl_ms / 1_000 if ttl_ms else None)
+
+    async def _page(self, cursor: str | None) -> types.ListToolsResult:
+        async with asyncio.timeout(LIST_TIMEOUT_S):
+            return await self._client.list_tools(cursor=cursor, cache_mode="bypass")
+
+    def _definition(self, tool: types.Tool) -> Definition | None:
+        fault = fault_of_schema(tool.input_schema)
+        if fault is not None:
+            self._mended.left_out[tool.name] = fault
+            return None
+        hints = tool.annotations or types.ToolAnnotations()
+        return Definition(
+            name=tool.name,
+            description=without_hidden(tool.description or "")[:MAX_DESCRIPTION_CHARS],
+            schema=without_hidden(json.dumps(tool.input_schema, sort_keys=True, ensure_ascii=False)),
+            is_read_only=hints.read_only_hint,
+            is_destructive=hints.destructive_hint,
+            is_open_world=hints.open_world_hint,
+        )
+
+    async def call(self, name: str, arguments: Mapping[str, Any], *, timeout_s: float) -> types.CallToolResult:
+        """Call a tool.
+
+        Raises:
+            SessionGone: it was not done, and a new connection can do it.
+            ToolError: the server refused it.
+            ToolUnavailable: it was not done.
+            ToolUncertain: nobody knows.
+        """
+        self.running += 1
+        try:
+            asking = self._client.session.call_tool(
+                name, dict(arguments), read_timeout_seconds=timeout_s, allow_input_required=True
+            )
+            result = await self._until_end(asking)
+        except ConnectionEnded:
+            raise ToolUncertain("the connection to its server broke") from None
+        except MCPError as error:
+            if error.code in _ENDING or (error.code, error.message) == _CLOSED:
+                self.ended.set()
+            raise _translated(error, timeout_s) from error
+        except Exception as error:
+            raise ToolUncertain(
+                f"its server answered in a form that cannot be read ({type(error).__name__})"
+            ) from error
+        finally:
+            self.running -= 1
+        if isinstance(result, types.InputRequiredResult):
+            raise ToolError("its server asks the person something, and cannot be answered here")
+        return result
+
+    async def _until_end(self, asking: Coroutine[Any, Any, T]) -> T:
+        """The result, unless the connection ends first; an end of the library's own is no cancellation of ours.
+
+        Raises:
+            ConnectionEnded: it did.
+            Exception: of the SDK.
+        """
+        task, end = asyncio.create_task(asking), asyncio.create_task(self.ended.wait())
+        try:
+            await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():  # an answer may be on its way to the task
+                await asyncio.wait((task,), timeout=_ANSWER_WITHIN_S)
+            if not task.done() or task.cancelled():
+                raise ConnectionEnded
+            return task.result()
+        finally:
+            for each in (task, end):
+                each.cancel()
+            task.add_done_callback(_heard)
+
+
+def _translated(error: MCPError, timeout_s: float) -> Exception:
+    if error.code == http.SESSION_GONE:
+        return SessionGone()
+    if error.code in _NOT_BEGUN:
+        return ToolError(f"its server refused it: {error.message[:500]}", sources=("an answer of a server",))
+    not_done = {
+        http.NOT_REACHED: f"its server cannot be reached ({_short(error)})",
+        http.REFUSED: f"its server refuses the gateway ({_short(error)})",
+    }
+    if error.code in not_done:
+        return ToolUnavailable(not_done[error.code])
+    unknown = {
+        http.BROKEN: f"its server failed ({_short(error)})",
+        types.REQUEST_TIMEOUT: f"it took longer than {timeout_s:g} s",
+        types.CONNECTION_CLOSED: "the connection to its server broke",
+    }
+    return ToolUncertain(unknown.get(error.code, f"its server answered with the error {error.code}"))
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Whoever waited has gone; an exception that comes later is nobody's."""
+    if not task.cancelled():
+        task.exception()
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a server is not there, for people, with what to do."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    match error:
+        case MCPError(code=http.NOT_REACHED):
+            return f"it cannot be reached ({_short(error)}); look whether it runs, and at its `url`"
+        case MCPError(code=http.REFUSED):
+            return f"it refuses the gateway ({_short(error)}); correct its `headers`"
+        case MCPError(code=types.CONNECTION_CLOSED):
+            return "it closed the connection"
+        case MCPError() | ValidationError():
+            return f"it does not speak the protocol as expected ({_short(error)}); look whether it is such a server"
+        case CannotStart() | ToolUnavailable() | ConnectionEnded() | EthosError():
+            return str(error) or "it closed the connection"
+        case _:
+            return f"{type(error).__name__}: {_short(error)}"
+
+
+def _short(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200] or type(error).__name__

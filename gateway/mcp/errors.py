@@ -1,0 +1,15 @@
+"""What may go wrong with a server, besides what a tool may raise."""
+
+from __future__ import annotations
+
+
+class ConnectionEnded(Exception):
+    """The connection ended before there was an answer."""
+
+
+class SessionGone(Exception):
+    """The server was restarted and knows the session no more; the call has not run."""
+
+
+class CannotStart(Exception):
+    """The program of a server cannot be run; the text says why, and what to do."""

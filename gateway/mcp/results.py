@@ -1,0 +1,46 @@
+"""What a tool of a server returned, as text for the model."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import urlsplit
+
+import mcp_types as types
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """All of it: texts as they are, pictures and other data named, links by their names alone.
+
+    Structured content is left out where there are texts, which by the protocol say the same.
+    """
+    parts = [_part(block) for block in result.content]
+    has_text = any(isinstance(block, types.TextContent) and block.text.strip() for block in result.content)
+    if result.structured_content is not None and not has_text:
+        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    return "\n".join(part for part in parts if part) or "It returned nothing."
+
+
+def _part(block: types.ContentBlock) -> str:
+    match block:
+        case types.TextContent(text=text):
+            return text
+        case types.ImageContent(data=data, mime_type=kind) | types.AudioContent(data=data, mime_type=kind):
+            what = "picture" if isinstance(block, types.ImageContent) else "recording"
+            return f"[A {what}, {kind}, {_bytes(data)} bytes. It cannot be shown here.]"
+        case types.ResourceLink(name=name):
+            return f"[A link: {name}]"
+        case types.EmbeddedResource(resource=resource):
+            return _file(resource)
+
+
+def _file(resource: types.TextResourceContents | types.BlobResourceContents) -> str:
+    name = urlsplit(resource.uri).path.rpartition("/")[2] or resource.uri
+    if isinstance(resource, types.TextResourceContents):
+        return f"[The file {name}:]\n{resource.text}"
+    kind = resource.mime_type or "of no known kind"
+    return f"[The file {name}, {kind}, {_bytes(resource.blob)} bytes. It cannot be shown here.]"
+
+
+def _bytes(data: str) -> int:
+    """Of what a text in base 64 stands for."""
+    return len(data.rstrip("=")) * 3 // 4

@@ -1,0 +1,243 @@
+"""All servers of the configuration: what they offer to the agent, and how they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.config.mcp import McpConfig, McpServerConfig
+from gateway.errors import StoreError
+from gateway.mcp.catalogue import CataloguedTool, CatalogueStore, Listing
+from gateway.mcp.groups import end_left_over
+from gateway.mcp.server import McpServer, Standing, Times
+from gateway.mcp.tools import is_wanted, tool_of
+from gateway.tools.contract import Tool
+
+if TYPE_CHECKING:
+    from gateway.mcp.life import Link
+    from gateway.sandbox.tiers import Tier
+
+_log = structlog.get_logger(__name__)
+
+
+class NoSuchTool(Exception):
+    """A server has no such tool; the text says which it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerView:
+    """A server, for people.
+
+    Attributes:
+        tools: those that it has now and that are wanted.
+    """
+
+    name: str
+    config: McpServerConfig
+    standing: Standing
+    tools: Sequence[CataloguedTool]
+
+
+class McpServers:
+    """The servers, each with its own task."""
+
+    def __init__(
+        self,
+        config: McpConfig,
+        store: CatalogueStore,
+        *,
+        home: Path,
+        tier: Callable[[], Awaitable[Tier | None]],
+        hide: Callable[[str], str],
+        is_quiet: Callable[[], bool] = lambda: True,
+        refresh_s: float | None = None,
+        times: Times | None = None,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            home: the data directory.
+            tier: finds what shuts commands in; asked before the first one is started.
+            hide: strikes secrets from what servers say.
+            is_quiet: whether no turn runs.
+            refresh_s: how often the catalogue is read again, where other workers may change it.
+        """
+        self._config = config
+        self._store = store
+        self._home = home
+        self._tier = tier
+        self._hide = hide
+        self._refresh_s = refresh_s
+        self._times = times or Times()
+        self._servers = {
+            name: McpServer(
+                name,
+                link=partial(self._link, name, one),
+                on_listing=self._list,
+                is_quiet=is_quiet,
+                protocol=one.protocol,
+                is_stopped_when_idle=one.is_command,
+                times=self._times,
+            )
+            for name, one in config.servers.items()
+        }
+        self._catalogue: Sequence[CataloguedTool] = ()
+        self._owners: dict[str, asyncio.Task[None]] = {}
+        self._is_running = False
+        self.tools: Sequence[Tool] = ()
+        """Those that the agent has: accepted, and still there."""
+
+    async def open(self) -> None:
+        """Read the catalogue.
+
+        Raises:
+            StoreUnavailable: it cannot be read.
+        """
+        await self._load()
+
+    async def run(self) -> None:
+        """Run until cancelled, then end all of them."""
+        await asyncio.to_thread(end_left_over, self._home / "run")
+        known = {entry.server for entry in self._catalogue}
+        for name, server in self._servers.items():
+            if name not in known or self._config.servers[name].start == "eager":
+                server.wake()
+            self._own(server)
+        self._is_running = True
+        try:
+            while True:
+                await asyncio.sleep(self._refresh_s or 3_600)
+                await self._load_if_possible()
+        finally:
+            self._is_running = False
+            for task in self._owners.values():
+                task.cancel()
+            await asyncio.wait(self._owners.values())
+
+    def _own(self, server: McpServer) -> bool:
+        """Begin the task that owns it; False where there is one."""
+        if server.name in self._owners:
+            return False
+        self._owners[server.name] = asyncio.create_task(self._keep(server), name=f"mcp {server.name}")
+        return True
+
+    async def _keep(self, server: McpServer) -> None:
+        while True:
+            try:
+                await server.run()
+            except Exception:  # noqa: BLE001 (a fault of ours costs one server, not the gateway)
+                _log.exception("mcp_fault", server=server.name)
+                await asyncio.sleep(self._times.longest_rest)
+
+    def turn_ended(self) -> None:
+        """Lists that changed during a turn are read now."""
+        for server in self._servers.values():
+            server.reread()
+
+    # ---- what people ask --------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of all of them."""
+        return sorted(self._servers)
+
+    def views(self) -> Sequence[ServerView]:
+        """All of them, by name."""
+        return [self.view(name) for name in self.names]
+
+    def view(self, name: str) -> ServerView:
+        """One of them, by a name that there is."""
+        tools = [entry for entry in self._catalogue if entry.server == name and self._is_offered(entry)]
+        now = self._servers[name].standing
+        standing = replace(now, said=now.said.copy())
+        return ServerView(name=name, config=self._config.servers[name], standing=standing, tools=tools)
+
+    async def test(self, name: str) -> ServerView:
+        """Connect it now and read its tools, also where a command asks and nothing runs.
+
+        Raises:
+            ToolUnavailable: it is not reachable; says why.
+        """
+        server = self._servers[name]
+        is_alone = self._own(server)
+        try:
+            await server.tried()
+            return self.view(name)
+        finally:
+            if is_alone and not self._is_running:
+                owner = self._owners.pop(name)
+                owner.cancel()
+                await asyncio.wait((owner,))
+
+    async def accept(self, name: str, tool: str | None = None) -> Sequence[str]:
+        """Accept what is withheld as it is now, all of it or one tool by either of its names; our names of them.
+
+        Raises:
+            NoSuchTool: it has no such tool.
+            StoreUnavailable: it could not be kept.
+        """
+        there = self.view(name).tools
+        chosen = [entry for entry in there if tool in (None, entry.tool, entry.definition.name)]
+        if tool is not None and not chosen:
+            names = ", ".join(entry.definition.name for entry in there) or "none"
+            raise NoSuchTool(f"the server {name} has no tool {tool!r}; there are: {names}")
+        withheld = [entry for entry in chosen if not entry.is_accepted]
+        await self._store.accept(name, [(entry.definition.name, entry.definition.pin) for entry in withheld])
+        await self._load()
+        accepted = {entry.tool for entry in self._catalogue if entry.is_accepted}
+        return [entry.tool for entry in withheld if entry.tool in accepted]
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Of servers that are down, one line each, with what to do."""
+        return [
+            f"the server {name} (mcp) is not reachable since {one.standing.since:%Y-%m-%d %H:%M} UTC: "
+            f"{one.standing.error}"
+            for name, one in sorted(self._servers.items())
+            if one.standing.state == "resting"
+        ]
+
+    # ---- what servers tell ------------------------------------------------------------------------------------------
+
+    async def _list(self, name: str, listing: Listing) -> None:
+        try:
+            await self._store.list_again(name, listing.tools)
+            await self._load()
+        except StoreError as error:  # what is kept stays in force; the next connection tries it again
+            _log.warning("mcp_list_not_kept", server=name, error=str(error))
+            return
+        withheld = [entry.tool for entry in self.view(name).tools if not entry.is_accepted]
+        if withheld:
+            remedy = f"ethos mcp accept {name}"
+            _log.warning("mcp_tools_withheld", server=name, tools=len(withheld), remedy=remedy)
+
+    async def _load_if_possible(self) -> None:
+        try:
+            await self._load()
+        except StoreError as error:
+            _log.warning("mcp_catalogue_not_read", error=str(error))
+
+    async def _load(self) -> None:
+        self._catalogue = await self._store.tools()
+        self.tools = [
+            tool_of(entry, self._config.servers[entry.server], self._servers[entry.server])
+            for entry in self._catalogue
+            if entry.server in self._servers and entry.is_accepted and self._is_offered(entry)
+        ]
+
+    def _is_offered(self, entry: CataloguedTool) -> bool:
+        return entry.is_there and is_wanted(entry.definition, self._config.servers[entry.server])
+
+    def _link(self, name: str, config: McpServerConfig, standing: Standing) -> AbstractAsyncContextManager[Link]:
+        from gateway.mcp.links import Place, command_link, http_link  # noqa: PLC0415 (as in `McpServer`)
+
+        if not config.is_command:
+            return http_link(config)
+        return command_link(name, config, Place(data=self._home, tier=self._tier), standing.said, self._hide)

@@ -1,0 +1,57 @@
+"""`/mcp/servers`: servers of the Model Context Protocol, and their tools."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+
+from gateway.sdk.models.mcp import AcceptedTools, AcceptTools, McpServer
+from gateway.sdk.models.schema import Page
+from gateway.services.caller import Caller
+from gateway.web.api.access import Operator, Requires, WithServices
+from gateway.web.api.answers import problems
+
+router = APIRouter(prefix="/mcp/servers", tags=["mcp"])
+
+Reader = Annotated[Caller, Depends(Requires("tools:read"))]
+Name = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,64}$", description="Name of a server.")]
+_NONE = "There is no such server."
+
+
+@router.get("", summary="List servers")
+async def list_(caller: Reader, services: WithServices) -> Page[McpServer]:  # noqa: ARG001 (the scope is enough)
+    """Servers of the configuration, with their state and their tools."""
+    return Page(items=tuple(await services.mcp.listed()))
+
+
+@router.post(
+    "/{server}/test",
+    responses=problems(not_found=_NONE, not_possible="It is not reachable."),
+    summary="Connect a server",
+)
+async def test(caller: Operator, services: WithServices, server: Name) -> McpServer:  # noqa: ARG001 (the operator's alone)
+    """Connect it now, and read its tools."""
+    return await services.mcp.tested(server)
+
+
+@router.post("/{server}/accept", responses=problems(not_found=_NONE), summary="Accept tools")
+async def accept(
+    caller: Operator,  # noqa: ARG001 (as above)
+    services: WithServices,
+    server: Name,
+    body: AcceptTools | None = None,
+) -> AcceptedTools:
+    """Let the agent have tools that are withheld, as they are now."""
+    return await services.mcp.accepted(server, None if body is None else body.tool)
+
+
+@router.delete(
+    "/{server}",
+    status_code=204,
+    responses=problems(not_found="Nothing is kept of it.", not_possible="It is configured."),
+    summary="Forget a server",
+)
+async def forget(caller: Operator, services: WithServices, server: Name) -> None:  # noqa: ARG001 (as above)
+    """Forget the tools of a server that is configured no more."""
+    await services.mcp.forget(server)

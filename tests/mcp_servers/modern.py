@@ -1,0 +1,33 @@
+"""A server of the era of 2026-07-28, made with the SDK: its list of tools grows, and it tells who has subscribed."""
+
+from __future__ import annotations
+
+import sys
+
+from mcp.server.caching import CacheHint
+from mcp.server.mcpserver import Context, MCPServer
+
+server = MCPServer("modern", cache_hints={"tools/list": CacheHint(ttl_ms=1 if "short" in sys.argv else 0)})
+
+
+@server.tool()
+def echo(text: str) -> str:
+    """Says it again."""
+    return text
+
+
+@server.tool()
+async def grow(context: Context) -> str:
+    """Has one more tool from now on."""
+    server.add_tool(fresh)
+    await context.notify_tools_changed()
+    return "grown"
+
+
+def fresh() -> str:
+    """New."""
+    return "fresh"
+
+
+if __name__ == "__main__":
+    server.run("stdio")
