@@ -40,6 +40,14 @@ async def sandbox_of(config: Config) -> Sandbox | None:
     sandbox = await find_sandbox(config.sandbox.command)
     if sandbox.tier is not None:
         _log.info("sandbox", tier=sandbox.tier.name)
+    else:
+        parts = {
+            "run_python": config.tools.python,
+            "run_shell": config.tools.shell,
+            "reading PDFs": config.web.fetch,
+            "the sandbox of MCP servers": config.mcp.has_commands,
+        }
+        _log.error("no_sandbox", left_out=", ".join(filter(parts.get, parts)), remedy=sandbox.remedy)
     return sandbox
 
 
@@ -110,7 +118,6 @@ def program_tools(
     if sandbox is None or not config.tools.has_programs:
         return ()
     if sandbox.tier is None:
-        _log.error("no_sandbox", left_out="run_python, run_shell", remedy=sandbox.remedy)
         left_out(f"no sandbox works here, so tools that run programs are left out ({sandbox.remedy})")
         return ()
     from gateway.tools.programs import Programs  # noqa: PLC0415 (only where it is switched on)

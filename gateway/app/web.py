@@ -40,6 +40,8 @@ def web_tools(
         left_out(f"pages of the web cannot be read, because {HTTP_LIBRARY} is missing: {remedy}")
     elif config.fetch:
         tools += _page_tools(config, sandbox, read)
+        if sandbox is not None and sandbox.tier is None:
+            left_out(f"no sandbox works here, so pages are read as plain text, and no PDFs ({sandbox.remedy})")
     if config.search is not None:
         try:
             search = search_of(config.search)
