@@ -45,6 +45,8 @@ LEFT = (
     """INSERT INTO grants (user_id, personality_id, tool, pin, destination, scope, session_id, granted_at, granted_by)
         SELECT user_id, 'assistant', 'send_mail', 'ab12', '{"to":"ada"}', 'always', '', 1, user_id
         FROM messages ORDER BY id LIMIT 1""",
+    """INSERT INTO mcp_tools (server, name, tool, definition, pin, accepted_pin, is_there)
+        VALUES ('notes', 'read', 'notes__read', '{"name": "read", "description": "", "schema": "{}"}', 'a', 'a', 1)""",
     """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01
