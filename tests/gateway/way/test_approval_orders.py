@@ -114,7 +114,7 @@ class Story:
     async def check(self) -> None:
         await settled(self.gateway)
         asked = await self.gateway.store.approvals.approvals(state=None)
-        tool = self.gateway.toolbox.find("post")
+        tool = self.gateway.toolbox().find("post")
         assert tool is not None
         for one in asked:
             before = self.states.get(one.id, "waiting")
