@@ -30,7 +30,7 @@ from gateway.ops.privacy import sweeping
 from gateway.people.access_records import SetRank
 from gateway.pipeline.local_channel import ToolStep, named_place
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.runtime.observe import span, stage
+from gateway.runtime.observe import note, span, stage
 from gateway.services.caller import operator
 from gateway.store.blobs import SqlBlobs
 from gateway.store.copy_state import set_state
@@ -108,7 +108,7 @@ async def _sees_a_conversation(north: Gateway, south: Gateway) -> None:
         await north.local_channel.show_typing(CHAT)
         await until(lambda: "typing" in there.told)
         with stage("turn", "t1", CHAT), span("tool.call", tool="search"):
-            pass
+            note(outcome="done")
         await north.local_channel.preview(message)
         await north.local_channel.preview(replace(message, text="so far, and"))
         await north.local_channel.preview(replace(message, text="so far, and then the model thinks"))

@@ -34,7 +34,6 @@ SILENT = {
     "/chat/events": "no session in this test was begun through the API",
     "/people/pairing": "is of strangers",
     "/memory/search": "is refused to the key of a person",
-    "/approvals/{approval}": "no tool in this test acts",
     "/personalities/{personality}": "its files are everybody's",
     **dict.fromkeys(("/files", "/files/text", "/files/revision"), "is refused to the key of a person"),
     # The trace memory is off here; tests/gateway/api/test_traces.py asks each of these as two people.
