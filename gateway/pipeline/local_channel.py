@@ -43,7 +43,7 @@ def named_place(account: str, name: str) -> ConversationRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStep:
-    """A tool began, or ended; `is_ok` False: it raised."""
+    """A tool began, or ended; `is_ok` False: it was not done, or nobody knows."""
 
     tool: str
     state: Literal["began", "ended"]
@@ -173,7 +173,8 @@ class _Tools(Listener):
 
     def ended(self, span: Span) -> None:
         """It has acted, or failed."""
-        self._show(ToolStep(tool=str(span.facts["tool"]), state="ended", is_ok=span.error is None))
+        is_ok = span.facts.get("outcome") == "done"
+        self._show(ToolStep(tool=str(span.facts["tool"]), state="ended", is_ok=is_ok))
 
     def happened(self, name: str, facts: Mapping[str, Fact]) -> None:
         """Nothing of interest."""

@@ -108,8 +108,8 @@ async def test_the_stream_shows_previews_tools_and_the_answer(
         names = [one.name for one in seen]
         assert names[0] == "message"
         assert "typing" in names
-        steps = [(one.data["tool"], one.data["state"]) for one in seen if one.name == "tool"]
-        assert steps == [("update_memory", "began"), ("update_memory", "ended")]
+        steps = [(one.data["tool"], one.data["state"], one.data["isOk"]) for one in seen if one.name == "tool"]
+        assert steps == [("update_memory", "began", True), ("update_memory", "ended", True)]
         await say(operator_api, "Write 200 words", session)  # a short answer is there before its preview
         seen = await until(heard, is_answer)
     previews = [one for one in seen if one.name == "preview"]

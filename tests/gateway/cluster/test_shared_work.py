@@ -109,6 +109,8 @@ async def _sees_a_conversation(north: Gateway, south: Gateway) -> None:
         await until(lambda: "typing" in there.told)
         with stage("turn", "t1", CHAT), span("tool.call", tool="search"):
             note(outcome="done")
+        with stage("turn", "t1", CHAT), span("tool.call", tool="post"):
+            note(outcome="failed")
         await north.local_channel.preview(message)
         await north.local_channel.preview(replace(message, text="so far, and"))
         await north.local_channel.preview(replace(message, text="so far, and then the model thinks"))
@@ -118,9 +120,11 @@ async def _sees_a_conversation(north: Gateway, south: Gateway) -> None:
         await north.local_channel.preview(replace(message, id="r2", text=long))
         await north.local_channel.send(message)
         await until(lambda: "news" in there.told)
-        begun, ended = ("search", "began", True), ("search", "ended", True)
-        assert [one for one in there.told if one not in (begun, ended)][:2] == ["typing", "so far"]
-        assert {begun, ended} <= set(there.told)
+        begun = {("search", "began", True), ("post", "began", True)}
+        steps = {*begun, ("search", "ended", True), ("post", "ended", False)}
+        assert [one for one in there.told if one not in steps][:2] == ["typing", "so far"]
+        assert steps <= set(there.told)
+        assert steps <= set(here.told)
         cut = next(one for one in there.told if one[:6] == "a long")
         assert long.startswith(cut)
         assert 0.8 * MAX_PREVIEW_BYTES < len(cut.encode()) < MAX_PREVIEW_BYTES
