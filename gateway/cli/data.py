@@ -51,6 +51,8 @@ def operator_config(home: Path) -> Config:
         database = configured_database(home)
         values = {name: document.values[name] for name in _PARTS if name in document.values}
         values["channels"] = core_keys(document.values.get("channels", {}))
+        if isinstance(web := values.get("web"), dict):
+            values["web"] = {key: value for key, value in web.items() if key != "search"}  # it has keys of its own
         if "${" in str(values):
             return load_config(home=home).config
         if "memory" in values or database.url is not None:

@@ -112,6 +112,16 @@ def test_a_pipe_gets_every_row_on_one_line(home: Path, ethos: Ethos) -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
+def test_a_command_needs_no_secret_of_tools_and_of_the_search_service(home: Path, ethos: Ethos) -> None:
+    """They may be there for the gateway's process only."""
+    search = "web: {port: 0, search: {kind: brave, api_key: '${NOT_HERE}'}}\n"
+    servers = "mcp: {servers: {notes: {url: 'http://127.0.0.1:9/', headers: {Authorization: '${NOT_HERE}'}}}}\n"
+    before = (home / "config.yaml").read_text()
+    (home / "config.yaml").write_text(re.sub(r"^web:.*\n", "", before, flags=re.MULTILINE) + search + servers)
+    assert ethos("sessions", "list").code == 0
+    assert ethos("approvals", "list").code == 0
+
+
 # ---- the page about the commands ------------------------------------------------------------------------------------
 
 
