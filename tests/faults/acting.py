@@ -17,7 +17,6 @@ from typing import Any
 
 import yaml
 
-from gateway.pipeline.outbox import REPEAT_NOTE
 from gateway.runtime import failpoints
 from tests.faults.evidence import Tally
 from tests.faults.process import Serving
@@ -105,10 +104,16 @@ class ActingStream(Stream):
         with closing(sqlite3.connect(self._home / "ethos.sqlite")) as database:
             notes = database.execute("SELECT arguments, state FROM tool_calls WHERE tool = 'keep'").fetchall()
             letters = dict(database.execute("SELECT id, state FROM approvals"))
+            unknown = database.execute("SELECT turn_id, tool FROM tool_calls WHERE state = 'uncertain'").fetchall()
+            replies = database.execute("SELECT id, payload FROM outbox WHERE state = 'sent'").fetchall()
         kept = {json.loads(arguments)["to"]: state for arguments, state in notes}
         wanted = {about: (person, "keep", kept.get(about)) for about, person in self._acting.notes.items()}
         wanted |= {about: (person, "post", letters[number]) for number, (person, about) in self._pressed.items()}
         compare_effects(self._tally, wanted, done, self._platform.shown())
+        for turn, tool in unknown:
+            texts = [json.loads(payload)["text"] for name, payload in replies if name.startswith(f"{turn}.")]
+            if not any(_UNKNOWN.format(tool) in text for text in texts):
+                self._tally.problems.append(f"no answer of {turn} says that its call of {tool} is not known")
         for number in self._passed_over:
             if letters[number] != "waiting":
                 self._tally.problems.append(f"number {number} is {letters[number]}, and nobody said yes")
@@ -140,7 +145,6 @@ def compare_effects(
         if about not in wanted:
             tally.problems.append(f"{about} was done, and nobody said yes")
     for (person, tool), amount in unknown.items():
-        texts = [text for who, text in shown if who == person and not text.startswith(REPEAT_NOTE)]
-        told = sum(_UNKNOWN.format(tool) in text for text in texts)
+        told = sum(who == person and _UNKNOWN.format(tool) in text for who, text in shown)
         if told < amount:
             tally.problems.append(f"person {person} was told of {told} of {amount} calls of {tool} that are not known")
