@@ -25,18 +25,6 @@ LONGEST_HERE = timedelta(hours=24)
 MOST_OF_TURN = 8
 MOST_OF_PERSON = 30
 """Questions that may wait at once."""
-NEXT: Mapping[ApprovalState, frozenset[ApprovalState]] = {
-    "waiting": frozenset(["granted", "refused", "expired", "withdrawn"]),
-    "granted": frozenset(["begun", "refused", "withdrawn"]),
-    "begun": frozenset(["done", "failed", "uncertain"]),
-    "done": frozenset(),
-    "failed": frozenset(),
-    "uncertain": frozenset(),
-    "refused": frozenset(),
-    "expired": frozenset(),
-    "withdrawn": frozenset(),
-}
-"""Which state may follow which: no way leads from `begun` back to a call."""
 
 
 def canonical(arguments: Mapping[str, Any]) -> str:
@@ -164,10 +152,6 @@ class Decider:
     def may_see(self, approval: Approval) -> bool:
         """Their own, and what they may decide."""
         return self.is_operator or self.role == "owner" or approval.user_id in (self.user_ids or ())
-
-    def may_refuse(self, approval: Approval) -> bool:
-        """The asker may always withdraw it."""
-        return self.may_see(approval)
 
     def may_ask_again(self, approval: Approval) -> bool:
         """Whoever sees it, but for guests, for whom nothing is done."""

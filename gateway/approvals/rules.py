@@ -7,12 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from gateway.approvals.approval import Grant
 from gateway.tools.contract import Tool
-
-Answer = Literal["free", "ask"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

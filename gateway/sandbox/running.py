@@ -11,7 +11,7 @@ import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.sandbox.launch import CANNOT
@@ -91,12 +91,6 @@ async def run(tier: Tier, plan: Plan, command: Sequence[str], *, given: bytes = 
     if exit_code == CANNOT and kept.startswith(_CANNOT_LINE):
         raise SandboxFailed(kept[len(_CANNOT_LINE) :].decode(errors="replace").strip())
     return Ran(exit_code=exit_code, output=bytes(kept), is_cut=is_cut)
-
-
-async def run_alone(tier: Tier, plan: Plan, command: Sequence[str], *, given: bytes = b"") -> Ran:
-    """The same with a temporary directory of its own in place of the plan's."""
-    async with temporary() as place:
-        return await run(tier, replace(plan, temporary=place), command, given=given)
 
 
 async def _give(process: Process, given: bytes) -> None:

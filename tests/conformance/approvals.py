@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.approvals.approval import NEXT, Approval, ApprovalState, ApprovalStore, Grant
+from gateway.approvals.approval import Approval, ApprovalState, ApprovalStore, Grant
 from gateway.pipeline.commit import InboxEnd
 from gateway.pipeline.queues import InboxRow
 from gateway.store.approvals import SqlApprovals, insert_approvals
@@ -130,6 +130,20 @@ class Order:
     async def _decide(self, one: Approval, answer: str) -> None:
         if await self._store.decide(one, "granted" if answer == "yes" else "refused", by="u_owner") and answer == "yes":
             self._granted.add(one.id)
+
+
+NEXT: Mapping[ApprovalState, frozenset[ApprovalState]] = {
+    "waiting": frozenset(["granted", "refused", "expired", "withdrawn"]),
+    "granted": frozenset(["begun", "refused", "withdrawn"]),
+    "begun": frozenset(["done", "failed", "uncertain"]),
+    "done": frozenset(),
+    "failed": frozenset(),
+    "uncertain": frozenset(),
+    "refused": frozenset(),
+    "expired": frozenset(),
+    "withdrawn": frozenset(),
+}
+"""Which state may follow which: no way leads from `begun` back to a call."""
 
 
 def reachable(state: ApprovalState) -> set[ApprovalState]:

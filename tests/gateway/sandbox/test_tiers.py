@@ -16,7 +16,7 @@ import pytest
 
 from gateway.sandbox import probing
 from gateway.sandbox.probing import fault_of, find_sandbox
-from gateway.sandbox.running import Ran, SandboxFailed, run, run_alone, temporary
+from gateway.sandbox.running import Ran, SandboxFailed, run, temporary
 from gateway.sandbox.tiers import Bubblewrap, Command, Landlock, Limits, Plan, Tier, bubblewrap
 from tests.servers import INSTALL, free_port, give, other_user
 
@@ -63,10 +63,12 @@ async def test_it_works_in_its_workspace_with_a_small_environment(tier: Tier, pl
 
 
 @each_tier
-async def test_its_temporary_directory_is_removed(tier: Tier, plan: Plan) -> None:
-    ran = await run_alone(tier, plan, [sys.executable, "-I", "-c", "import os; print(os.environ['TMPDIR'])"])
-    assert ran.exit_code == 0
-    assert not Path(ran.output.decode().strip()).exists()
+async def test_its_temporary_directory_is_removed_with_all_that_is_in_it(tier: Tier, plan: Plan) -> None:
+    code = "import os, pathlib; place = pathlib.Path(os.environ['TMPDIR']); (place / 'a').touch(); print(place)"
+    async with temporary() as place:
+        assert (await python(tier, replace(plan, temporary=place), code)).output.decode().strip() == str(place)
+        assert (place / "a").exists()
+    assert not place.exists()
 
 
 # ---- what is kept out -----------------------------------------------------------------------------------------------
