@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -52,7 +51,6 @@ TOO_MANY = Called(
     outcome="refused", text="Error: one answer may make no more calls than these. Answer with what you have."
 )
 CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
-_ADDRESS = re.compile(r"""\w+://[^\s"'<>\\]+""")
 _CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
 MOST_AT_ONCE = 4
 """Calls of one step that only look at something run together, so many at a time."""
@@ -298,22 +296,27 @@ class AgentLoop:
             began_at = datetime.now(UTC)
             is_too_many = call in state.all_calls[work.calls_limit :]
             refused = TOO_MANY if is_too_many else self._resting.refusal(call.name)
-            prepared = refused or work.toolbox.prepare(call)
-            waits = prepared if isinstance(prepared, Called) else await self._waits(call, prepared, work, state)
-            if waits is None and tool is not None and not tool.is_repeatable:
-                called = await self._act(call, tool, work, state, context)
-                state.ended[call.id] = called, None
+            made = refused or work.toolbox.prepare(call)
+            if isinstance(made, Prepared):
+                made = await self._unless_it_waits(call, made, work, state)
+            is_journalled = isinstance(made, Prepared) and not made.tool.is_repeatable
+            if isinstance(made, Called):
+                called = made
+            elif is_journalled:
+                called = await self._act(call, made, work, state, context)
             else:
-                called = waits or await work.toolbox.call(call, context)
-                state.ended[call.id] = called, _row(call, tool, work, began_at, called)
+                called = await made.make(context)
+            state.ended[call.id] = called, None if is_journalled else _row(call, tool, work, began_at, called)
             state.rested += [call.name] if self._resting.note(call.name, called) else []
             note(outcome=called.outcome)
 
     @staticmethod
-    async def _waits(call: ToolCall, prepared: Prepared, work: AgentWork, state: AgentState) -> Called | None:
-        """What the model is told of a call that waits for a yes; None: it is free, or has its yes."""
+    async def _unless_it_waits(
+        call: ToolCall, prepared: Prepared, work: AgentWork, state: AgentState
+    ) -> Prepared | Called:
+        """The call, if it is free or has its yes; else what the model is told of one that waits."""
         if call.id == work.approved_call or work.asking is None:
-            return None
+            return prepared
         messages = (*work.history, *state.messages)
         try:
             question = await work.asking.question(
@@ -326,27 +329,27 @@ class AgentLoop:
         except NoRoom as error:
             return Called(outcome="refused", text=f"Error: {error}")
         if question is None:
-            return None
+            return prepared
         state.approvals.append(question)
         return Called(outcome="waiting", text=WAITS.format(question.id), approval_id=question.id)
 
     async def _act(
-        self, call: ToolCall, tool: Tool, work: AgentWork, state: AgentState, context: ToolContext
+        self, call: ToolCall, prepared: Prepared, work: AgentWork, state: AgentState, context: ToolContext
     ) -> Called:
         key = CallKey(turn_id=work.turn_id, call_id=call.id)
         kept = await self._steps.kept_call(key)
         if kept is None:
-            if not await self._steps.begin_call(_row(call, tool, work, datetime.now(UTC))):
+            if not await self._steps.begin_call(_row(call, prepared.tool, work, datetime.now(UTC))):
                 return NOT_APPROVED
             state.acting = call.id
             reach("tool.begun")
-            called = await work.toolbox.call(call, context)
+            called = await prepared.make(context)
             reach("tool.made")
         elif kept.outcome is None or kept.result is None:
             called = uncertain("it was interrupted")
         else:
-            return Called(outcome=kept.outcome, text=kept.result)
-        await self._steps.end_call(key, called.outcome, called.text)
+            return Called(outcome=kept.outcome, text=kept.result, sources=kept.sources)
+        await self._steps.end_call(key, called.outcome, called.text, called.sources)
         reach("tool.ended")
         state.acting = None
         return called

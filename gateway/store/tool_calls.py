@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 
 from gateway.store.clock import wall_ms
@@ -11,7 +12,10 @@ from gateway.store.rows import columns_of, insert, marks_for, value_of
 from gateway.tools.contract import Outcome
 from gateway.tools.journal import CallKey, CallRow, KeptCall
 
-_END = "UPDATE tool_calls SET state = ?, result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ? AND result IS NULL"
+_END = """
+    UPDATE tool_calls SET state = ?, result = ?, sources = ?, ended_at = ?
+    WHERE turn_id = ? AND call_id = ? AND result IS NULL
+"""
 _BEGIN_APPROVAL = "UPDATE approvals SET state = 'begun' WHERE id = ? AND state = 'granted'"
 _END_APPROVAL = """
     UPDATE approvals SET state = ? WHERE state = 'begun'
@@ -21,10 +25,11 @@ _LEAVE_APPROVALS = """
     UPDATE approvals SET state = 'uncertain' WHERE state = 'begun'
     AND id IN (SELECT approval_id FROM tool_calls WHERE turn_id = ? AND state = 'begun')
 """
-_KEPT = "SELECT state, result FROM tool_calls WHERE turn_id = ? AND call_id = ?"
+_KEPT = "SELECT state, result, sources FROM tool_calls WHERE turn_id = ? AND call_id = ?"
 # What was not ended is not known; the model's results are among the messages of the session.
 _LEAVE = """
-    UPDATE tool_calls SET result = NULL, state = CASE WHEN state = 'begun' THEN 'uncertain' ELSE state END
+    UPDATE tool_calls SET result = NULL, sources = NULL,
+    state = CASE WHEN state = 'begun' THEN 'uncertain' ELSE state END
     WHERE turn_id = ? AND (result IS NOT NULL OR state = 'begun')
 """
 _OF_ALL = "SELECT * FROM tool_calls WHERE id < ? ORDER BY id DESC LIMIT ?"
@@ -46,11 +51,12 @@ def begin_call(connection: Connection, row: CallRow) -> bool:
     return True
 
 
-def end_call(connection: Connection, key: CallKey, outcome: Outcome, result: str) -> None:
+def end_call(connection: Connection, key: CallKey, outcome: Outcome, result: str, sources: Sequence[str] = ()) -> None:
     """Note what a call came to, once."""
     where = (key.turn_id, key.call_id)
     connection.execute(_END_APPROVAL, (outcome, *where))
-    connection.execute(_END, (outcome, storable(result), wall_ms(), *where))
+    kept = storable(json.dumps(sources, ensure_ascii=False)) if sources else None
+    connection.execute(_END, (outcome, storable(result), kept, wall_ms(), *where))
 
 
 def kept_call(connection: Connection, key: CallKey) -> KeptCall | None:
@@ -58,7 +64,8 @@ def kept_call(connection: Connection, key: CallKey) -> KeptCall | None:
     row = connection.execute(_KEPT, (key.turn_id, key.call_id)).fetchone()
     if row is None:
         return None
-    return KeptCall(outcome=None if row["state"] == "begun" else row["state"], result=row["result"])
+    outcome = None if row["state"] == "begun" else row["state"]
+    return KeptCall(outcome=outcome, result=row["result"], sources=tuple(json.loads(row["sources"] or "[]")))
 
 
 def leave_calls(connection: Connection, turn_id: str) -> None:

@@ -124,8 +124,9 @@ class SqlTurns:
 
         return await self._engine.write(work, alone=())
 
-    async def end_call(self, key: CallKey, outcome: Outcome, result: str) -> None:
-        await self._engine.write(partial(end_call, key=key, outcome=outcome, result=result), alone=())
+    async def end_call(self, key: CallKey, outcome: Outcome, result: str, sources: Sequence[str] = ()) -> None:
+        work = partial(end_call, key=key, outcome=outcome, result=result, sources=sources)
+        await self._engine.write(work, alone=())
 
     async def kept_call(self, key: CallKey) -> KeptCall | None:
         return await self._engine.read(partial(kept_call, key=key))

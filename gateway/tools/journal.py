@@ -54,10 +54,15 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCall:
-    """What the journal has of a call: that it was begun, and what it came to; None: it was interrupted."""
+    """What the journal has of a call: that it was begun, and what it came to; None: it was interrupted.
+
+    Attributes:
+        sources: whose words of others are in the result, as in `Called`.
+    """
 
     outcome: Outcome | None
     result: str | None
+    sources: tuple[str, ...] = ()
 
 
 class ToolJournal(Protocol):
@@ -73,7 +78,7 @@ class ToolJournal(Protocol):
             ClaimLost: the turn has ended elsewhere.
         """
 
-    async def end_call(self, key: CallKey, outcome: Outcome, result: str) -> None:
+    async def end_call(self, key: CallKey, outcome: Outcome, result: str, sources: Sequence[str] = ()) -> None:
         """Note, durably, what it came to."""
 
     async def kept_call(self, key: CallKey) -> KeptCall | None:

@@ -660,10 +660,11 @@ class TurnSuite:
         await house.reopen()
         turns = house.store.turns
         assert await turns.kept_call(row.key) == KeptCall(outcome=None, result=None)
-        await turns.end_call(row.key, "failed", "no such address \0")
+        await turns.end_call(row.key, "failed", "no such address \0", ["what pay returned"])
         await turns.begin_call(row)
         await turns.end_call(row.key, "done", "a second end")
-        assert await turns.kept_call(row.key) == KeptCall(outcome="failed", result="no such address \ufffd")
+        kept = KeptCall(outcome="failed", result="no such address \ufffd", sources=("what pay returned",))
+        assert await turns.kept_call(row.key) == kept
         assert await turns.kept_call(replace(row.key, turn_id="t_b")) is None
 
     async def test_calls_of_a_turn_that_ended_stay_without_their_results(self, house: House) -> None:

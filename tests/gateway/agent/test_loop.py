@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,10 +76,10 @@ class Disk:
         self.point()
         return True
 
-    async def end_call(self, key: CallKey, outcome: Outcome, result: str) -> None:
+    async def end_call(self, key: CallKey, outcome: Outcome, result: str, sources: Sequence[str] = ()) -> None:
         assert key.turn_id == TURN
         self.point()
-        self.tools[key.call_id] = KeptCall(outcome=outcome, result=result)
+        self.tools[key.call_id] = KeptCall(outcome=outcome, result=result, sources=tuple(sources))
         self.point()
 
     async def kept_call(self, key: CallKey) -> KeptCall | None:
@@ -118,7 +118,7 @@ def toolbox(disk: Disk, hang: Hang | None = None) -> Toolbox:
 
     return Toolbox(
         [
-            Tool(name="pay", description="", arguments=Payment, call=pay, effect="act"),
+            Tool(name="pay", description="", arguments=Payment, call=pay, effect="act", shows_others=True),
             Tool(name="look", description="", arguments=Nothing, call=look, effect="read"),
             Tool(name="fail", description="", arguments=Nothing, call=fail, effect="read"),
             Tool(name="wait", description="", arguments=Nothing, call=wait, effect="read"),

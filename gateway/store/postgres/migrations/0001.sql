@@ -140,6 +140,7 @@ CREATE TABLE tool_calls (
     arguments text COLLATE "C" NOT NULL,
     state text COLLATE "C" NOT NULL,
     result text COLLATE "C",
+    sources text COLLATE "C",
     began_at bigint NOT NULL,
     ended_at bigint,
     approval_id bigint,

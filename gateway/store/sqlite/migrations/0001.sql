@@ -124,6 +124,7 @@ CREATE TABLE tool_calls (
     arguments      TEXT NOT NULL,
     state          TEXT NOT NULL,       -- begun, done, failed, refused, uncertain
     result         TEXT,                -- until the turn has ended
+    sources        TEXT,                -- JSON: whose words of others are in the result, as long as that is there
     began_at       INTEGER NOT NULL,
     ended_at       INTEGER,
     approval_id    INTEGER,             -- of the yes that it was made by, or that it waits for
