@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers import INSTALL, Process, accepts, directory, free_port, other_user
+from tests.servers import INSTALL, Process, directory, free_port, other_user
 from tests.servers.certificates import self_signed
 
 PROGRAM = shutil.which("redis-server")
@@ -40,10 +42,23 @@ def redis_server(*settings: str, has_tls: bool = False) -> Iterator[RedisServer]
             *(PROGRAM, *ports, "--bind", "127.0.0.1", "--dir", str(root)),
             *("--appendonly", "yes", "--appendfsync", "always", "--save", "", *settings),
         ]
-        process = Process(command, root=root, is_ready=lambda: accepts(port), user=other_user())
+        process = Process(command, root=root, is_ready=lambda: _answers(port, has_tls=has_tls), user=other_user())
         process.start()
         try:
             scheme = "rediss" if made else "redis"
             yield RedisServer(f"{scheme}://127.0.0.1:{port}/0", process, root, made.file if made else None)
         finally:
             process.stop()
+
+
+def _answers(port: int, *, has_tls: bool) -> bool:
+    """Whether it serves: it listens before it reads its file, and what a test puts there by then it would read."""
+    with contextlib.suppress(OSError), contextlib.ExitStack() as open_:
+        client = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=1))
+        if has_tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # a certificate of our own
+            client = open_.enter_context(context.wrap_socket(client))
+        client.sendall(b"PING\r\n")
+        return client.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+    return False
