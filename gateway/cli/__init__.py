@@ -69,7 +69,6 @@ app.add_typer(tools.app, name="tools")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(mcp.app, name="mcp")
 app.add_typer(plugins.app, name="plugins")
-app.add_typer(mcp.app, name="mcp")
 app.add_typer(personalities.app, name="personalities")
 app.add_typer(files.app, name="files")
 

@@ -12,7 +12,7 @@ _ONE = "/mcp/servers/{server}"
 
 
 class Mcp(Namespace[S]):
-    """Servers and their tools. Scope: `tools:read`; all but the list is the operator's only.
+    """Servers and their tools. Scope: `tools:read`, and no key of a person; all but the list is the operator's only.
 
     Every operation on a server raises `NotFoundError` where there is no such server.
     """

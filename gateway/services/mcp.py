@@ -10,7 +10,7 @@ from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import CataloguedTool, CatalogueStore
 from gateway.mcp.tools import effect_of
 from gateway.sdk.models import mcp as wire
-from gateway.services.caller import NotFound, Refused
+from gateway.services.caller import Caller, NotFound, Refused
 from gateway.tools.contract import ToolUnavailable
 
 if TYPE_CHECKING:
@@ -26,8 +26,13 @@ class McpService:
         self._store = store
         self._hide = hide
 
-    async def listed(self) -> Sequence[wire.McpServer]:
-        """All of them, by name."""
+    async def listed(self, caller: Caller) -> Sequence[wire.McpServer]:
+        """All of them, by name.
+
+        Raises:
+            NotAllowed: the caller sees one person only, and what servers say belongs to no person alone.
+        """
+        caller.refuse_others(None)
         return [] if self._servers is None else [self._shown(one) for one in self._servers.views()]
 
     async def tested(self, name: str) -> wire.McpServer:

@@ -26,6 +26,7 @@ def faults_of(tools: Sequence[Tool]) -> Iterator[str]:
         if not 0 < tool.timeout_s <= LONGEST_CALL_S:
             yield f"{tool.name}: timeout_s is {tool.timeout_s:g}; expected more than 0 and at most {LONGEST_CALL_S:g}"
         if tool.effect == "act" and not tool.destination:
-            yield f"{tool.name}: it acts, and names no destination, so no grant can ever spare its question"
+            text = "so only the owner can grant it, and only where no words of others were read"
+            yield f"{tool.name}: it acts, and names no destination, {text}"
         if tool.effect != "act" and (tool.is_destructive or tool.approver != "owner"):
             yield f"{tool.name}: is_destructive and approver count only for the class act, and it is {tool.effect}"

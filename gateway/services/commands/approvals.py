@@ -63,9 +63,7 @@ async def decide(service: ApprovalService, decider: Decider, arguments: str, *, 
         if len(waiting) != 1:
             raise Malformed("say which number; `/approvals` lists what waits" if waiting else "nothing waits for a yes")
         word = str(waiting[0].id)
-    if not word.isdecimal() or len(word) > 18:
-        raise Malformed(f"{word!r} is no number; `/approvals` lists what waits")
-    number = int(word)
+    number = _number(word, "/yes 3" if is_yes else "/no 3")
     try:
         await (service.yes(decider, number, scope=scope) if is_yes else service.no(decider, number))
     except Expired as error:
@@ -76,7 +74,7 @@ async def decide(service: ApprovalService, decider: Decider, arguments: str, *, 
         return CommandResult(text=text, actions=(Action(id=command, label="Ask again"),))
     if is_yes:
         spared = {None: "", "always": " I do not ask for it again.", "conversation": " I do not ask again here today."}
-        return CommandResult(text=f"Number {word} is done now.{spared[scope]}")
+        return CommandResult(text=f"Number {word} has its yes; I do it now.{spared[scope]}")
     return CommandResult(text=f"Number {word} is dropped; it is never done.")
 
 

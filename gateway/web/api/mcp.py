@@ -16,13 +16,14 @@ router = APIRouter(prefix="/mcp/servers", tags=["mcp"])
 
 Reader = Annotated[Caller, Depends(Requires("tools:read"))]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,64}$", description="Name of a server.")]
+_ALL = AcceptTools()
 _NONE = "There is no such server."
 
 
 @router.get("", summary="List servers")
-async def list_(caller: Reader, services: WithServices) -> Page[McpServer]:  # noqa: ARG001 (the scope is enough)
-    """Servers of the configuration, with their state and their tools."""
-    return Page(items=tuple(await services.mcp.listed()))
+async def list_(caller: Reader, services: WithServices) -> Page[McpServer]:
+    """Servers of the configuration, with their state and their tools; not for the key of a person."""
+    return Page(items=tuple(await services.mcp.listed(caller)))
 
 
 @router.post(
@@ -40,10 +41,10 @@ async def accept(
     caller: Operator,  # noqa: ARG001 (as above)
     services: WithServices,
     server: Name,
-    body: AcceptTools | None = None,
+    body: AcceptTools = _ALL,
 ) -> AcceptedTools:
     """Let the agent have tools that are withheld, as they are now."""
-    return await services.mcp.accepted(server, None if body is None else body.tool)
+    return await services.mcp.accepted(server, body.tool)
 
 
 @router.delete(

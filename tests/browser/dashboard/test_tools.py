@@ -46,11 +46,11 @@ async def test_what_waits_is_decided_and_a_grant_is_revoked(open_desk: Open, sen
     await expect(first.get_by_label("to")).to_have_text("ada")
     await look_over(page)
     await first.get_by_role("button", name="Yes", exact=True).click()
-    await expect(page.get_by_role("status").filter(has_text="Number 1 is done now.")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="Number 1 has its yes")).to_be_visible()
     await settled(desk.gateway)
     assert sent == ["ada"]
     await page.get_by_role("region", name="Number 2").get_by_role("button", name="No", exact=True).click()
-    await expect(page.get_by_role("status").filter(has_text="Number 2 is dropped.")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="Number 2 is dropped;")).to_be_visible()
     await page.get_by_role("region", name="Number 3").get_by_role("button", name="Yes, always").click()
     granted = page.get_by_role("region", name="Not asked for any more").locator("tbody tr")
     await expect(granted).to_contain_text('{"to":"eve"}')
@@ -79,7 +79,7 @@ async def test_what_has_expired_is_asked_again(open_desk: Open, sent: list[str])
     await expect(page.get_by_role("status").filter(has_text="Number 2 asks for it again.")).to_be_visible()
     await expect(late).to_have_count(0)
     await page.get_by_role("region", name="Number 2").get_by_role("button", name="Yes", exact=True).click()
-    await expect(page.get_by_role("status").filter(has_text="Number 2 is done now.")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="Number 2 has its yes")).to_be_visible()
     await settled(desk.gateway)
     assert sent == ["ada"]
 

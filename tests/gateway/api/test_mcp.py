@@ -27,6 +27,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         "env": {"TOKEN": "canary-secret"},
     }
     async with House(tmp_path / "home").served(mcp={"servers": {"good": good, "bad": bad}}) as gateway:
+        await gateway.identities.resolve("local:operator", "Operator")
         headers = {"authorization": f"Bearer {(gateway.home / 'web-token').read_text().strip()}"}
         base_url = gateway.web.url + "api/v1"
         async with httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False, timeout=WAIT_S) as client:
@@ -54,6 +55,16 @@ async def test_a_server_that_is_down_says_why_without_its_secrets(client: httpx.
     assert [one["name"] for one in listed] == ["bad", "good"]
     assert listed[0]["said"] == ["No such account: ***"]
     assert "canary" not in str(listed)
+
+
+async def test_the_key_of_a_person_sees_no_servers(client: httpx.AsyncClient) -> None:
+    """What a server says, and where it is, belongs to nobody alone."""
+    whole = (await client.post("/keys", json={"name": "all", "scopes": ["tools:read"]})).json()["key"]
+    wanted = {"name": "one", "scopes": ["tools:read"], "user": "local:operator"}
+    own = (await client.post("/keys", json=wanted)).json()["key"]
+    for key, status in ((whole, 200), (own, 403)):
+        answer = await client.get("/mcp/servers", headers={"authorization": f"Bearer {key}"})
+        assert answer.status_code == status, answer.text
 
 
 async def test_there_is_no_other_server(client: httpx.AsyncClient) -> None:

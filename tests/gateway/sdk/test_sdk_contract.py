@@ -242,8 +242,7 @@ def check_models(key: tuple[str, str], described: dict[str, Any], found: list[Me
 
 
 def json_schema(reference: dict[str, Any], schemas: dict[str, Any]) -> Any:
-    named = next(one for one in reference.get("anyOf", [reference]) if "$ref" in one)  # a body may be left out
-    return essential(schemas[named["$ref"].rpartition("/")[2]])
+    return essential(schemas[reference["$ref"].rpartition("/")[2]])
 
 
 def json_schema_of(model: type[BaseModel], mode: Any) -> Any:

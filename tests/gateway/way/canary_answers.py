@@ -36,6 +36,7 @@ SILENT = {
     "/memory/search": "is refused to the key of a person",
     "/personalities/{personality}": "its files are everybody's",
     **dict.fromkeys(("/files", "/files/text", "/files/revision"), "is refused to the key of a person"),
+    "/mcp/servers": "is refused to the key of a person",
     # The trace memory is off here; tests/gateway/api/test_traces.py asks each of these as two people.
     **dict.fromkeys(
         (

@@ -94,7 +94,7 @@ async def test_a_call_waits_for_a_yes_and_is_then_made_once_as_it_was_shown(hous
         assert post.sent == []
         assert (await states(gateway)) == [(1, "waiting")]
         assert "Number 1: `post`" in await channel.ask("/approvals")
-        assert await channel.ask("/yes 1") == "Number 1 is done now."
+        assert await channel.ask("/yes 1") == "Number 1 has its yes; I do it now."
         await channel.until(lambda: channel.sent[-1].text == "It is sent.")
         await settled(gateway)
         assert post.sent == ["ada: hello"]
@@ -114,7 +114,7 @@ async def test_a_grant_spares_the_next_question_for_this_destination_until_it_is
     model = ScriptedModel([POST], "Soon.", "Sent.", [again], "Sent.", [other], "Soon.", [later], "Soon.")
     async with owned(house, model) as (gateway, channel):
         await channel.ask("post it")
-        assert (await channel.ask(f"/yes {scope} 1")).startswith("Number 1 is done now. I do not ask")
+        assert (await channel.ask(f"/yes {scope} 1")).startswith("Number 1 has its yes; I do it now. I do not ask")
         await channel.until(lambda: channel.sent[-1].text == "Sent.")
         assert await channel.ask("post again") == "Sent."
         assert post.sent == ["ada: hello", "ada: again"]
@@ -188,7 +188,7 @@ async def test_the_owner_is_asked_in_a_chat_of_their_own_and_the_yes_is_answered
         assert "asked me for it" in question.text
         assert "Number 1: `post` with\n```\ntext: hello\nto: ada\n```" in question.text
         assert [action.id for action in question.actions] == ["yes 1", "yes here 1", "yes always 1", "no 1"]
-        assert await channel.ask("/yes 1", user="1", conversation="c1") == "Number 1 is done now."
+        assert await channel.ask("/yes 1", user="1", conversation="c1") == "Number 1 has its yes; I do it now."
         await channel.until(lambda: channel.sent[-1].text == "It is sent.")
         assert channel.sent[-1].conversation.conversation == "c2"
         await settled(gateway)
@@ -297,7 +297,7 @@ async def test_what_has_expired_says_so_and_is_asked_again_for_exactly_the_same_
         first, again = await gateway.store.approvals.approvals(state=None)
         assert (again.digest, again.arguments) == (first.digest, first.arguments)
         assert again.expires_at - again.asked_at == first.expires_at - first.asked_at
-        assert await channel.ask("/yes 2") == "Number 2 is done now."
+        assert await channel.ask("/yes 2") == "Number 2 has its yes; I do it now."
         await channel.until(lambda: channel.sent[-1].text == "It is sent.")
         await settled(gateway)
         done = await channel.ask("/approvals again 1")

@@ -231,7 +231,7 @@ async def test_a_yes_makes_the_visit(house: House, site: Site) -> None:
     async with owned(house, model, web=site.settings()) as (gateway, channel):
         await channel.ask(f"read {site.url}")
         assert last_actions(channel) == ["yes 1", "no 1"], "a grant would not spare the next question"
-        assert await channel.ask("/yes 1") == "Number 1 is done now."
+        assert await channel.ask("/yes 1") == "Number 1 has its yes; I do it now."
         await channel.until(lambda: channel.sent[-1].text == "It is about black tea.")
         await settled(gateway)
     assert site.asked == ["/", "/other"]

@@ -51,7 +51,8 @@ async def decide(context: PageContext, request: Request, form: Form) -> Response
     is_yes = decision in SCOPES
     await context.services.approvals.decided(context.caller, number, is_yes=is_yes, scope=SCOPES.get(decision))
     context.live.changed("messages")
-    return context.go(request, APPROVALS, f"Number {number} is done now." if is_yes else f"Number {number} is dropped.")
+    done = "has its yes; the gateway does it now" if is_yes else "is dropped; it is never done"
+    return context.go(request, APPROVALS, f"Number {number} {done}.")
 
 
 @PAGE.form("/approvals/again", back=APPROVALS)
