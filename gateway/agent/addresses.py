@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from gateway.agent.model import ChatMessage
-from gateway.approvals.asking import stands_in
+from gateway.approvals.rules import stands_in
 from gateway.tools.contract import Tool
 from gateway.tools.spec import ToolCall
 from gateway.tools.toolbox import Toolbox

@@ -17,15 +17,13 @@ from gateway.approvals.approval import (
     canonical,
     destination_of,
 )
-from gateway.approvals.rules import Situation, are_named, must_ask
+from gateway.approvals.rules import Situation, are_named, must_ask, stands_in
 from gateway.messages import ConversationRef
 from gateway.tools.toolbox import Prepared
 
 EXPIRE_AFTER_H = 72.0
 # A scheme, or a first word with what parts an address: rather too much is taken for one than too little.
 _ADDRESS = re.compile(r"://|^\S*[.:/\\@]\S")
-
-_ENDS = r"(?![\w%/?#&=+@~-]|[.,:;!][\w%/?#&=+@~-])"
 
 
 class NoRoom(Exception):
@@ -149,11 +147,6 @@ class Asking:
             raise NoRoom(f"{MOST_OF_TURN} calls of this answer wait for a yes already; ask the person to decide first")
         if len(await self._store.approvals(user_ids=list(self._user_ids))) + waiting >= MOST_OF_PERSON:
             raise NoRoom(f"{MOST_OF_PERSON} calls wait for a yes already; ask the person to decide first: /approvals")
-
-
-def stands_in(address: str, text: str) -> bool:
-    """Whether the whole address stands in a text, and not as the beginning of a longer one."""
-    return address in text and re.search(re.escape(address) + _ENDS, text) is not None
 
 
 def is_below(address: str, start: str) -> bool:

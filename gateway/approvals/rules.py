@@ -11,6 +11,9 @@ from datetime import datetime
 from gateway.approvals.approval import Grant
 from gateway.tools.contract import Tool
 
+_BEFORE = r"(?<![\w@.+/%-])"
+_BEHIND = r"(?![\w%/&=+@~-]|[.,:;!?#][\w%/?#&=+@~-])"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
@@ -63,14 +66,17 @@ def are_named(destination: str, own_words: Iterable[str]) -> bool:
     values = [*json.loads(destination).values()] if destination else []
     names = [name for value in values for name in (value if isinstance(value, list) and value else [value])]
     return bool(names) and all(
-        isinstance(name, str) and bool(name.strip()) and any(_stands_in(name, words) for words in own_words)
+        isinstance(name, str) and bool(name.strip()) and any(stands_in(name, words) for words in own_words)
         for name in names
     )
 
 
-def _stands_in(name: str, words: str) -> bool:
-    """A mark behind it that ends a sentence is not a part of it; a dot in front of a letter is."""
-    return bool(re.search(rf"(?<![\w@.+/%-]){re.escape(name)}(?![\w@+/%-]|[.:]\w)", words))
+def stands_in(name: str, text: str) -> bool:
+    """Whether a name or an address stands in a text, whole: not as a part of a longer one.
+
+    A mark behind it that ends a sentence is not a part of it; one in front of a letter is.
+    """
+    return name in text and re.search(_BEFORE + re.escape(name) + _BEHIND, text) is not None
 
 
 def covers(grant: Grant, situation: Situation) -> bool:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel
-
-from gateway.config.packages import Packages
+from gateway.config.packages import Kind, Packages
 from gateway.protocols import AdapterServices, ChannelAdapter
 
 Access = Literal["owner", "allowlist", "pairing", "open"]
@@ -17,8 +13,7 @@ GroupAccess = Literal["nobody", "owner", "allowlist", "pairing", "open"]
 _PACKAGES = Packages("adapters", maker="build", what="adapter")
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelKind:
+class ChannelKind(Kind):
     """A package that adapts one platform: `Config` (a pydantic model), and `build(config, services)`.
 
     It may have `ACCESS_DEFAULT`, and `account(entry)`: what an entry of `allow` means, in the form that messages carry,
@@ -27,19 +22,10 @@ class ChannelKind:
     under which its platform calls the gateway.
     """
 
-    name: str
-    package: ModuleType
-
-    @property
-    def config(self) -> type[BaseModel]:
-        """The model of the keys that are the adapter's own."""
-        model: type[BaseModel] = self.package.Config
-        return model
-
     @property
     def access_default(self) -> Access:
         """Who may talk where the configuration does not say; only who is let in, unless the package says otherwise."""
-        default = getattr(self.package, "ACCESS_DEFAULT", None)
+        default = getattr(self.module, "ACCESS_DEFAULT", None)
         return next((mode for mode in get_args(Access) if mode == default), "pairing")
 
     def account(self, entry: str) -> str:
@@ -48,25 +34,25 @@ class ChannelKind:
         Raises:
             ValueError: it matches no account; says what was expected.
         """
-        if hasattr(self.package, "account"):
-            return str(self.package.account(entry))
+        if hasattr(self.module, "account"):
+            return str(self.module.account(entry))
         if entry.startswith("*"):
             raise ValueError("no patterns here; expected the platform's own id of a person, or `access: open`")
         return entry
 
     def own_accounts(self, settings: Any) -> frozenset[str]:
         """The logins that a channel with these settings must have for itself; empty where the package names none."""
-        found = self.package.own_accounts(settings) if hasattr(self.package, "own_accounts") else ()
-        return frozenset(f"{self.package.__name__} {account}" for account in found)
+        found = self.module.own_accounts(settings) if hasattr(self.module, "own_accounts") else ()
+        return frozenset(f"{self.module.__name__} {account}" for account in found)
 
     def public_host(self, settings: Any) -> str | None:
         """The name under which the platform calls the gateway; None where it does not, or where it is not known."""
-        host = self.package.public_host(settings) if hasattr(self.package, "public_host") else None
+        host = self.module.public_host(settings) if hasattr(self.module, "public_host") else None
         return None if host is None else str(host)
 
     def build(self, settings: Any, services: AdapterServices) -> ChannelAdapter:
         """Make the adapter of one channel; `settings` is an instance of `config`."""
-        adapter: ChannelAdapter = self.package.build(settings, services)
+        adapter: ChannelAdapter = self.module.build(settings, services)
         return adapter
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
-
-from gateway.config.packages import Packages
+from gateway.config.packages import Kind, Packages
 from gateway.protocols import MemoryProvider, MemoryServices
 
 DEFAULT_KIND = "markdown"
@@ -19,18 +15,8 @@ TRACES_KIND = "traces"
 PACKAGES = Packages("gateway.memory.kinds", maker="provider", what="memory")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryKind:
+class MemoryKind(Kind):
     """A module that gives a memory: `Config` (a pydantic model), and `provider(config, services)`."""
-
-    name: str
-    module: ModuleType
-
-    @property
-    def config(self) -> type[BaseModel]:
-        """The model of the keys that are the kind's own."""
-        model: type[BaseModel] = self.module.Config
-        return model
 
     def provider(self, settings: Any, services: MemoryServices) -> MemoryProvider:
         """Make the memory; `settings` is an instance of `config`, None for its defaults."""

@@ -23,6 +23,24 @@ class KindUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """A loaded module of one sort; a subclass says what it makes.
+
+    Attributes:
+        name: as the configuration says it.
+    """
+
+    name: str
+    module: ModuleType
+
+    @property
+    def config(self) -> type[BaseModel]:
+        """The model of the keys that are the kind's own."""
+        model: type[BaseModel] = self.module.Config
+        return model
+
+
+@dataclass(frozen=True, slots=True)
 class Packages:
     """The kinds of one sort. Each is a module with a `Config` (a pydantic model) and a function that makes one.
 

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
-
-from gateway.config.packages import Packages
+from gateway.config.packages import Kind, Packages
 from gateway.config.tool_packages import check_version
 
 PACKAGES = Packages("gateway.tools.web.kinds", maker="search", what="search service")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchKind:
+class SearchKind(Kind):
     """A module that searches the web: `Config` (a pydantic model), and `search(config)`."""
-
-    name: str
-    module: ModuleType
-
-    @property
-    def config(self) -> type[BaseModel]:
-        """The model of the keys that are the kind's own."""
-        model: type[BaseModel] = self.module.Config
-        return model
 
     def search(self, settings: Any) -> Any:
         """What asks it, see `Search` in `gateway.tools.contract`; `settings` is an instance of `config`."""

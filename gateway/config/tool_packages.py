@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
-
-from gateway.config.packages import KindUnusable, Packages
+from gateway.config.packages import Kind, KindUnusable, Packages
 
 PLUGIN_API = 1
 """The version of plugins that a package says it was made for."""
@@ -19,18 +16,8 @@ GROUP = "ethos_gateway"
 _PACKAGES = Packages(None, maker="tools", what="package of tools")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPackage:
+class ToolPackage(Kind):
     """A module with tools: `PLUGIN_API`, `Config` (a pydantic model), and `tools(config, services)`."""
-
-    name: str
-    module: ModuleType
-
-    @property
-    def config(self) -> type[BaseModel]:
-        """The model of the keys that are the package's own."""
-        model: type[BaseModel] = self.module.Config
-        return model
 
     def tools(self, settings: Any, services: object) -> Any:
         """Make the tools, see `gateway.tools.contract`; `settings` is an instance of `config`."""
