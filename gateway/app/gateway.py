@@ -93,8 +93,7 @@ class Gateway(Composition):
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
             reach("start.held")
-            if self.config.tools.has_programs or self.config.web.fetch:  # of servers it is tried with the first
-                self.sandbox = await sandbox_of(self.config)
+            self.sandbox = await sandbox_of(self.config)
             await self._open(stack, self.home / DATABASE_NAME)
             await self.privacy.clean()
             await self.operators.join(self.identities)

@@ -58,7 +58,7 @@ def servers_of(gateway: Composition) -> McpServers | None:
         return None
     from gateway.mcp.servers import McpServers  # noqa: PLC0415 (only where there are any)
 
-    async def tier() -> Tier | None:
+    async def tier() -> Tier | None:  # a command at rest has tried none yet
         gateway.sandbox = gateway.sandbox or await sandbox_of(gateway.config)
         return None if gateway.sandbox is None else gateway.sandbox.tier
 

@@ -20,16 +20,22 @@ def packages(ground: Ground) -> Iterator[Finding]:
 
 
 async def sandbox(ground: Ground) -> AsyncIterator[Finding]:
-    """Where programs of the model run; each way is tried."""
+    """Where programs of the model and of servers of tools run; each way is tried."""
     config = ground.config
-    if config is None or not config.tools.has_programs:
+    if config is None or not (config.tools.has_programs or config.mcp.has_commands):
         return
     from gateway.sandbox.probing import find_sandbox
 
     found = await find_sandbox(config.sandbox.command)
     tried = "\n".join(f"{name}: {fault}." for name, fault in found.faults.items())
-    if found.tier is None:
+    stronger = f" A stronger one does not work: {tried}" if tried else ""
+    if found.tier is not None:
+        who = ["programs that the agent writes"] * config.tools.has_programs
+        who += ["servers of tools"] * config.mcp.has_commands
+        yield Finding("note", f"The sandbox of {' and '.join(who)} is {found.tier.name}.{stronger}")
+        return
+    if config.tools.has_programs:
         yield Finding("problem", "No sandbox works here, so the agent has no tools that run programs.", tried)
-    else:
-        stronger = f" A stronger one does not work: {tried}" if tried else ""
-        yield Finding("note", f"Programs that the agent writes run in the sandbox {found.tier.name}.{stronger}")
+    if config.mcp.has_commands:
+        what = "No sandbox works here, so servers of tools run as ordinary programs of your user."
+        yield Finding("warning", what, tried)

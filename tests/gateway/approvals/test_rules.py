@@ -11,7 +11,7 @@ import pytest
 
 from gateway.approvals.approval import Approval, Decider, Grant, canonical, destination_of
 from gateway.approvals.asking import addresses_in
-from gateway.approvals.rules import Situation, are_named, covers, must_ask
+from gateway.approvals.rules import Situation, are_named, covers, must_ask, stands_in
 from gateway.messages import ConversationRef
 from gateway.tools.contract import Arguments, Effect, Tool, ToolContext
 
@@ -190,6 +190,20 @@ def test_a_destination_is_named_where_it_is_a_whole_value_of_the_persons_own_wor
 @pytest.mark.parametrize("words", ["steve@example.org", "eve@example.org.evil.test", "x/eve@example.org/y", ""])
 def test_a_part_of_a_longer_value_names_nothing(words: str) -> None:
     assert not are_named(canonical({"to": "eve@example.org"}), [words])
+
+
+@pytest.mark.parametrize(
+    ("text", "stands"),
+    [
+        ("Read https://tea.test/a", True), ("Is it https://tea.test/a? Yes.", True), ("(https://tea.test/a)", True),
+        ("<https://tea.test/a>, or", True), ("https://tea.test/a.", True), ("see:https://tea.test/a!", True),
+        ("https://tea.test/ab", False), ("https://tea.test/a/b", False), ("https://tea.test/a?b", False),
+        ("https://tea.test/a#b", False), ("https://tea.test/a.b", False), ("https://tea.test/a%20", False),
+        ("xhttps://tea.test/a", False), ("https://tea.test/", False),
+    ],
+)  # fmt: skip
+def test_an_address_stands_there_whole(text: str, stands: bool) -> None:
+    assert stands_in("https://tea.test/a", text) == stands
 
 
 def test_each_of_several_destinations_must_be_named_and_a_tool_without_one_names_none() -> None:

@@ -23,7 +23,7 @@ def found(ethos: Ethos, home: Path) -> Found:
         (home / "config.yaml").write_text(f"{before}{text}\n")
         answer = ethos("doctor", "--json")
         assert SECRET not in answer.out
-        return [one for one in answer.value if one["what"].startswith(("Programs that", "No sandbox", "The tools of"))]
+        return [one for one in answer.value if one["what"].startswith(("The sandbox", "No sandbox", "The tools of"))]
 
     return examine
 
@@ -35,7 +35,7 @@ def test_nothing_is_said_of_what_is_switched_off(found: Found) -> None:
 def test_the_sandbox_in_use_is_named(found: Found) -> None:
     [finding] = found("tools: {python: true}")
     assert finding["level"] == "note"
-    assert finding["what"].startswith("Programs that the agent writes run in the sandbox ")
+    assert finding["what"].startswith("The sandbox of programs that the agent writes is ")
 
 
 def test_where_no_sandbox_works_it_says_which_was_tried_and_what_to_do(found: Found) -> None:
@@ -46,6 +46,17 @@ def test_where_no_sandbox_works_it_says_which_was_tried_and_what_to_do(found: Fo
     assert "correct the words of `sandbox.command`" in finding["advice"]
     [finding] = found("tools: {python: true}\nsandbox: {command: ['env']}")
     assert "a program gets out of it: " in finding["advice"]
+
+
+def test_servers_of_tools_say_where_they_run(found: Found) -> None:
+    server = "mcp: {servers: {notes: {command: [/bin/true]}}}"
+    [note] = found(server)
+    assert note["what"].startswith("The sandbox of servers of tools is ")
+    broken = f"{server}\ntools: {{python: true}}\nsandbox: {{command: [no-such-program, '{{workspace}}']}}"
+    problem, warning = found(broken)
+    assert (problem["level"], warning["level"]) == ("problem", "warning")
+    assert warning["what"].endswith("so servers of tools run as ordinary programs of your user.")
+    assert "no-such-program cannot be started" in warning["advice"]
 
 
 def test_a_package_that_is_left_out_is_named_with_its_remedy(found: Found) -> None:
