@@ -87,9 +87,15 @@ def _rows(config: Config) -> Iterator[Row]:
             yield channel.kind, f"channel {name}", "used" if channel.enabled else "switched off"
     if "." in config.memory.provider.kind:
         yield config.memory.provider.kind, "memory", "used"
+    if config.web.search is not None and "." in config.web.search.kind:
+        yield config.web.search.kind, "web search", _state(config.web.search.fault)
     for chosen in config.tools.packages:
-        yield chosen.package, "tools", f"left out: {chosen.fault}" if chosen.fault else "used"
+        yield chosen.package, "tools", _state(chosen.fault)
     named = {chosen.package for chosen in config.tools.packages}
     for package in installed_packages():
         if package not in named:
             yield package, "tools", "installed, and not used; name it in `tools.packages`"
+
+
+def _state(fault: str) -> str:
+    return f"left out: {fault}" if fault else "used"

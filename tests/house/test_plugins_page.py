@@ -51,6 +51,18 @@ def test_it_is_found_when_installed_and_used_when_named(tmp_path: Path, site: Pa
     assert ethos(tmp_path, ROOT, "plugins", "--json").stdout.startswith("[")
 
 
+def test_packages_of_other_sorts_stand_in_the_list(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "channels: {door: {kind: tests.fake_channel, enabled: false}}\n"
+        "memory: {provider: tests.small_memories}\n"
+        "web: {search: {kind: acme_search.service}}\n"
+    )
+    listed = ethos(tmp_path, ROOT, "plugins").stdout
+    assert "tests.fake_channel    channel door  switched off" in listed
+    assert "tests.small_memories  memory        used" in listed
+    assert "acme_search.service   web search    left out: there is no package 'acme_search.service' here" in listed
+
+
 def test_the_check_says_what_the_page_says(tmp_path: Path, site: Path) -> None:
     checked = ethos(tmp_path, site, "plugins", "check", "acme_lamp.tools")
     assert (checked.returncode, checked.stderr) == (0, "")
