@@ -74,13 +74,17 @@ def servers_of(gateway: Composition) -> McpServers | None:
 
 
 def with_servers(box: Toolbox, servers: McpServers | None) -> Callable[[], Toolbox]:
-    """The tools that there are when it is called: those of servers come and go."""
+    """The tools that there are when it is called: those of servers come and go, and between that nothing is made."""
     if servers is None:
         return lambda: box
+    made: list[tuple[Sequence[Tool], Toolbox]] = []
 
     def all_tools() -> Toolbox:
-        theirs = (replace(tool, is_findable=True) for tool in servers.tools if box.find(tool.name) is None)
-        return Toolbox(sorted([*box.tools, *theirs], key=lambda tool: tool.name))
+        if not made or made[-1][0] is not servers.tools:
+            theirs = [tool for tool in servers.tools if box.find(tool.name) is None]
+            whole = Toolbox(sorted([*box.tools, *theirs], key=lambda tool: tool.name))
+            made[:] = [(servers.tools, whole)]
+        return made[-1][1]
 
     return all_tools
 

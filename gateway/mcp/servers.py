@@ -225,7 +225,9 @@ class McpServers:
             _log.warning("mcp_catalogue_not_read", error=str(error))
 
     async def _load(self) -> None:
-        self._catalogue = await self._store.tools()
+        before, self._catalogue = self._catalogue, await self._store.tools()
+        if self._catalogue == before:  # what is made of it stays the same object, and is made no second time
+            return
         self.tools = [
             tool_of(entry, self._config.servers[entry.server], self._servers[entry.server])
             for entry in self._catalogue

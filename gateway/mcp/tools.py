@@ -55,4 +55,5 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, server: McpServer) -
         is_destructive=effect == "act" and definition.is_destructive is not False,
         approver=config.approver if effect == "act" else "owner",
         timeout_s=min(config.timeout_s + _CONNECTING_S, LONGEST_CALL_S),
+        is_findable=True,
     )

@@ -12,7 +12,8 @@ from pydantic import Field
 from gateway.sdk.models import chat as wire
 from gateway.sdk.models.schema import PersonalityId
 from gateway.services.caller import Refused
-from gateway.web.mcp.offer import Answer, Arguments, Call, Offer
+from gateway.tools.contract import Arguments
+from gateway.web.mcp.offer import Answer, Call, Offer
 
 LONGEST_S = 3_600.0
 """A turn is given up long before that; one that waits for a model or a budget is not."""

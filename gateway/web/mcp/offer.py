@@ -6,19 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from gateway.services.caller import Caller, Permission
 from gateway.services.operator_services import OperatorServices
+from gateway.tools.contract import Arguments
 
 Progress = Callable[[str], Awaitable[None]]
 """Tells the program how far it is."""
-
-
-class Arguments(BaseModel):
-    """Arguments of a tool; unknown ones are an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ from gateway.sdk.models.schema import PersonalityId, UserName
 from gateway.services.caller import Malformed, NotAllowed
 from gateway.services.naming import Wanted
 from gateway.services.sessions import SessionQuery, as_markdown
+from gateway.tools.contract import Arguments
 from gateway.web.api.paging import cursor_of, number_of, place_of
 from gateway.web.mcp.chat import CHAT
-from gateway.web.mcp.offer import Answer, Arguments, Call, Offer
+from gateway.web.mcp.offer import Answer, Call, Offer
 
 User = Annotated[
     UserName | None,

@@ -82,6 +82,34 @@ async def test_its_words_are_those_of_others(house: House, is_trusted: bool, is_
         assert bool(waiting) == is_tainted
 
 
+async def test_many_tools_are_left_out_and_found_when_they_are_looked_for(house: House) -> None:
+    look, use = call("find_tools", '{"query": "tool137"}', id="f"), call("s__tool137", id="u")
+    model = ScriptedModel([look], [use], "It is done.")
+    few = {"schema_tokens": 1_000}
+    async with house.gateway(model, mcp=servers("many", effects={"*": "read"}), tools=few) as (gateway, channel):
+        await accepted(gateway)
+        assert await channel.ask("use it") == "It is done."
+        shown = [[tool.name for tool in request.tools] for request in model.requests]
+        assert "find_tools" in shown[0]
+        assert not any(name.startswith("s__") for name in shown[0])
+        assert shown[1] == shown[2] == [*shown[0], "s__tool137"]
+        assert "- s__tool137: A tool of the server s." in model.requests[1].messages[-1].text
+        assert model.requests[2].messages[-1].text == "done"
+
+
+async def test_the_tools_are_put_together_anew_only_when_those_of_a_server_change(house: House) -> None:
+    async with house.gateway(ScriptedModel(), mcp=servers()) as (gateway, _):
+        before = gateway.toolbox()
+        assert gateway.toolbox() is before
+        servers_now = await accepted(gateway)
+        after = gateway.toolbox()
+        assert before.find("s__post") is None
+        assert after.find("s__post") is not None
+        assert gateway.toolbox() is after
+        await servers_now._load_if_possible()
+        assert gateway.toolbox() is after, "the same catalogue was read again"
+
+
 async def test_a_server_that_is_down_costs_a_turn_nothing_and_is_named_by_health(house: House) -> None:
     model = ScriptedModel("Hello.", [POST], "It cannot be reached.")
     async with house.gateway(model, mcp=servers(effects={"post": "own"})) as (gateway, channel):
