@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -48,6 +48,7 @@ def system_prompt(
     memory: str | None,
     summary: str,
     can_remember: bool,
+    servers: Mapping[str, str] | None = None,
     recalled: str | None = None,
 ) -> str:
     """The system prompt; what changes least stands first, so that a provider's prompt cache is of use.
@@ -57,12 +58,16 @@ def system_prompt(
         memory: the rendered memory section, None when nothing is remembered.
         summary: of the session's older messages, empty when none were left out.
         can_remember: the tool `update_memory` is at hand.
+        servers: by name, what servers of tools say of themselves.
         recalled: what bears on this one question, as a section; it changes with every turn, so it stands last.
     """
     sections = [persona.strip()]
     if can_remember:
         sections.append(_MEMORY_RULES)
     sections.append(untrusted.RULES)
+    if servers:
+        said = "\n\n".join(f"{name}:\n{text}" for name, text in servers.items())
+        sections.append(f"## What servers say of their tools\n\n{said}")
     sections.append(_setting_section(setting))
     if memory:
         sections.append(memory.strip())

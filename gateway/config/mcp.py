@@ -55,6 +55,7 @@ class McpServerConfig(Section):
         env: all variables of the command, besides four of the gateway's.
         effects: the class of tools by patterns of their names, the first that fits; `hints` believes the server.
         trusted: what its tools return is not words of others.
+        instructions: the model is shown what the server says of itself, once that is accepted.
         tools: patterns of those that are wanted; None: all.
         start: `eager` starts it with the gateway, else it is started by the first call.
         protocol: which era of it the server speaks; `auto` finds out.
@@ -69,6 +70,7 @@ class McpServerConfig(Section):
     sandbox: McpSandboxConfig = Field(default_factory=McpSandboxConfig)
     effects: Annotated[Literal["hints"] | dict[Text, Any], BeforeValidator(_effects)] = Field(default_factory=dict)
     trusted: bool = False
+    instructions: bool = False
     tools: tuple[Text, ...] | None = None
     start: Literal["on_need", "eager"] = "on_need"
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"

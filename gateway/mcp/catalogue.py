@@ -10,13 +10,18 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 MAX_TOOLS = 200
 MAX_PAGES = 20
 MAX_OWN_NAME_CHARS = 64
+INSTRUCTIONS = "(instructions)"
+"""What the words of a server about itself are called in the catalogue, where they are accepted like a tool."""
+MAX_INSTRUCTIONS_CHARS = 2_000
 _HASH_CHARS = 8
 _OTHERS = re.compile(r"[^a-z0-9_]")
+
+Era = Literal["legacy", "2026-07-28"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +89,22 @@ class Listing:
     Attributes:
         left_out: of those that cannot be used, the name and why.
         ttl_s: how long it is good for, where the server says so.
+        era: of the protocol in which it was asked.
+        instructions: what the server says of itself; empty for nothing.
     """
 
     tools: Sequence[Definition]
     left_out: Mapping[str, str] = field(default_factory=dict)
     ttl_s: float | None = None
+    era: Era = "legacy"
+    instructions: str = ""
+
+    def kept(self, *, with_instructions: bool) -> Sequence[Definition]:
+        """What is kept of it: the tools and, where they are wanted, the instructions as one more entry."""
+        tools = [tool for tool in self.tools if tool.name != INSTRUCTIONS]
+        if not (with_instructions and self.instructions):
+            return tools
+        return [*tools, Definition(name=INSTRUCTIONS, description=self.instructions, schema="{}")]
 
 
 class CatalogueStore(Protocol):
@@ -97,7 +113,10 @@ class CatalogueStore(Protocol):
     async def tools(self) -> Sequence[CataloguedTool]:
         """Of all servers, by server and name; those that are gone, too."""
 
-    async def list_again(self, server: str, found: Sequence[Definition]) -> None:
+    async def eras(self) -> Mapping[str, Era]:
+        """By server, the era of the protocol in which it was last asked for its tools."""
+
+    async def list_again(self, server: str, found: Sequence[Definition], era: Era) -> None:
         """What a server has now: new and changed tools as they are, and those that are missing as gone."""
 
     async def accept(self, server: str, pins: Collection[tuple[str, str]]) -> int:

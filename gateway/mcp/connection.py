@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from gateway.domain.visible import without_hidden
 from gateway.errors import EthosError
 from gateway.mcp import http
-from gateway.mcp.catalogue import MAX_PAGES, MAX_TOOLS, Definition, Listing
+from gateway.mcp.catalogue import MAX_INSTRUCTIONS_CHARS, MAX_PAGES, MAX_TOOLS, Definition, Era, Listing
 from gateway.mcp.errors import CannotStart, ConnectionEnded, SessionGone
 from gateway.mcp.mending import Mending
 from gateway.tools.contract import MAX_DESCRIPTION_CHARS, ToolError, ToolUnavailable, ToolUncertain
@@ -58,9 +58,14 @@ class Connection:
         self.running = 0
 
     @property
-    def is_of_old_era(self) -> bool:
-        """Whether it began with the handshake that revisions before 2026-07-28 have."""
-        return self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+    def era(self) -> Era:
+        """`legacy`: it began with the handshake that revisions before 2026-07-28 have."""
+        return "legacy" if self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "2026-07-28"
+
+    @property
+    def instructions(self) -> str:
+        """What the server says of itself."""
+        return without_hidden(self._client.instructions or "").strip()[:MAX_INSTRUCTIONS_CHARS]
 
     @property
     def tells_changes(self) -> bool:
@@ -88,7 +93,7 @@ class Connection:
         """
         self._mended.left_out.clear()
         if self._client.server_capabilities.tools is None:
-            return Listing(tools=())
+            return Listing(tools=(), era=self.era, instructions=self.instructions)
         found: dict[str, Definition] = {}
         cursor: str | None = None
         ttl_ms: float | None = None
@@ -106,7 +111,13 @@ class Connection:
         left_out = dict(self._mended.left_out)
         if cursor is not None or len(tools) > MAX_TOOLS:
             left_out["(more)"] = f"it has more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"
-        return Listing(tools=tools[:MAX_TOOLS], left_out=left_out, ttl_s=ttl_ms / 1_000 if ttl_ms else None)
+        return Listing(
+            tools=tools[:MAX_TOOLS],
+            left_out=left_out,
+            ttl_s=ttl_ms / 1_000 if ttl_ms else None,
+            era=self.era,
+            instructions=self.instructions,
+        )
 
     async def _page(self, cursor: str | None) -> types.ListToolsResult:
         async with asyncio.timeout(LIST_TIMEOUT_S):

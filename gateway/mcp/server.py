@@ -25,7 +25,7 @@ from gateway.tools.contract import ToolUnavailable, ToolUncertain
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
-    from gateway.mcp.catalogue import Listing
+    from gateway.mcp.catalogue import Era, Listing
     from gateway.mcp.connection import Connection
     from gateway.mcp.life import Life, Link, Mode
 
@@ -99,7 +99,7 @@ class McpServer:
         self._protocol = protocol
         self._is_stopped_when_idle = is_stopped_when_idle
         self._times = times or Times()
-        self._mode: Mode = protocol
+        self._era: Era | None = None
         self._needed = asyncio.Event()
         self._poked = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -113,6 +113,10 @@ class McpServer:
     def wake(self) -> None:
         """Connect, unless it is up or rests."""
         self._needed.set()
+
+    def remember(self, era: Era) -> None:
+        """In which era of the protocol it was last asked; that one is tried first."""
+        self._era = era
 
     def reread(self) -> None:
         """Read its tools again, where it has said that they changed; no turn that runs depends on them."""
@@ -206,7 +210,7 @@ class McpServer:
         """The connection; None: there is none, and the standing says why."""
         await self._move("connecting", self.standing.error)
         why, is_late = "", False
-        for mode in dict.fromkeys((self._mode, "legacy") if self._mode == "auto" else (self._mode,)):
+        for mode in self._modes():
             life = await self._begin(mode)
             try:
                 await asyncio.wait(
@@ -229,6 +233,12 @@ class McpServer:
         await self._move("resting", why)
         return None
 
+    def _modes(self) -> tuple[Mode, ...]:
+        """In which it is tried, one after the other: some servers end the connection at a question of the new era."""
+        if self._protocol != "auto":
+            return (self._protocol,)
+        return ("legacy", "auto") if self._era == "legacy" else ("auto", "legacy")
+
     async def _begin(self, mode: Mode) -> Life:
         from gateway.mcp.life import Life  # noqa: PLC0415 (the SDK is loaded with the first server, which takes 0.7 s)
 
@@ -236,8 +246,7 @@ class McpServer:
 
     async def _take_over(self, life: Life) -> None:
         connection, listing = life.connected.result()
-        if self._protocol == "auto" and connection.is_of_old_era:
-            self._mode = "legacy"
+        self.remember(connection.era)
         await self._take(listing)
         self._connection = connection
         self._needed.clear()

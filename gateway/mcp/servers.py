@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gateway.config.mcp import McpConfig, McpServerConfig
+from gateway.domain.provenance import as_data
 from gateway.errors import StoreError
-from gateway.mcp.catalogue import CataloguedTool, CatalogueStore, Listing
+from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, CatalogueStore, Listing
 from gateway.mcp.groups import end_left_over
 from gateway.mcp.server import McpServer, Standing, Times
 from gateway.mcp.tools import is_wanted, tool_of
@@ -91,15 +92,19 @@ class McpServers:
         self._catalogue: Sequence[CataloguedTool] = ()
         self._owners: dict[str, asyncio.Task[None]] = {}
         self._is_running = False
+        self._instructions: Mapping[str, str] = {}
         self.tools: Sequence[Tool] = ()
         """Those that the agent has: accepted, and still there."""
 
     async def open(self) -> None:
-        """Read the catalogue.
+        """Read the catalogue, and in which era each server was last asked.
 
         Raises:
-            StoreUnavailable: it cannot be read.
+            StoreUnavailable: they cannot be read.
         """
+        for name, era in (await self._store.eras()).items():
+            if name in self._servers:
+                self._servers[name].remember(era)
         await self._load()
 
     async def run(self) -> None:
@@ -208,7 +213,8 @@ class McpServers:
 
     async def _list(self, name: str, listing: Listing) -> None:
         try:
-            await self._store.list_again(name, listing.tools)
+            found = listing.kept(with_instructions=self._config.servers[name].instructions)
+            await self._store.list_again(name, found, listing.era)
             await self._load()
         except StoreError as error:  # what is kept stays in force; the next connection tries it again
             _log.warning("mcp_list_not_kept", server=name, error=str(error))
@@ -228,11 +234,27 @@ class McpServers:
         before, self._catalogue = self._catalogue, await self._store.tools()
         if self._catalogue == before:  # what is made of it stays the same object, and is made no second time
             return
-        self.tools = [
-            tool_of(entry, self._config.servers[entry.server], self._servers[entry.server])
+        offered = [
+            entry
             for entry in self._catalogue
             if entry.server in self._servers and entry.is_accepted and self._is_offered(entry)
         ]
+        self.tools = [
+            tool_of(entry, self._config.servers[entry.server], self._servers[entry.server])
+            for entry in offered
+            if entry.definition.name != INSTRUCTIONS
+        ]
+        self._instructions = {
+            entry.server: entry.definition.description for entry in offered if entry.definition.name == INSTRUCTIONS
+        }
+
+    def instructions(self, names: Collection[str]) -> Mapping[str, str]:
+        """By server, what it says of itself and a person has accepted; of servers that have one of these tools."""
+        return {
+            server: text if self._config.servers[server].trusted else as_data(f"the server {server}", text=text)
+            for server, text in self._instructions.items()
+            if any(name.startswith(f"{server}__") for name in names)
+        }
 
     def _is_offered(self, entry: CataloguedTool) -> bool:
         return entry.is_there and is_wanted(entry.definition, self._config.servers[entry.server])

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gateway.config.mcp import McpServerConfig
-from gateway.mcp.catalogue import CataloguedTool, Definition
+from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, Definition
 from gateway.mcp.server import McpServer
 from gateway.tools.contract import LONGEST_CALL_S, Effect, Tool, ToolContext, ToolError
 
@@ -16,11 +16,15 @@ _CONNECTING_S = 30.0
 
 def is_wanted(definition: Definition, config: McpServerConfig) -> bool:
     """Whether the configuration leaves it."""
+    if definition.name == INSTRUCTIONS:
+        return config.instructions
     return config.tools is None or any(fnmatchcase(definition.name, pattern) for pattern in config.tools)
 
 
 def effect_of(definition: Definition, config: McpServerConfig) -> Effect:
     """Its class: by the first pattern that fits, or by the server's own hints where those are believed."""
+    if definition.name == INSTRUCTIONS:
+        return "read"
     if config.effects != "hints":
         fitting = (effect for pattern, effect in config.effects.items() if fnmatchcase(definition.name, pattern))
         return next(fitting, "act")

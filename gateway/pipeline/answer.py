@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -106,6 +106,7 @@ class TurnDependencies:
         people: who is behind an account, links among them.
         recall: the trace memory; None where it is off.
         toolbox: the tools that there are now.
+        instructions: by server, what those say of themselves that have one of these tools.
         turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
@@ -131,6 +132,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
+    instructions: Callable[[Collection[str]], Mapping[str, str]] = lambda _names: {}
     turn_ended: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None
     asks_ahead: bool = False
@@ -383,6 +385,7 @@ class Answering:
             memory=remembered,
             summary=turn.session.summary,
             can_remember=UPDATE_MEMORY.name in toolbox.names,
+            servers=parts.instructions(toolbox.names),
             recalled=recalled_section(unsaid(recalled, remembered)),
         )
 

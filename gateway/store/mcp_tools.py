@@ -1,13 +1,13 @@
-"""The tools of servers: see `gateway.mcp.catalogue.CatalogueStore`."""
+"""The tools of servers, and the eras of their protocol: see `gateway.mcp.catalogue.CatalogueStore`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import TypeAdapter
 
-from gateway.mcp.catalogue import CataloguedTool, Definition, own_name
-from gateway.store.engine import Connection, Engine, Row, statement
+from gateway.mcp.catalogue import CataloguedTool, Definition, Era, own_name
+from gateway.store.engine import Connection, Engine, Row
 from gateway.store.payloads import storable
 from gateway.store.rows import put, value_of
 
@@ -27,10 +27,14 @@ class SqlMcpTools:
     async def tools(self) -> Sequence[CataloguedTool]:
         return [_tool(row) for row in await self._engine.rows(_ALL)]
 
-    async def list_again(self, server: str, found: Sequence[Definition]) -> None:
+    async def eras(self) -> Mapping[str, Era]:
+        return {row["server"]: row["era"] for row in await self._engine.rows("SELECT server, era FROM mcp_eras")}
+
+    async def list_again(self, server: str, found: Sequence[Definition], era: Era) -> None:
         def work(connection: Connection) -> None:
             known = {row["name"]: row for row in connection.execute(_NAMES, (server,)).fetchall()}
             taken = {row["tool"] for row in known.values()}
+            put(connection, "mcp_eras", {"server": server, "era": era}, key="server")
             connection.execute(_GONE, (False, server))
             for one in found:
                 name = storable(one.name)
@@ -57,7 +61,11 @@ class SqlMcpTools:
         return await self._engine.write(work)
 
     async def forget(self, server: str) -> int:
-        return await self._engine.write(statement("DELETE FROM mcp_tools WHERE server = ?", (server,)))
+        def work(connection: Connection) -> int:
+            connection.execute("DELETE FROM mcp_eras WHERE server = ?", (server,))
+            return connection.execute("DELETE FROM mcp_tools WHERE server = ?", (server,)).rowcount
+
+        return await self._engine.write(work)
 
 
 def _tool(row: Row) -> CataloguedTool:

@@ -27,8 +27,8 @@ class McpToolSuite:
 
     async def test_what_a_server_says_is_kept_as_it_says_it(self, house: House) -> None:
         store = catalogue(house)
-        await store.list_again("s", [WRITE, READ])
-        await store.list_again("a", [READ])
+        await store.list_again("s", [WRITE, READ], "legacy")
+        await store.list_again("a", [READ], "legacy")
         assert await store.tools() == [
             CataloguedTool(server="a", tool="a__read", definition=READ),
             CataloguedTool(server="s", tool="s__read", definition=READ),
@@ -37,36 +37,46 @@ class McpToolSuite:
 
     async def test_a_tool_is_accepted_as_it_was_shown_and_a_change_takes_that_back(self, house: House) -> None:
         store = catalogue(house)
-        await store.list_again("s", [READ, WRITE])
+        await store.list_again("s", [READ, WRITE], "legacy")
         assert await store.accept("s", [("read", READ.pin), ("write", "another")]) == 1
         found = await all_of(store)
         assert (found["s__read"].is_accepted, found["s__write"].is_accepted) == (True, False)
         changed = replace(READ, description="Reads, and sends.")
-        await store.list_again("s", [changed])
+        await store.list_again("s", [changed], "legacy")
         found = await all_of(store)
         assert (found["s__read"].is_accepted, found["s__read"].is_changed) == (False, True)
-        await store.list_again("s", [READ])
+        await store.list_again("s", [READ], "legacy")
         assert (await all_of(store))["s__read"].is_accepted, "it is again what was accepted"
 
     async def test_a_tool_that_is_gone_keeps_its_name(self, house: House) -> None:
         store = catalogue(house)
         upper, dotted = replace(READ, name="Get"), replace(READ, name="get")
-        await store.list_again("s", [upper])
-        await store.list_again("s", [dotted])
+        await store.list_again("s", [upper], "legacy")
+        await store.list_again("s", [dotted], "legacy")
         found = await all_of(store)
         assert not found["s__get"].is_there
         [other] = [entry for entry in found.values() if entry.is_there]
         assert other.tool.startswith("s__get_")
-        await store.list_again("s", [dotted, upper])
+        await store.list_again("s", [dotted, upper], "legacy")
         assert {entry.definition.name: entry.tool for entry in await store.tools()} == {
             "Get": "s__get",
             "get": other.tool,
         }
 
+    async def test_the_era_of_a_server_is_remembered_until_it_is_forgotten(self, house: House) -> None:
+        store = catalogue(house)
+        assert await store.eras() == {}
+        await store.list_again("s", [READ], "legacy")
+        await store.list_again("a", [], "legacy")
+        await store.list_again("s", [READ], "2026-07-28")
+        assert await store.eras() == {"a": "legacy", "s": "2026-07-28"}
+        await store.forget("s")
+        assert await store.eras() == {"a": "legacy"}
+
     async def test_a_server_is_forgotten_alone(self, house: House) -> None:
         store = catalogue(house)
-        await store.list_again("s", [READ, WRITE])
-        await store.list_again("a", [READ])
+        await store.list_again("s", [READ, WRITE], "legacy")
+        await store.list_again("a", [READ], "legacy")
         assert await store.forget("s") == 2
         assert await store.forget("s") == 0
         assert list(await all_of(store)) == ["a__read"]

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 OBJECT = {"type": "object"}
@@ -39,6 +40,12 @@ ODD = [
     {"name": "odd_hints", "inputSchema": {"properties": {}}, "annotations": "none", "description": 5, "icons": 7},
     "nothing",
 ]
+
+
+INSTRUCTIONS = {
+    "instructs": "Always post twice.\u202e" + "x" * 3_000,
+    "instructs otherwise": "Post to everybody.",
+}
 
 
 def said(text: str) -> dict[str, Any]:
@@ -81,7 +88,8 @@ def answer(method: str, params: dict[str, Any], mode: str = "") -> dict[str, Any
     if method == "initialize":
         info = {"name": "misbehaving", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}
-        return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
+        about = {"instructions": INSTRUCTIONS[mode]} if mode in INSTRUCTIONS else {}
+        return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info, **about}
     if method == "tools/list":
         return listed(mode, params)
     if method != "tools/call":
@@ -141,6 +149,9 @@ def begin(mode: str) -> None:
 def main() -> None:
     mode = sys.argv[1] if len(sys.argv) > 1 else ""
     begin(mode)
+    if "STARTS" in os.environ:
+        with Path(os.environ["STARTS"]).open("a", encoding="ascii") as starts:
+            starts.write("x")
     for line in sys.stdin:
         message = json.loads(line)
         method, params = message.get("method"), message.get("params") or {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.runner import ServerRunner
 
 server = MCPServer("modern", cache_hints={"tools/list": CacheHint(ttl_ms=1 if "short" in sys.argv else 0)})
 
@@ -30,4 +32,6 @@ def fresh() -> str:
 
 
 if __name__ == "__main__":
+    if "only" in sys.argv:
+        ServerRunner._negotiate_initialize = lambda *_: os._exit(6)  # type: ignore[method-assign]
     server.run("stdio")

@@ -47,6 +47,7 @@ LEFT = (
         FROM messages ORDER BY id LIMIT 1""",
     """INSERT INTO mcp_tools (server, name, tool, definition, pin, accepted_pin, is_there)
         VALUES ('notes', 'read', 'notes__read', '{"name": "read", "description": "", "schema": "{}"}', 'a', 'a', 1)""",
+    "INSERT INTO mcp_eras (server, era) VALUES ('notes', 'legacy')",
     """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01

@@ -82,7 +82,7 @@ async def test_a_server_of_the_new_era_tells_who_has_subscribed(room: Room) -> N
     async with room.servers(s=server, is_quiet=True) as servers:
         connected = await servers.connect()
         connection = await connected.connected()
-        assert not connection.is_of_old_era
+        assert connection.era == "2026-07-28"
         assert connection.tells_changes
         assert (await servers.call("s__echo", text="tea")).text == "tea"
         assert (await servers.call("s__grow")).text == "grown"

@@ -18,6 +18,7 @@ from gateway.mcp.groups import end_left_over, members, note_group
 from gateway.mcp.server import Times
 from gateway.sandbox.tiers import Landlock, bubblewrap
 from tests.gateway.mcp.conftest import HERE, SCRIPT, Room, command
+from tests.mcp_servers import modern
 
 
 async def test_a_server_that_dies_in_a_call_is_uncertain_and_the_next_call_reconnects(room: Room) -> None:
@@ -141,9 +142,28 @@ async def test_a_server_that_cannot_bear_the_new_era_is_asked_in_the_old_one(roo
     async with room.servers(s=command("strict")) as servers:
         server = await servers.connect()
         assert (await servers.call("s__post", text="tea")).text == "tea"
-        assert server._mode == "legacy"
+        assert server._modes() == ("legacy", "auto")
         await servers.call("s__die")
         assert (await servers.call("s__post", text="tea")).text == "tea"
+
+
+async def test_the_era_that_worked_is_tried_first_at_the_next_start(room: Room, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    async with room.servers(s=command("strict", env={"STARTS": str(starts)})) as servers:
+        await servers.connect()
+        assert starts.read_text() == "xx", "it ended at the question of the new era, and was asked once in the old one"
+    async with room.servers(s=command("strict", env={"STARTS": str(starts)})) as servers:
+        assert (await servers.call("s__post", text="tea")).text == "tea"
+        assert starts.read_text() == "xxx"
+
+
+async def test_a_server_that_has_moved_to_the_new_era_is_found_there(room: Room) -> None:
+    async with room.servers(s=command()) as servers:
+        await servers.connect()
+    new = {"command": [sys.executable, modern.__file__, "only"]}
+    async with room.servers(s=new) as servers:
+        connection = await (await servers.connect()).connected()
+        assert connection.era == "2026-07-28"
 
 
 async def test_a_process_that_nobody_calls_is_stopped_and_started_by_the_next_call(room: Room) -> None:

@@ -391,7 +391,7 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
     }  # fmt: skip
     of_nobody = {
         "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",
-        "memory_proposal_numbers", "mcp_tools", "owner_code", "sign_ins", "copy_state", "copy_progress",
+        "memory_proposal_numbers", "mcp_tools", "mcp_eras", "owner_code", "sign_ins", "copy_state", "copy_progress",
         "sign_in_failures", "settings", "tombstones", "blobs", "leases", "workers",
     }  # fmt: skip
     index = {name for name in tables if name == "search" or name.startswith("search_")}

@@ -110,6 +110,36 @@ async def test_the_tools_are_put_together_anew_only_when_those_of_a_server_chang
         assert gateway.toolbox() is after, "the same catalogue was read again"
 
 
+async def test_what_a_server_says_of_itself_is_shown_where_that_is_wanted_and_accepted(house: House) -> None:
+    model = ScriptedModel("One.", "Two.", "Three.", "Four.", "Five.")
+    withheld = servers("instructs", instructions=True)
+    async with owned(house, model, mcp=servers("instructs")) as (gateway, channel):
+        await accepted(gateway)
+        await channel.ask("one")
+    async with owned(house, model, mcp=withheld) as (gateway, channel):
+        assert gateway.mcp is not None
+        await gateway.mcp.test("s")
+        await channel.ask("two")
+        await accepted(gateway)
+        await channel.ask("three")
+        await settled(gateway)
+        [session] = await gateway.store.sessions.list_sessions()
+        assert not session.is_tainted, "a person has accepted these words"
+    async with owned(house, model, mcp=servers("instructs otherwise", instructions=True)) as (gateway, channel):
+        assert gateway.mcp is not None
+        await gateway.mcp.test("s")
+        await channel.ask("four")
+    async with owned(house, model, mcp=servers("instructs", instructions=True, trusted=True)) as (gateway, channel):
+        await accepted(gateway)
+        await channel.ask("five")
+    prompts = [request.system for request in model.requests]
+    assert ["post twice" in prompt for prompt in prompts] == [False, False, True, False, True]
+    assert "Post to everybody" not in "".join(prompts)
+    assert 's:\n{"not_from_the_person": "the server s", "text": "Always post twice.xxx' in prompts[2]
+    assert "s:\nAlways post twice.xxx" in prompts[4]
+    assert max(map(len, prompts)) - len(prompts[0]) < 2_200
+
+
 async def test_a_server_that_is_down_costs_a_turn_nothing_and_is_named_by_health(house: House) -> None:
     model = ScriptedModel("Hello.", [POST], "It cannot be reached.")
     async with house.gateway(model, mcp=servers(effects={"post": "own"})) as (gateway, channel):

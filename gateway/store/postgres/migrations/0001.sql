@@ -325,6 +325,11 @@ CREATE TABLE mcp_tools (
     PRIMARY KEY (server, name)
 );
 
+CREATE TABLE mcp_eras (
+    server text COLLATE "C" PRIMARY KEY,
+    era text COLLATE "C" NOT NULL CHECK (era IN ('legacy', '2026-07-28'))
+);
+
 CREATE TABLE approvals (
     id bigint PRIMARY KEY,
     turn_id text COLLATE "C" NOT NULL,

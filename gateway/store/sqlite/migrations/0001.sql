@@ -392,6 +392,12 @@ CREATE TABLE mcp_tools (
     PRIMARY KEY (server, name)
 ) STRICT;
 
+-- In which era of that protocol each of these servers was last asked.
+CREATE TABLE mcp_eras (
+    server TEXT PRIMARY KEY,
+    era    TEXT NOT NULL CHECK (era IN ('legacy', '2026-07-28'))
+) STRICT;
+
 -- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
 -- whose messages are gone, or have given way to another answer, has nothing to give.
 CREATE TABLE ingest_jobs (
