@@ -7,6 +7,7 @@ interrupted goes on from what was saved, calls no tool again whose result is the
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -37,6 +38,7 @@ from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
 from gateway.tools.contract import Called, Choosing, Tool, ToolContext
 from gateway.tools.finding import FIND_TOOLS, found_in
+from gateway.tools.forms import Given, Wanted
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
 from gateway.tools.resting import Resting
 from gateway.tools.spec import ToolCall
@@ -50,6 +52,7 @@ WAITS = (
 TOO_MANY = Called(
     outcome="refused", text="Error: one answer may make no more calls than these. Answer with what you have."
 )
+ONE_QUESTION = "Error: another call of this answer asks the person something. Call this again once that is answered."
 CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
 _CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
 MOST_AT_ONCE = 4
@@ -79,6 +82,7 @@ class AgentState:
         approvals: what was to wait for a yes.
         files: what goes with the answer.
         choosing: the question that the person answers by a button, if there is one.
+        wanted: what a call wants to know of the person.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -94,6 +98,7 @@ class AgentState:
     approvals: list[Approval] = field(default_factory=list)
     files: list[Attachment] = field(default_factory=list)
     choosing: list[Choosing] = field(default_factory=list)
+    wanted: Wanted | None = None
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
@@ -131,6 +136,7 @@ class AgentState:
                 "calls": _CALLS.dump_python(self.calls, mode="json"),
                 "uncertain": self.uncertain,
                 "rested": self.rested,
+                "wanted": None if self.wanted is None else self.wanted.dump(),
                 "files": [asdict(file) for file in self.files],
                 "choosing": [asdict(one) for one in self.choosing],
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
@@ -143,7 +149,7 @@ class AgentState:
         """What `dump` wrote; a new state for None."""
         if steps is None:
             return cls()
-        kept: dict[str, list[Any]] = json.loads(steps)
+        kept: dict[str, Any] = json.loads(steps)
         return cls(
             messages=[
                 ChatMessage(**{**message, "tool_calls": tuple(ToolCall(**call) for call in message["tool_calls"])})
@@ -155,6 +161,7 @@ class AgentState:
             calls=_CALLS.validate_python(kept["calls"]),
             uncertain=kept["uncertain"],
             rested=kept["rested"],
+            wanted=None if kept["wanted"] is None else Wanted.load(kept["wanted"]),
             files=[Attachment(**file) for file in kept["files"]],
             choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),
@@ -167,6 +174,7 @@ class AgentState:
         """
         if is_by_person:
             self.approvals = [replace(one, state="withdrawn") for one in self.approvals]
+            self.wanted = None
         text = "".join(self.partial)
         self.partial.clear()
         if text.strip():
@@ -179,6 +187,9 @@ class AgentState:
     def take(self, call: ToolCall) -> None:
         """Put what a call came to in front of the model."""
         called, row = self.ended.pop(call.id)
+        if called.wanted is not None and self.wanted is not None:
+            called, row = replace(called, text=ONE_QUESTION), row and replace(row, state="failed")
+        self.wanted = self.wanted or called.wanted
         self.calls += [] if row is None else [row]
         self.sources += called.sources
         if called.outcome == "uncertain":
@@ -199,6 +210,7 @@ class AgentWork:
         asking: decides which calls wait for a yes; None: none does.
         approval_id: of the yes under which the turn makes one call.
         found: names of tools that were found earlier in the session.
+        given: what the first call of the turn was to wait for; it had its yes before.
     """
 
     turn_id: str
@@ -216,6 +228,7 @@ class AgentWork:
     asking: Asking | None = None
     approval_id: int | None = None
     found: Sequence[str] = ()
+    given: Given | None = None
 
     @property
     def approved_call(self) -> str | None:
@@ -291,7 +304,9 @@ class AgentLoop:
     async def _call(self, call: ToolCall, work: AgentWork, state: AgentState) -> None:
         """One tool call; one that acts on the world is journalled around, and never made twice."""
         tool = work.toolbox.find(call.name)
-        context = replace(work.context, call_id=call.id)
+        given = work.given if call == state.all_calls[0] else None
+        can_be_asked = work.context.can_be_asked and state.wanted is None
+        context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked)
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)
             is_too_many = call in state.all_calls[work.calls_limit :]
@@ -315,7 +330,8 @@ class AgentLoop:
         call: ToolCall, prepared: Prepared, work: AgentWork, state: AgentState
     ) -> Prepared | Called:
         """The call, if it is free or has its yes; else what the model is told of one that waits."""
-        if call.id == work.approved_call or work.asking is None:
+        has_its_yes = call.id == work.approved_call or (work.given is not None and call == state.all_calls[0])
+        if has_its_yes or work.asking is None:
             return prepared
         messages = (*work.history, *state.messages)
         try:
@@ -347,9 +363,12 @@ class AgentLoop:
             reach("tool.made")
         elif kept.outcome is None or kept.result is None:
             called = uncertain("it was interrupted")
+        elif kept.outcome == "waiting":
+            return Called.asks(Wanted.load(kept.result))
         else:
             return Called(outcome=kept.outcome, text=kept.result, sources=kept.sources)
-        await self._steps.end_call(key, called.outcome, called.text, called.sources)
+        result = called.text if called.wanted is None else called.wanted.dump()
+        await self._steps.end_call(key, called.outcome, result, called.sources)
         reach("tool.ended")
         state.acting = None
         return called
@@ -381,6 +400,13 @@ def approved_call_id(approval_id: int) -> str:
 def calling(approval: Approval) -> ChatMessage:
     """The step that makes a call which has its yes: exactly the stored one."""
     call = ToolCall(id=approved_call_id(approval.id), name=approval.tool, arguments=approval.arguments)
+    return ChatMessage(role="assistant", text="", tool_calls=(call,))
+
+
+def calling_again(wanted: Wanted, turn_id: str) -> ChatMessage:
+    """The step that makes a call again whose question a person has answered; `turn_id` asked it."""
+    number = hashlib.sha256(turn_id.encode()).hexdigest()[:16]
+    call = ToolCall(id=f"answer_{number}", name=wanted.tool, arguments=wanted.arguments)
     return ChatMessage(role="assistant", text="", tool_calls=(call,))
 
 

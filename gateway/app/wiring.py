@@ -350,6 +350,7 @@ class Composition:
             personalities=self.personalities,
             commands=self.commands,
             toolbox=self.toolbox,
+            questions=self.store.questions if self.mcp is not None else None,
             instructions=self.mcp.instructions if self.mcp is not None else lambda _names: {},
             turn_ended=self.mcp.turn_ended if self.mcp is not None else lambda: None,
             models=self.meter,

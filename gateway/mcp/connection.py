@@ -23,7 +23,9 @@ from gateway.mcp import http
 from gateway.mcp.catalogue import MAX_INSTRUCTIONS_CHARS, MAX_PAGES, MAX_TOOLS, Definition, Era, Listing
 from gateway.mcp.errors import CannotStart, ConnectionEnded, SessionGone
 from gateway.mcp.mending import Mending
+from gateway.mcp.questions import responses_of
 from gateway.tools.contract import MAX_DESCRIPTION_CHARS, ToolError, ToolUnavailable, ToolUncertain
+from gateway.tools.forms import Given
 from gateway.tools.schema import fault_of_schema
 
 LIST_TIMEOUT_S = 10.0
@@ -138,8 +140,10 @@ class Connection:
             is_open_world=hints.open_world_hint,
         )
 
-    async def call(self, name: str, arguments: Mapping[str, Any], *, timeout_s: float) -> types.CallToolResult:
-        """Call a tool.
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], *, timeout_s: float, given: Given | None = None
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Call a tool; `given` answers what it was to wait for.
 
         Raises:
             SessionGone: it was not done, and a new connection can do it.
@@ -150,9 +154,14 @@ class Connection:
         self.running += 1
         try:
             asking = self._client.session.call_tool(
-                name, dict(arguments), read_timeout_seconds=timeout_s, allow_input_required=True
+                name,
+                dict(arguments),
+                read_timeout_seconds=timeout_s,
+                allow_input_required=True,
+                input_responses=None if given is None else responses_of(given),
+                request_state=None if given is None else given.state,
             )
-            result = await self._until_end(asking)
+            return await self._until_end(asking)
         except ConnectionEnded:
             raise ToolUncertain("the connection to its server broke") from None
         except MCPError as error:
@@ -165,9 +174,6 @@ class Connection:
             ) from error
         finally:
             self.running -= 1
-        if isinstance(result, types.InputRequiredResult):
-            raise ToolError("its server asks the person something, and cannot be answered here")
-        return result
 
     async def _until_end(self, asking: Coroutine[Any, Any, T]) -> T:
         """The result, unless the connection ends first; an end of the library's own is no cancellation of ours.

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import structlog
 from mcp import Client, types
 from mcp.client._transport import TransportStreams
+from mcp.client.context import ClientRequestContext
 
 from gateway import __version__
 from gateway.mcp.catalogue import Listing
@@ -29,6 +30,14 @@ class Link(Protocol):
 
     def streams(self) -> AbstractAsyncContextManager[TransportStreams]:
         """Open it."""
+
+
+async def _declined(
+    context: ClientRequestContext,  # noqa: ARG001 (the library names both)
+    params: types.ElicitRequestParams,  # noqa: ARG001 (as above)
+) -> types.ElicitResult:
+    """Of the old era: a server that asks while a call runs, which nobody can answer here."""
+    return types.ElicitResult(action="decline")
 
 
 class Life:
@@ -96,6 +105,7 @@ class Life:
             transport(),
             mode=self._mode,
             message_handler=heard,
+            elicitation_callback=_declined,
             client_info=types.Implementation(name="ethos-gateway", version=__version__),
             cache=None,
         )

@@ -23,11 +23,12 @@ from gateway.runtime.backoff import delay_s
 from gateway.tools.contract import ToolUnavailable, ToolUncertain
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult
+    from mcp.types import CallToolResult, InputRequiredResult
 
     from gateway.mcp.catalogue import Era, Listing
     from gateway.mcp.connection import Connection
     from gateway.mcp.life import Life, Link, Mode
+    from gateway.tools.forms import Given
 
 State = Literal["idle", "connecting", "up", "resting"]
 """`idle`: nobody needs it; `resting`: it could not be connected, and is tried again later."""
@@ -124,9 +125,15 @@ class McpServer:
             self._poked.set()
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float, is_repeatable: bool
-    ) -> CallToolResult:
-        """Call a tool, by the server's own name of it.
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        is_repeatable: bool,
+        given: Given | None = None,
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool, by the server's own name of it; `given` answers what it was to wait for.
 
         Raises:
             ToolError: the server refused it.
@@ -134,7 +141,7 @@ class McpServer:
             ToolUncertain: nobody knows.
         """
         try:
-            return await self._call(tool, arguments, timeout_s)
+            return await self._call(tool, arguments, timeout_s, given)
         except SessionGone:
             if not is_repeatable:
                 raise ToolUnavailable(f"the server {self.name} was restarted; call it again") from None
@@ -143,14 +150,16 @@ class McpServer:
                 raise ToolUnavailable(str(error)) from error
             raise
         try:
-            return await self._call(tool, arguments, timeout_s)
+            return await self._call(tool, arguments, timeout_s, given)
         except (SessionGone, ToolUncertain):
             raise ToolUnavailable(f"the server {self.name} was restarted again and again") from None
 
-    async def _call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
+    async def _call(
+        self, tool: str, arguments: Mapping[str, Any], timeout_s: float, given: Given | None
+    ) -> CallToolResult | InputRequiredResult:
         connection = await self.connected()
         try:
-            return await connection.call(tool, arguments, timeout_s=timeout_s)
+            return await connection.call(tool, arguments, timeout_s=timeout_s, given=given)
         finally:
             self._used_at = time.monotonic()
 

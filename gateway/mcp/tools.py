@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,9 +10,14 @@ from typing import Any
 from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, Definition
 from gateway.mcp.server import McpServer
-from gateway.tools.contract import LONGEST_CALL_S, Effect, Tool, ToolContext, ToolError
+from gateway.tools.contract import LONGEST_CALL_S, Effect, InputNeeded, Tool, ToolContext, ToolError
+from gateway.tools.forms import Wanted
 
 _CONNECTING_S = 30.0
+_NOBODY_TO_ASK = (
+    "this was not done. Its server asks the person something, which is possible only in a direct chat on a channel "
+    "that proves who writes, one question at a time. Tell the person so"
+)
 
 
 def is_wanted(definition: Definition, config: McpServerConfig) -> bool:
@@ -39,17 +45,37 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, server: McpServer) -
     effect = effect_of(definition, config)
     source = f"what {entry.tool} returned"
 
-    async def call(arguments: Mapping[str, Any], _context: ToolContext) -> str:
-        is_repeatable = effect in ("read", "fetch")
-        result = await server.call(definition.name, arguments, timeout_s=config.timeout_s, is_repeatable=is_repeatable)
-        from gateway.mcp.results import text_of  # noqa: PLC0415 (the SDK is loaded with the first server)
+    async def call(arguments: Mapping[str, Any], context: ToolContext) -> str:
+        result = await server.call(
+            definition.name,
+            arguments,
+            timeout_s=config.timeout_s,
+            is_repeatable=effect in ("read", "fetch"),
+            given=context.given,
+        )
+        from mcp_types import InputRequiredResult  # noqa: PLC0415 (the SDK is loaded with the first server)
 
+        from gateway.mcp.questions import points_of  # noqa: PLC0415 (as above)
+        from gateway.mcp.results import text_of  # noqa: PLC0415 (as above)
+
+        if isinstance(result, InputRequiredResult):
+            if not context.can_be_asked:
+                raise ToolError(_NOBODY_TO_ASK)
+            wanted = Wanted(
+                server=entry.server,
+                tool=tool.name,
+                pin=tool.pin,
+                arguments=json.dumps(arguments, ensure_ascii=False),
+                points=points_of(result),
+                state=result.request_state,
+            )
+            raise InputNeeded(wanted)
         text = text_of(result)
         if result.is_error:
             raise ToolError(text, sources=() if config.trusted else (source,))
         return text
 
-    return Tool(
+    tool = Tool(
         name=entry.tool,
         description=definition.description or f"A tool of the server {entry.server}.",
         arguments=definition.parameters,
@@ -61,3 +87,4 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, server: McpServer) -
         timeout_s=min(config.timeout_s + _CONNECTING_S, LONGEST_CALL_S),
         is_findable=True,
     )
+    return tool

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from gateway.agent.loop import AgentLoop, AgentState, AgentWork, calling
+from gateway.agent.loop import AgentLoop, AgentState, AgentWork, calling, calling_again
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
@@ -35,7 +35,7 @@ from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
 from gateway.pipeline.commands import STOPPED, ChatCommands, chosen_by, gave_up, stopped
-from gateway.pipeline.commit import Committer, TurnStore, reply_to
+from gateway.pipeline.commit import Committer, TurnCommit, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.history import History, as_stored
 from gateway.pipeline.outbox import Outbox
@@ -44,11 +44,13 @@ from gateway.pipeline.presence import Presence
 from gateway.pipeline.preview import Preview
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading, Unread
+from gateway.pipeline.server_questions import Answered, QuestionStore, question_buttons, question_text
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.tools.contract import Outgoing, ToolContext
 from gateway.tools.finding import FIND_TOOLS, found_in
+from gateway.tools.forms import OpenQuestion
 from gateway.tools.own import UPDATE_MEMORY
 from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
 from gateway.tools.toolbox import Toolbox
@@ -106,6 +108,7 @@ class TurnDependencies:
         people: who is behind an account, links among them.
         recall: the trace memory; None where it is off.
         toolbox: the tools that there are now.
+        questions: what servers ask people; None where there are no servers.
         instructions: by server, what those say of themselves that have one of these tools.
         turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
@@ -132,6 +135,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
+    questions: QuestionStore | None = None
     instructions: Callable[[Collection[str]], Mapping[str, str]] = lambda _names: {}
     turn_ended: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None
@@ -147,6 +151,7 @@ class Turn:
         ahead: what is asked already of what it reads.
         is_proved: the platform proves who wrote it; it is not merely claimed.
         approved: the call that it makes, which has its yes.
+        answered: the call that it makes again, with what the person has answered.
     """
 
     row: InboxRow
@@ -159,6 +164,7 @@ class Turn:
     is_proved: bool
     owner_chat: tuple[str, ConversationRef] | None = None
     approved: Approval | None = None
+    answered: Answered | None = None
 
     @property
     def message(self) -> InboundMessage:
@@ -235,6 +241,7 @@ class Turn:
             workspace=self.workspace(workspaces),
             outgoing=outgoing,
             choosing=state.choosing,
+            can_be_asked=self.message.is_direct and self.is_proved,
         )
 
     async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:
@@ -252,10 +259,28 @@ class Turn:
     def session_after(self, asked: Question, memory: SettledMemory) -> Session:
         """The session with this turn in it."""
         return replace(
-            with_title(self.session, self.message.text.strip() or asked.text),
+            with_title(self.session, (self.message.text.strip() if self.answered is None else "") or asked.text),
             updated_at=datetime.now(UTC),
             is_tainted=self.session.is_tainted or bool(memory.sources),
         )
+
+    def question(self, state: AgentState, expire_after_h: float) -> OpenQuestion | None:
+        """What a server is to be told before a call goes on."""
+        if state.wanted is None:
+            return None
+        now = datetime.now(UTC)
+        return OpenQuestion(
+            lane=self.row.lane,
+            user_id=self.user_id,
+            turn_id=self.row.turn_id,
+            wanted=state.wanted,
+            asked_at=now,
+            expires_at=now + timedelta(hours=expire_after_h),
+        )
+
+    def ended(self, commit: TurnCommit) -> TurnCommit:
+        """The same where the turn has taken an answer for a server: that question is over, and its answer forgotten."""
+        return commit if self.answered is None else replace(commit, ends_question=True, secret=self.message)
 
     def ingest_job(self, recall: Recall | None, memory: SettledMemory) -> IngestJob | None:
         """What the trace memory is to take from the turn; where a person's yes is needed, only to propose it."""
@@ -297,6 +322,9 @@ class Answering:
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
         if turn.approved is not None and not state.messages:
             state.messages.append(calling(turn.approved))
+        if turn.answered is not None and not state.messages:
+            question = turn.answered.question
+            state.messages.append(calling_again(question.wanted, question.turn_id))
         shows = parts.channels.showing(turn.message.conversation.channel)
         preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
         work = await self._work(turn, state, preview, asked, supersedes, tab=tab, on_stop=control.stop)
@@ -308,7 +336,7 @@ class Answering:
             return await self._park(turn, error)
         except ModelRefused as error:
             text = self._settings.hide(f"The model does not answer this: {error}")
-            await self._committer.commit(self._committer.end(row, replies=(text,)))
+            await self._committer.commit(turn.ended(self._committer.end(row, replies=(text,))))
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
@@ -357,6 +385,7 @@ class Answering:
             asking=self._asking(turn, asked, history),
             approval_id=None if turn.approved is None else turn.approved.id,
             found=found,
+            given=None if turn.answered is None else turn.answered.given,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
 
@@ -446,9 +475,8 @@ class Answering:
             text = expired(self._settings.parked_expire_after_h)
             reason = self._settings.hide(f"expired after {self._settings.parked_expire_after_h:g} hours: {error}")
             _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
-            await self._committer.commit(
-                self._committer.end(row, replies=(text,), kind="expired", end="dead", error=reason)
-            )
+            dead = self._committer.end(row, replies=(text,), kind="expired", end="dead", error=reason)
+            await self._committer.commit(turn.ended(dead))
             return None
         model = self._parts.models.model(turn.personality.model).name
         waits_for, again_s = parking.park(row.message.conversation, model, error)
@@ -488,9 +516,12 @@ class Answering:
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
         session = turn.session_after(asked, memory)
+        question = turn.question(state, self._settings.approvals_expire_after_h)
+        reply = self._reply(turn, state, text, memory, question)
         commit = replace(
-            self._committer.end(turn.row),
-            replies=(self._reply(turn, state, text, memory), *await self._for_owners(turn, state)),
+            turn.ended(self._committer.end(turn.row)),
+            replies=(reply, *await self._for_owners(turn, state)),
+            asks=question,
             session=session,
             messages=as_stored(
                 state,
@@ -518,15 +549,22 @@ class Answering:
             self._parts.history.forget(session.id)
         await self._follow_up(turn, state, session, memory)
 
-    def _reply(self, turn: Turn, state: AgentState, text: str, memory: SettledMemory) -> OutboundMessage:
+    def _reply(
+        self, turn: Turn, state: AgentState, text: str, memory: SettledMemory, question: OpenQuestion | None
+    ) -> OutboundMessage:
         """The answer with what stands below it: a question, what waits for a yes, their buttons, and files."""
         text = "\n\n".join([text, *(one.question for one in state.choosing)])
-        below = memory.notice + notice(state.asks, turn.decider)
+        below = (
+            memory.notice
+            + notice(state.asks, turn.decider)
+            + ("" if question is None else f"\n\n{question_text(question)}")
+        )
         offered = [choice for one in state.choosing for choice in one.choices]
         buttons = (
             *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
             *memory.choices,
             *choices(state.asks, turn.decider),
+            *(() if question is None else question_buttons(question)),
         )
         reply = reply_to(turn.row, (text + self._committer.in_form(below, turn.message)).strip(), "reply", buttons)
         return replace(reply, attachments=tuple(state.files))

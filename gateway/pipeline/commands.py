@@ -15,6 +15,7 @@ from gateway.protocols import CommandInfo
 
 PAIR = "pair"
 CHOOSE = "choose"
+CANCEL = "cancel"
 STOPPED = "Stopped."
 
 

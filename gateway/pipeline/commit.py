@@ -28,6 +28,7 @@ from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import span
+from gateway.tools.forms import OpenQuestion
 from gateway.tools.journal import CallRow
 
 _log = structlog.get_logger(__name__)
@@ -57,6 +58,9 @@ class TurnCommit:
         calls: of tools, which are not noted yet.
         approvals: calls of tools that wait for a person's yes.
         approval_id: of the yes by which the turn was to make a call; one that was not begun is withdrawn.
+        asks: what the person is to answer; in the place of what was open in this conversation.
+        ends_question: what was open in this conversation is answered, or not open any more.
+        secret: the message of the turn, where it is an answer for a server alone; its row keeps no words of it.
         bill: of the answer's call, which is settled with the turn; harmless where it is settled already.
     """
 
@@ -83,6 +87,9 @@ class TurnCommit:
     calls: tuple[CallRow, ...] = ()
     approvals: tuple[Approval, ...] = ()
     approval_id: int | None = None
+    asks: OpenQuestion | None = None
+    ends_question: bool = False
+    secret: InboundMessage | None = None
     bill: Bill | None = None
 
 
@@ -138,6 +145,7 @@ class Committer:
             error=error,
             replies=tuple(reply_to(row, self.in_form(text, row.message), kind, codes=codes) for text in replies),
             approval_id=row.approval_id,
+            ends_question=end == "dead",
         )
 
     def in_form(self, text: str, message: InboundMessage) -> str:

@@ -25,11 +25,14 @@ from gateway.pipeline.commands import CHOOSE, PAIR, CommandCall, CommandResult, 
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading
+from gateway.pipeline.server_questions import Answered, AskedOn, question_buttons, question_text, taken
 from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.observe import note, stage, waited
 
 # Pictures stay in memory until their turn is over, up to 40 MB of them.
 TURNS_WITH_PICTURES = 16
+ENDING = frozenset({"new", "stop"})
+"""Commands after which the question of a server is not open any more."""
 SAID_YES = "(The person said yes. The call is made now, exactly as it was shown.)"
 
 
@@ -117,7 +120,6 @@ class TurnRunner:
             await self._parts.admission.claimed(row.message, entry.account)
 
     async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, turn: Turn | str) -> float | None:
-        parts = self._parts
         if not isinstance(turn, str) and row.approval_id is not None:
             turn = await self._approved(turn, row.approval_id)
         if isinstance(turn, str) or control.is_stop_requested:
@@ -125,14 +127,22 @@ class TurnRunner:
             return None
         if turn.approved is not None:
             return await self._answering.answer(turn, control, Question(text=SAID_YES), supersedes=None)
-        asked = await read_message(row.message, parts.channels.if_up(row.message.conversation.channel))
-        problem = refusal_of(asked.text, self._settings.max_message_chars)
+        for_server = await self._for_server(turn)
+        if for_server is not None:
+            return await self._pass_on(turn, control, for_server)
+        return await self._read(turn, control, entry)
+
+    async def _read(self, turn: Turn, control: TurnControl, entry: Entry) -> float | None:
+        """Do what the message says: a command, or a question to the agent."""
+        parts, row = self._parts, turn.row
+        question = await read_message(row.message, parts.channels.if_up(row.message.conversation.channel))
+        problem = refusal_of(question.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
             await self._end_with_text(row, control, problem or stopped(row.message))
             return None
         command = parse_command(row.message)
         if command is None:
-            return await self._answering.answer(turn, control, asked, supersedes=None)
+            return await self._answering.answer(turn, control, question, supersedes=None)
         call = CommandCall(
             arguments=command.arguments,
             message=row.message,
@@ -152,7 +162,7 @@ class TurnRunner:
             again = await self._asked_by(turn, result)
             if again is None:
                 control.is_decided = True
-                await self._commit_command(turn, result)
+                await self._commit_command(turn, result, ends_question=command.name in ENDING)
                 return None
         question, supersedes = again
         return await self._answering.answer(turn, control, question, supersedes=supersedes)
@@ -166,6 +176,37 @@ class TurnRunner:
         if last is None:
             return None
         return Question(text=last.text, sources=(EARLIER,) if last.is_tainted else ()), last.turn_id
+
+    async def _for_server(self, turn: Turn) -> Answered | AskedOn | None:
+        """What the message is to the question of a server that is open here; None: it is no answer to any."""
+        if self._parts.questions is None or not turn.message.is_direct:
+            return None
+        question = await self._parts.questions.question(turn.row.lane)
+        if question is None or turn.row.accepted_at >= question.expires_at:
+            return None
+        is_theirs = question.user_id in (turn.user_id, *await self._parts.people.ids(turn.user_id))
+        return taken(question, turn.row) if is_theirs and turn.is_proved else None
+
+    async def _pass_on(self, turn: Turn, control: TurnControl, answer: Answered | AskedOn) -> float | None:
+        """Make the call again with the answer, or ask on; seconds until it is tried again when it was parked."""
+        if isinstance(answer, AskedOn):
+            control.is_decided = True
+            question = answer.question
+            text = "\n\n".join(filter(None, [answer.text, question_text(question)]))
+            reply = reply_to(turn.row, self._committer.in_form(text, turn.message), "reply", question_buttons(question))
+            end = replace(self._committer.end(turn.row), replies=(reply,), asks=question, secret=turn.message)
+            await self._committer.commit(end)
+            return None
+        wanted = answer.question.wanted
+        tool = turn.toolbox(self._parts.toolbox()).find(wanted.tool)
+        if tool is None or tool.pin != wanted.pin or turn.role == "guest":
+            control.is_decided = True
+            text = f"Your answer went nowhere: `{wanted.tool}` is not what it was when the server asked."
+            end = self._committer.end(turn.row, replies=(text,))
+            await self._committer.commit(replace(end, ends_question=True, secret=turn.message))
+            return None
+        turn = replace(turn, answered=answer)
+        return await self._answering.answer(turn, control, Question(text=answer.said), supersedes=None)
 
     async def _approved(self, turn: Turn, approval_id: int) -> Turn | str:
         """The turn with the call that has its yes; a text for the person where it cannot be made any more."""
@@ -230,11 +271,12 @@ class TurnRunner:
         end = self._committer.end(row, replies=(text,))
         await self._committer.commit(replace(end, is_stopped=control.is_stop_requested))
 
-    async def _commit_command(self, turn: Turn, result: CommandResult) -> None:
+    async def _commit_command(self, turn: Turn, result: CommandResult, *, ends_question: bool) -> None:
         text = self._committer.in_form(result.text, turn.message)
         reply = replace(reply_to(turn.row, text, "reply", result.actions, result.codes), attachments=result.attachments)
         commit = replace(
             self._committer.end(turn.row),
+            ends_question=ends_question,
             session=result.session,
             people=result.people,
             owner_chat=turn.owner_chat,

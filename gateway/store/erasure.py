@@ -63,6 +63,7 @@ _DELETED = (
     ("tool_calls", f"{OF_USER} OR {OF_TURN}"),
     ("approvals", f"{OF_USER} OR {OF_TURN}"),
     ("grants", OF_USER),
+    ("open_questions", OF_USER),
     ("messages", f"{OF_USER} OR {OF_TURN}"),
     ("memory_proposals", BY_PERSON),
     ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),

@@ -39,6 +39,7 @@ USER_COLUMNS = (
     ("erasure_codes", "user_id"),
     ("tool_calls", "user_id"),
     ("approvals", "user_id"),
+    ("open_questions", "user_id"),
     ("approvals", "decided_by"),
     ("grants", "user_id"),
     ("grants", "granted_by"),

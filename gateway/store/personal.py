@@ -87,6 +87,16 @@ def approvals(connection: Connection, user_ids: Collection[str]) -> Sequence[Rec
     ]
 
 
+def questions(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """What servers want to know of the person."""
+    marks = marks_for(user_ids)
+    sql = f"SELECT asked_at AS at, wanted AS asks, answers, expires_at FROM open_questions WHERE user_id IN ({marks})"  # noqa: S608 (question marks)
+    return [
+        {**each, "asks": json.loads(each["asks"]), "answers": json.loads(each["answers"])}
+        for each in _records(connection, sql, tuple(user_ids))
+    ]
+
+
 def grants(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """What spares the person a question."""
     marks = marks_for(user_ids)

@@ -30,6 +30,7 @@ from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
 from gateway.store.postgres import search as postgres_search
 from gateway.store.proposals import SqlProposals
+from gateway.store.questions import SqlQuestions
 from gateway.store.queue_rows import STATE
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
@@ -105,6 +106,7 @@ class Stores:
     proposals: SqlProposals
     approvals: SqlApprovals
     mcp_tools: SqlMcpTools
+    questions: SqlQuestions
     people: SqlPeople
     links: SqlLinks
     facts: SqlFacts
@@ -205,6 +207,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         proposals=SqlProposals(engine.of("proposals")),
         approvals=SqlApprovals(engine),
         mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
+        questions=SqlQuestions(engine),
         people=SqlPeople(engine.of("people")),
         links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),

@@ -54,7 +54,7 @@ def begin_call(connection: Connection, row: CallRow) -> bool:
 def end_call(connection: Connection, key: CallKey, outcome: Outcome, result: str, sources: Sequence[str] = ()) -> None:
     """Note what a call came to, once."""
     where = (key.turn_id, key.call_id)
-    connection.execute(_END_APPROVAL, (outcome, *where))
+    connection.execute(_END_APPROVAL, ("done" if outcome == "waiting" else outcome, *where))  # the yes is used
     kept = storable(json.dumps(sources, ensure_ascii=False)) if sources else None
     connection.execute(_END, (outcome, storable(result), kept, wall_ms(), *where))
 

@@ -22,6 +22,7 @@ from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.people import apply_change, insert_chat
 from gateway.store.proposals import insert_proposals
+from gateway.store.questions import keep_question
 from gateway.store.queue_rows import Place
 from gateway.store.rows import put
 from gateway.store.sessions import save_message, save_session
@@ -85,6 +86,7 @@ class SqlTurns:
                 insert_chat(connection, *commit.owner_chat)
             keep_calls(connection, commit.calls)
             insert_approvals(connection, commit.approvals)
+            keep_question(connection, commit)
             if commit.approval_id is not None and commit.end == "done":
                 withdraw_approval(connection, commit.approval_id)
             if commit.ingest is not None:

@@ -20,6 +20,7 @@ from gateway.domain.roles import Role
 from gateway.messages import Attachment
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.sandbox.workspace import Workspace
+from gateway.tools.forms import Given, Wanted
 from gateway.tools.spec import ToolSpec
 
 MAX_DESCRIPTION_CHARS = 1_000
@@ -49,6 +50,14 @@ class ToolUnavailable(Exception):
 
 class ToolUncertain(Exception):
     """It was perhaps done: the line broke, or the time ran out. The text says what is known."""
+
+
+class InputNeeded(Exception):
+    """It was not done, and waits for what its service wants to know of the person."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(f"the server {wanted.server} asks the person something")
+        self.wanted = wanted
 
 
 class Arguments(BaseModel):
@@ -99,6 +108,8 @@ class ToolContext:
         outgoing: what goes with the answer; None where nothing can.
         choosing: where a question to the person is put, one at most.
         findable: tools that the model is not shown before it looks for them.
+        can_be_asked: a tool may raise `InputNeeded`: the person is in a direct chat, and proved.
+        given: what this call was to wait for.
     """
 
     scope: MemoryScope
@@ -116,6 +127,8 @@ class ToolContext:
     outgoing: Outgoing | None = None
     choosing: list[Choosing] = field(default_factory=list)
     findable: Sequence[Tool] = ()
+    can_be_asked: bool = False
+    given: Given | None = None
 
     @property
     def is_tainted(self) -> bool:
@@ -235,8 +248,12 @@ class Tool:
         return self.effect in ("read", "fetch")
 
 
+ASKS = (
+    "This was not done. The server {} asks the person something, which stands below your answer. What they answer goes "
+    "to the server, and then the call goes on. End your answer; do not repeat the question."
+)
 Outcome = Literal["done", "waiting", "failed", "refused", "uncertain"]
-"""What became of a call; `waiting`: for a person's yes; `refused`: it was not tried."""
+"""What became of a call; `waiting`: for a person's yes or answer; `refused`: it was not tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +262,7 @@ class Called:
 
     Attributes:
         text: what the model is told.
-        approval_id: what it waits for.
+        approval_id: what it waits for; or `wanted`, what it wants to know.
         is_fault: the tool broke, or what it needs is down; the call itself was good.
     """
 
@@ -254,3 +271,9 @@ class Called:
     sources: tuple[str, ...] = ()
     approval_id: int | None = None
     is_fault: bool = False
+    wanted: Wanted | None = None
+
+    @classmethod
+    def asks(cls, wanted: Wanted) -> Called:
+        """It waits for what it wants to know."""
+        return cls(outcome="waiting", text=ASKS.format(wanted.server), wanted=wanted)

@@ -12,7 +12,7 @@ from gateway.tools.contract import Effect, Outcome
 MAX_ARGUMENTS_CHARS = 20_000
 
 CallState = Literal["begun", "waiting", "done", "failed", "refused", "uncertain"]
-"""`waiting`: for a person's yes; the call that is made after it is another row."""
+"""`waiting`: for a person's yes or answer; the call that is made after it is another row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class ToolJournal(Protocol):
         """
 
     async def end_call(self, key: CallKey, outcome: Outcome, result: str, sources: Sequence[str] = ()) -> None:
-        """Note, durably, what it came to."""
+        """Note, durably, what it came to; of one that waits for an answer, `result` is what it wants to know."""
 
     async def kept_call(self, key: CallKey) -> KeptCall | None:
         """What is known of it; None: it was not begun."""

@@ -49,6 +49,13 @@ def checked(schema: Mapping[str, Any], given: str) -> Mapping[str, Any]:
     return values
 
 
+def is_valid(schema: Mapping[str, Any], value: object) -> bool:
+    """Whether a value fits, its format among it."""
+    from jsonschema import FormatChecker  # type: ignore[import-untyped]  # noqa: PLC0415 (as above)
+
+    return bool(_validator_class("")(schema, format_checker=FormatChecker()).is_valid(value))
+
+
 def fault_of_schema(schema: Mapping[str, Any]) -> str | None:
     """Why no arguments can be held against it; None where they can."""
     from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]  # noqa: PLC0415 (as above)
@@ -78,7 +85,7 @@ def _problems(schema: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[
 @cache
 def _validator_class(dialect: str) -> Any:
     """Of the dialect that a schema names, less what tries regular expressions."""
-    from jsonschema import validators  # type: ignore[import-untyped]  # noqa: PLC0415 (as above)
+    from jsonschema import validators  # noqa: PLC0415 (as above)
 
     found = validators.validator_for({"$schema": dialect}, default=validators.Draft202012Validator)
     additional = found.VALIDATORS.get("additionalProperties", _unchecked)

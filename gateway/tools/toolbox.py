@@ -20,6 +20,7 @@ from gateway.tools.contract import (
     MAX_RESULT_CHARS,
     Arguments,
     Called,
+    InputNeeded,
     Tool,
     ToolContext,
     ToolError,
@@ -164,10 +165,8 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
     except ToolError as error:
         text = without_hidden(str(error)) if error.sources else str(error)
         return Called(outcome="failed", text=f"Error: {text}", sources=error.sources)
-    except ToolUnavailable as error:
-        return Called(outcome="failed", text=f"Error: this was not done: {error}", is_fault=True)
-    except ToolUncertain as error:
-        return replace(uncertain(str(error)), is_fault=True)
+    except (InputNeeded, ToolUnavailable, ToolUncertain) as error:
+        return _ended_by(error)
     except TimeoutError:
         return _broken_off(tool, f"it took longer than {tool.timeout_s:g} s" if limit.expired() else "its time ran out")
     except EthosError:  # ours, such as a store that is away: the turn is tried again
@@ -179,6 +178,16 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
     sources = (*result.sources, *([f"what {tool.name} returned"] if tool.shows_others else []))
     text = without_hidden(result.text) if sources else result.text
     return Called(outcome="done", text=text, sources=sources)
+
+
+def _ended_by(error: InputNeeded | ToolUnavailable | ToolUncertain) -> Called:
+    match error:
+        case InputNeeded(wanted=wanted):
+            return Called.asks(wanted)
+        case ToolUnavailable():
+            return Called(outcome="failed", text=f"Error: this was not done: {error}", is_fault=True)
+        case ToolUncertain():
+            return replace(uncertain(str(error)), is_fault=True)
 
 
 def _broken_off(tool: Tool, why: str) -> Called:

@@ -47,6 +47,9 @@ LEFT = (
         FROM messages ORDER BY id LIMIT 1""",
     """INSERT INTO mcp_tools (server, name, tool, definition, pin, accepted_pin, is_there)
         VALUES ('notes', 'read', 'notes__read', '{"name": "read", "description": "", "schema": "{}"}', 'a', 'a', 1)""",
+    """INSERT INTO open_questions (lane, user_id, turn_id, wanted, answers, asked_at, expires_at)
+        SELECT 1, user_id, turn_id, '{"server": "s", "tool": "s__a", "pin": "p", "arguments": "{}", "points": []}',
+        '[]', 1, 2 FROM messages ORDER BY id LIMIT 1""",
     "INSERT INTO mcp_eras (server, era) VALUES ('notes', 'legacy')",
     """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)

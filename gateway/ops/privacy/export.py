@@ -52,6 +52,7 @@ Made on {now:%Y-%m-%d %H:%M} UTC by Ethos Gateway {version}, for the user `{user
 | `usage.json` | the calls of models on your behalf |
 | `tools.json` | the calls of tools on your behalf, with what they were given |
 | `approvals.json`, `grants.json` | calls that waited for a yes, and what spares you the question |
+| `questions.json` | what servers of tools ask you, and you have not answered yet |
 | `traces.json`, `traces.md` | single facts that the agent keeps, if it keeps such; \
 `traces-waiting.json` says of which turns they are still to be taken |
 
@@ -121,6 +122,7 @@ class Exporter:
         await _add(archive, "usage.json", await read(partial(personal.usage, user_ids=ids)))
         await _add(archive, "tools.json", await read(partial(personal.tool_calls, user_ids=ids)))
         await _add(archive, "approvals.json", await read(partial(personal.approvals, user_ids=ids)))
+        await _add(archive, "questions.json", await read(partial(personal.questions, user_ids=ids)))
         await _add(archive, "grants.json", await read(partial(personal.grants, user_ids=ids)))
         await _add(archive, "memory/history.json", await read(partial(personal.memory_history, user_ids=ids)))
         await _add(archive, "memory/proposals.json", await read(partial(personal.proposals, user_ids=ids)))

@@ -21,7 +21,7 @@ from gateway.people.access import OWNER_COMMAND
 from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
 from gateway.people.linking.links import Party
 from gateway.people.tries import ErasureCodes
-from gateway.pipeline.commands import CHOOSE, PAIR, STOPPED, CommandCall, CommandResult
+from gateway.pipeline.commands import CANCEL, CHOOSE, PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
 from gateway.services.commands.approvals import ask_again, decide, list_text, revoke
@@ -91,6 +91,7 @@ class Commands:
         personal("no", "/no [number]", "drop what waits for your yes", partial(self._decide, is_yes=False))
         personal("tools", "/tools", "show what my tools did for you", self._tools)
         add("stop", "/stop", "stop the answer that is being written", self._stop)
+        add(CANCEL, "/cancel", "decline what a server asks you", self._cancel)
         add("retry", "/retry", "answer my last message again", self._retry)
         add(CHOOSE, "/choose number question", "answer my question; its buttons do it for you", self._choose)
         personal("export", "/export", "give you everything that is kept about you", self._export)
@@ -167,6 +168,11 @@ class Commands:
 
     async def _stop(self, call: CommandCall) -> CommandResult:
         return CommandResult(text=f"{STOPPED if call.had_effect else 'Nothing is running.'}{await self._dropped(call)}")
+
+    @staticmethod
+    async def _cancel(_call: CommandCall) -> CommandResult:
+        """Where a question is open, the turn takes this for its answer; see `pipeline/server_questions.py`."""
+        return CommandResult(text="No server asks you anything here. `/stop` ends an answer that is being written.")
 
     async def _dropped(self, call: CommandCall) -> str:
         """Nothing that was asked for in the session is done any more; a sentence where something waited."""

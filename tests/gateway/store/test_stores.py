@@ -22,6 +22,7 @@ from tests.conformance.mcp_tools import McpToolSuite
 from tests.conformance.memory_journal import JournalSuite
 from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
+from tests.conformance.questions import QuestionSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import (
     HERE,
@@ -45,6 +46,10 @@ class TestInbox(InboxSuite):
 
 
 class TestApprovals(ApprovalSuite):
+    pass
+
+
+class TestQuestions(QuestionSuite):
     pass
 
 

@@ -325,6 +325,17 @@ CREATE TABLE mcp_tools (
     PRIMARY KEY (server, name)
 );
 
+CREATE TABLE open_questions (
+    lane bigint PRIMARY KEY,
+    user_id text COLLATE "C" NOT NULL,
+    turn_id text COLLATE "C" NOT NULL,
+    wanted text COLLATE "C" NOT NULL,
+    answers text COLLATE "C" NOT NULL,
+    asked_at bigint NOT NULL,
+    expires_at bigint NOT NULL
+);
+CREATE INDEX open_questions_late ON open_questions (expires_at);
+
 CREATE TABLE mcp_eras (
     server text COLLATE "C" PRIMARY KEY,
     era text COLLATE "C" NOT NULL CHECK (era IN ('legacy', '2026-07-28'))

@@ -392,6 +392,18 @@ CREATE TABLE mcp_tools (
     PRIMARY KEY (server, name)
 ) STRICT;
 
+-- What servers want to know of a person before a call goes on: one in a conversation, until it is answered.
+CREATE TABLE open_questions (
+    lane       INTEGER PRIMARY KEY,     -- of the conversation
+    user_id    TEXT NOT NULL,           -- who may answer
+    turn_id    TEXT NOT NULL,           -- that asked last
+    wanted     TEXT NOT NULL,           -- JSON: the call, what is asked, and the server's own state
+    answers    TEXT NOT NULL,           -- JSON: those that were given by now
+    asked_at   INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX open_questions_late ON open_questions (expires_at);
+
 -- In which era of that protocol each of these servers was last asked.
 CREATE TABLE mcp_eras (
     server TEXT PRIMARY KEY,
