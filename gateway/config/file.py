@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig, ToolPackageConfig
 from gateway.config.channel_kinds import ChannelKind, expected_kinds, known_kinds, load_kind
 from gateway.config.listing import values_of
+from gateway.config.mcp import names_secret
 from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, kind_on_server, load_memory_kind
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
@@ -40,7 +41,6 @@ _CORE_KEYS = frozenset(ChannelConfig.model_fields) - {"settings"}
 _PROVIDER_KEYS = frozenset(ProviderConfig.model_fields) - {"settings"}
 _BUILT_IN = ("cli", "web")
 _OFF = frozenset({"false", "no", "off", "n", "f", "0"})  # what pydantic reads as false
-_SECRET_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|token", re.IGNORECASE)
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 
 
@@ -120,23 +120,31 @@ def load_config(
 
 
 def check(
-    path: Path | None = None, *, home: Path | None = None, environment: Mapping[str, str] | None = None
+    path: Path | None = None,
+    *,
+    home: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    data: bytes | None = None,
 ) -> Findings:
-    """Everything that is wrong with the configuration, and everything unwise; the arguments are those of the load."""
-    reading, config = _read(path, home, environment)
+    """Everything that is wrong with the configuration, and everything unwise; the arguments are those of the load.
+
+    Args:
+        data: what is to stand in the file; None for what does.
+    """
+    reading, config = _read(path, home, environment, data)
     warnings = reading.warned.sorted_problems() if config else []
     warnings += _about_personalities(config, reading.home) if config else []
     return Findings(tuple(reading.document.sorted_problems()), tuple(warnings))
 
 
 def _read(
-    path: Path | None, home: Path | None, environment: Mapping[str, str] | None
+    path: Path | None, home: Path | None, environment: Mapping[str, str] | None, data: bytes | None = None
 ) -> tuple[_Reading, Config | None]:
     environment = os.environ if environment is None else environment
     if path is None:
         path = (home or data_directory(environment)) / CONFIG_NAME
     try:
-        document = read_marked_yaml(path, path.name)
+        document = read_marked_yaml(path, path.name) if data is None else parse_marked_yaml(data, path.name)
     except FileNotFoundError:
         document = MarkedYaml(path.name)
         if path.is_symlink():
@@ -589,7 +597,7 @@ def _is_open_address(path: KeyPath, document: MarkedYaml) -> bool:
 
 def _is_plain(path: KeyPath) -> bool:
     """Whether it is a header or a variable of a server of tools whose name says that it is no secret."""
-    return path[:2] == ("mcp", "servers") and not _SECRET_NAME.search(str(path[-1]))
+    return path[:2] == ("mcp", "servers") and not names_secret(str(path[-1]))
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,6 +16,13 @@ _EFFECTS = ("read", "own", "fetch", "act")
 _INSTALLERS = frozenset({"bunx", "deno", "docker", "npx", "pipx", "pnpm", "podman", "uvx", "yarn"})
 _VERSION = re.compile(r"(?:@v?|==|:v?)\d|@sha256:")
 
+_SECRET_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|token", re.IGNORECASE)
+
+
+def names_secret(name: str) -> bool:
+    """Whether the name of a header or a variable says that its value is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
 
 def _server_name(value: str) -> str:
     if not _NAME.fullmatch(value) or len(value) > MAX_NAME_CHARS:

@@ -135,7 +135,7 @@ def parse_marked_yaml(data: bytes, name: str) -> MarkedYaml:
         before = data[: error.start].decode("utf-8-sig")
         return _unreadable(name, f"byte 0x{data[error.start]:02x} is not UTF-8; expected UTF-8 text", end_of(before))
     try:
-        loader = _Loader(text)
+        loader = Yaml12Loader(text)
         node = loader.get_single_node()
     except yaml.reader.ReaderError as error:
         what = "a NUL character" if error.character == 0 else f"the character U+{error.character:04X}"
@@ -181,7 +181,7 @@ class _NotUnderstood(yaml.MarkedYAMLError):
         super().__init__(None, None, problem, mark)
 
 
-class _Loader(yaml.SafeLoader):
+class Yaml12Loader(yaml.SafeLoader):
     """PyYAML's own, with the plain values of YAML 1.2 and without aliases."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own design)
@@ -214,7 +214,7 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
+    Yaml12Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 def _mapping(node: yaml.MappingNode, path: KeyPath, document: MarkedYaml) -> dict[str, Any]:
