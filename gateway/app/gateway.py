@@ -75,7 +75,6 @@ class Gateway(Composition):
         self._is_served = is_served
         self._stack = AsyncExitStack()
         self._metrics: Metrics | None = None
-        self.is_serving = asyncio.Event()
 
     # ---- beginning and end -----------------------------------------------------------------------------------------
 
@@ -149,8 +148,7 @@ class Gateway(Composition):
         stack.push_async_callback(self.memory.close)
         await self.memory.open()
         await self.people.snapshot()
-        if self.mcp is not None:
-            await self.mcp.open()
+        await self.mcp.open()
         stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
@@ -246,7 +244,7 @@ class Gateway(Composition):
             ("outbox", self.outbox.run),
             *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
             ("memory", self.memory.run),
-            *([("mcp", self.mcp.run)] if self.mcp is not None and "turns" in roles else []),
+            *([("mcp", self.mcp.run)] if "turns" in roles else []),
             ("traces", self.traces.run),
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),

@@ -132,6 +132,8 @@ class Reloading:
             log = config.log
             adjust_logs(log.level, log.format, secrets=secrets_in(config), is_text_shown=log.message_text)
         self._take_over_turns(models)
+        if config.mcp.servers != old.mcp.servers:
+            await gateway.mcp.take_over(config.mcp)
         await gateway.parking.budgets_changed()
         gone = before - after | changed
         for name in gone:

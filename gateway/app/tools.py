@@ -13,6 +13,7 @@ import structlog
 from gateway.config import Config, ToolPackageConfig, ToolsConfig
 from gateway.config.packages import KindUnusable
 from gateway.config.tool_packages import load_tool_package
+from gateway.mcp.servers import McpServers
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
 from gateway.tools.questions import ASK_PERSON
@@ -20,7 +21,6 @@ from gateway.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
-    from gateway.mcp.servers import McpServers
     from gateway.sandbox.probing import Sandbox
     from gateway.sandbox.tiers import Tier
 
@@ -51,19 +51,15 @@ async def sandbox_of(config: Config) -> Sandbox | None:
     return sandbox
 
 
-def servers_of(gateway: Composition) -> McpServers | None:
-    """The servers whose tools the agent has; None where there are none."""
-    config = gateway.config.mcp
-    if not config.servers:
-        return None
-    from gateway.mcp.servers import McpServers  # noqa: PLC0415 (only where there are any)
+def servers_of(gateway: Composition) -> McpServers:
+    """The servers whose tools the agent has; a reload may give the first of them."""
 
     async def tier() -> Tier | None:  # a command at rest has tried none yet
         gateway.sandbox = gateway.sandbox or await sandbox_of(gateway.config)
         return None if gateway.sandbox is None else gateway.sandbox.tier
 
     return McpServers(
-        config,
+        gateway.config.mcp,
         gateway.store.mcp_tools,
         home=gateway.home,
         tier=tier,
@@ -73,13 +69,13 @@ def servers_of(gateway: Composition) -> McpServers | None:
     )
 
 
-def with_servers(box: Toolbox, servers: McpServers | None) -> Callable[[], Toolbox]:
+def with_servers(box: Toolbox, servers: McpServers) -> Callable[[], Toolbox]:
     """The tools that there are when it is called: those of servers come and go, and between that nothing is made."""
-    if servers is None:
-        return lambda: box
     made: list[tuple[Sequence[Tool], Toolbox]] = []
 
     def all_tools() -> Toolbox:
+        if not servers.tools:
+            return box
         if not made or made[-1][0] is not servers.tools:
             theirs = [tool for tool in servers.tools if box.find(tool.name) is None]
             whole = Toolbox(sorted([*box.tools, *theirs], key=lambda tool: tool.name))

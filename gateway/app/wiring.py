@@ -79,6 +79,7 @@ class Composition:
     Attributes:
         live: the configuration in force; a reload gives another.
         models: those of the configuration; a reload may give others, and the old are closed when no turn needs them.
+        is_serving: set from the moment on in which it runs, and no single command has put it together.
         turns: runs the turns that begin now.
         web: serves the API and the pages.
     """
@@ -105,6 +106,7 @@ class Composition:
         self.left_out: list[str] = []
         self.channels = Channels(self.local_channel, kinds=self._kinds)
         self.reloading = Reloading(self)
+        self.is_serving = asyncio.Event()
         self._only = only
         self._model = model
         self._memory = memory
@@ -332,7 +334,7 @@ class Composition:
             reloading=self.reloading,
             left_out=self.left_out,
             started_at=self._started_at,
-            servers=lambda: self.mcp.problems if self.mcp is not None else (),
+            servers=lambda: self.mcp.problems,
         )
 
     def _turn_dependencies(self) -> TurnDependencies:
@@ -350,9 +352,9 @@ class Composition:
             personalities=self.personalities,
             commands=self.commands,
             toolbox=self.toolbox,
-            questions=self.store.questions if self.mcp is not None else None,
-            instructions=self.mcp.instructions if self.mcp is not None else lambda _names: {},
-            turn_ended=self.mcp.turn_ended if self.mcp is not None else lambda: None,
+            questions=lambda: self.store.questions if self.mcp.names else None,
+            instructions=self.mcp.instructions,
+            turn_ended=self.mcp.turn_ended,
             models=self.meter,
             parking=self.parking,
             presence=self.presence,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli.client import connected
+from gateway.cli.errors import fail
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import fields, local, print_json, print_table, say
 from gateway.services.caller import NotNamed
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
-    from gateway.sdk.models.mcp import McpServer
+    from gateway.sdk.models.mcp import McpServer, McpServerChange, McpTool
 
-app = typer.Typer(help="See servers of tools (MCP), and accept what they offer.", invoke_without_command=True)
+app = typer.Typer(help="Add servers of tools (MCP), see them, and accept what they offer.", invoke_without_command=True)
 
 Name = Annotated[str, typer.Argument(help="Its name in `mcp.servers`.")]
 _MARKS = {"accepted": "", "new": " (withheld: new)", "changed": " (withheld: changed)"}
@@ -35,7 +38,7 @@ async def _list(as_json: bool) -> None:
     if as_json:
         print_json([fields(one) for one in found])
     elif not found:
-        say("There are no servers; name one in `mcp.servers` of config.yaml.")
+        say("There are no servers; `ethos mcp add` adds one.")
     for one in found if not as_json else ():
         _show(one)
 
@@ -54,20 +57,100 @@ async def try_out(name: Name, as_json: AsJson = False) -> None:
     print_json(fields(found)) if as_json else _show(found)
 
 
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List them, as `ethos mcp` does."""
+    _list(as_json)
+
+
+@app.command()
+@asynchronous
+async def add(
+    name: Annotated[str, typer.Argument(help="A new name: a-z 0-9 _")],
+    command: Annotated[list[str] | None, typer.Argument(help="Behind `--`: the program and its arguments.")] = None,
+    *,
+    url: Annotated[str | None, typer.Option(help="The address of a server, in place of a program.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="`Name: value`, sent to the address.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="`NAME=value`, or NAME of a variable of the gateway.")] = None,
+    write: Annotated[list[str] | None, typer.Option(help="A file or directory that the program may change.")] = None,
+    read: Annotated[list[str] | None, typer.Option(help="One that it may read.")] = None,
+    no_network: Annotated[bool, typer.Option("--no-network", help="The program may not use the network.")] = False,
+    hints: Annotated[bool, typer.Option("--hints", help="Believe what it says its tools do.")] = False,
+    effect: Annotated[list[str] | None, typer.Option(help="`PATTERN=CLASS` for its tools.")] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="A pattern of the tools that you want.")] = None,
+    trusted: Annotated[bool, typer.Option("--trusted", help="What it returns is not words of others.")] = False,
+    protocol: Annotated[str, typer.Option(help="auto, legacy or 2026-07-28.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Write a server into config.yaml, use it, and list its tools."""
+    from gateway.sdk.errors import ConflictError
+    from gateway.sdk.models.mcp import McpSandbox, NewMcpServer
+
+    if hints and effect:
+        raise typer.BadParameter("give --hints or --effect, not both")
+    new = NewMcpServer.model_validate(
+        {
+            "name": name,
+            "command": command or (),
+            "url": url,
+            "headers": dict(_pair(each, ":", "--header 'Name: value'") for each in header or ()),
+            "env": dict(_variable(each) for each in env or ()),
+            "sandbox": McpSandbox(
+                write=tuple(write or ()), read=tuple(read or ()), network="none" if no_network else "open"
+            ),
+            "effects": "hints" if hints else dict(_pair(each, "=", "--effect 'get_*=read'") for each in effect or ()),
+            "tools": tool or None,
+            "trusted": trusted,
+            "protocol": protocol,
+        }
+    )
+    async with connected(makes=True, is_whole=True) as client:
+        try:
+            change = await client.mcp.add(new)
+        except ConflictError as error:
+            raise NotNamed(str(error)) from error
+    found, why = await _tried(name)
+    if as_json:
+        print_json({**fields(change), "found": None if found is None else fields(found), "error": why or None})
+    else:
+        _tell_change(change, f"{name} is in config.yaml")
+    if found is None:
+        fail(f"its tools are not known yet: {why}; `ethos mcp test {name}` tries it again")
+    elif not as_json:
+        _show(found)
+
+
+async def _tried(name: str) -> tuple[McpServer | None, str]:
+    """A server with its tools, or why there are none."""
+    from gateway.sdk.errors import ConflictError, NotFoundError
+
+    async with connected(makes=True, is_whole=True) as client:
+        try:
+            return await client.mcp.test(name), ""
+        except (NotFoundError, ConflictError) as error:
+            return None, str(error)
+
+
 @app.command()
 @asynchronous
 async def accept(
     name: Name,
     tool: Annotated[str | None, typer.Argument(help="One tool; without it, all that are withheld.")] = None,
+    pin: Annotated[str | None, typer.Option(help="`pin` of `ethos mcp --json`: only what was seen there.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let the agent have tools that are withheld, as they are now."""
-    from gateway.sdk.errors import NotFoundError
+    """Let the agent have tools that are withheld, as they are shown now."""
+    from gateway.sdk.errors import ConflictError, NotFoundError
 
     async with connected(makes=True, is_whole=True) as client:
+        if pin is None:
+            pin = _seen(await client.mcp.list(), name, tool, is_shown=not as_json)
+            if not yes and sys.stdin.isatty() and not typer.confirm("Let the agent have them?", err=True):
+                fail("nothing was accepted")
         try:
-            accepted = await client.mcp.accept(name, tool)
-        except NotFoundError as error:
+            accepted = await client.mcp.accept(name, tool, pin=pin)
+        except (NotFoundError, ConflictError) as error:
             raise NotNamed(str(error)) from error
     if as_json:
         print_json(fields(accepted))
@@ -77,16 +160,22 @@ async def accept(
 
 @app.command()
 @asynchronous
-async def remove(name: Name, as_json: AsJson = False) -> None:
-    """Forget the tools of a server that you have taken out of the configuration."""
+async def remove(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a server out of config.yaml, end it, and forget its tools."""
     from gateway.sdk.errors import ConflictError, NotFoundError
 
+    if not yes and not typer.confirm(f"Take {name} out of config.yaml, and forget its tools?", err=True):
+        fail("nothing was removed")
     async with connected(makes=True, is_whole=True) as client:
         try:
-            await client.mcp.forget(name)
+            change = await client.mcp.remove(name)
         except (NotFoundError, ConflictError) as error:
             raise NotNamed(str(error)) from error
-    print_json({"forgotten": name}) if as_json else say(f"Nothing is kept of {name} any more.")
+    print_json(fields(change)) if as_json else _tell_change(change, f"{name} is removed")
 
 
 @app.command("serve")
@@ -103,6 +192,41 @@ async def serve(
         await bridge.run()
 
 
+def _pair(text: str, sign: str, expected: str) -> tuple[str, str]:
+    name, found, value = text.partition(sign)
+    if not found or not name.strip():
+        raise typer.BadParameter(f"expected {expected}")
+    return name.strip(), value.strip()
+
+
+def _variable(text: str) -> tuple[str, str]:
+    return _pair(text, "=", "--env NAME=value") if "=" in text else (text, f"${{{text}}}")
+
+
+def _tell_change(change: McpServerChange, what: str) -> None:
+    say(f"{what}." if change.is_in_use else f"{what}. No gateway runs; the next start takes that over.")
+    for note in change.notes:
+        say(f"  {note}")
+
+
+def _seen(servers: Sequence[McpServer], name: str, tool: str | None, *, is_shown: bool) -> str | None:
+    """Show what is withheld; its pin. None where there is no such server or tool, which the gateway says."""
+    server = next((one for one in servers if one.name == name), None)
+    tools = [one for one in server.tools if tool in (None, one.name, one.server_name)] if server else []
+    for one in tools if is_shown else ():
+        if one.state != "accepted":
+            say(f"{one.name}, {one.effect}: {one.description}{_MARKS[one.state]}")
+            _show_difference(one)
+    if server is None or not tools:
+        return None
+    return server.pin if tool is None else tools[0].pin
+
+
+def _show_difference(tool: McpTool) -> None:
+    for line in tool.difference.splitlines():
+        say(f"    {line}")
+
+
 def _show(server: McpServer) -> None:
     say(f"{server.name}: {server.state} since {local(server.since)}, {server.place}")
     if server.error:
@@ -112,6 +236,10 @@ def _show(server: McpServer) -> None:
     rows = [(one.name, one.effect, one.description + _MARKS[one.state]) for one in server.tools]
     if rows:
         print_table(("tool", "class", "what it says of itself"), rows, flexible=("what it says of itself",))
+    for tool in server.tools:
+        if tool.difference:
+            say(f"  {tool.name} has changed since you accepted it:")
+            _show_difference(tool)
     for line in server.left_out:
         say(f"  left out: {line}")
     if any(one.state != "accepted" for one in server.tools):

@@ -106,10 +106,7 @@ def _secrets_apart(home: Path, name: str, entry: Mapping[str, Any]) -> Iterator[
             for key, value in kept.get(part, {}).items():
                 if not names_secret(key) or "${" in value:
                     continue
-                path = home / SECRETS_NAME / f"mcp-{name}-{_NOT_OF_FILE.sub('_', key)}"
-                path = path.with_name(f"{path.name}-{len(made)}") if path in made else path
-                make_private_directory(path.parent)
-                write_atomically(path, f"{value}\n".encode())
+                path = _new_file(home / SECRETS_NAME / f"mcp-{name}-{_NOT_OF_FILE.sub('_', key)}", value)
                 made.append(path)
                 kept[part][key] = {"file": f"{SECRETS_NAME}/{path.name}"}
                 notes.append(f"the secret of {part}.{key} is kept in {SECRETS_NAME}/{path.name}, not in {CONFIG_NAME}")
@@ -118,6 +115,16 @@ def _secrets_apart(home: Path, name: str, entry: Mapping[str, Any]) -> Iterator[
         for path in made:
             path.unlink(missing_ok=True)
         raise
+
+
+def _new_file(path: Path, secret: str) -> Path:
+    """Keep a secret under the first of `path`, `path-2`, `path-3` … that is free."""
+    make_private_directory(path.parent)
+    number, free = 1, path
+    while not make_once(free, f"{secret}\n".encode()):
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
 
 
 def _change(home: Path, change: Callable[[str], str], name: str, *, is_elsewhere: bool) -> Edited:

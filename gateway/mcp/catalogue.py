@@ -5,10 +5,11 @@ A tool is withheld until a person has accepted it as it is. What a server change
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -19,6 +20,8 @@ INSTRUCTIONS = "(instructions)"
 """What the words of a server about itself are called in the catalogue, where they are accepted like a tool."""
 MAX_INSTRUCTIONS_CHARS = 2_000
 _HASH_CHARS = 8
+_SAID = {True: "yes", False: "no", None: "not said"}
+_SHOWN_AROUND = 2  # lines that have not changed
 _OTHERS = re.compile(r"[^a-z0-9_]")
 
 Era = Literal["legacy", "2026-07-28"]
@@ -48,6 +51,21 @@ class Definition:
         return hashlib.sha256(whole.encode("ascii")).hexdigest()
 
     @property
+    def canonical(self) -> str:
+        """All of it, as lines for people; the same for the same definition."""
+        hints = (
+            f"{what}: {_SAID[said]}"
+            for what, said in (
+                ("only reads", self.is_read_only),
+                ("destroys", self.is_destructive),
+                ("reaches outside", self.is_open_world),
+            )
+        )
+        schema = json.dumps(self.parameters, indent=2, sort_keys=True, ensure_ascii=False)
+        parts = (f"name: {self.name}", *hints, "description:", self.description, "arguments:", schema)
+        return "\n".join(line for part in parts for line in part.splitlines())
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The schema."""
         parsed: dict[str, Any] = json.loads(self.schema)
@@ -61,25 +79,33 @@ class CataloguedTool:
     Attributes:
         tool: our name of it, the same for ever.
         definition: what the server said last.
-        accepted_pin: of the definition that a person accepted; None where nobody has.
+        accepted: what a person accepted; None where nobody has.
         is_there: the server still has it.
     """
 
     server: str
     tool: str
     definition: Definition
-    accepted_pin: str | None = None
+    accepted: Definition | None = None
     is_there: bool = True
 
     @property
     def is_accepted(self) -> bool:
         """Whether a person has accepted it as it is now."""
-        return self.accepted_pin == self.definition.pin
+        return self.accepted == self.definition
 
     @property
     def is_changed(self) -> bool:
         """Whether a person has accepted it, and it was another then."""
-        return self.accepted_pin not in (None, self.definition.pin)
+        return self.accepted not in (None, self.definition)
+
+    @property
+    def difference(self) -> str:
+        """What has changed since it was accepted, as lines with `-` and `+`; empty where nothing has."""
+        if self.accepted is None:
+            return ""
+        lines = (self.accepted.canonical.split("\n"), self.definition.canonical.split("\n"))
+        return "\n".join([*difflib.unified_diff(*lines, n=_SHOWN_AROUND, lineterm="")][2:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +150,12 @@ class CatalogueStore(Protocol):
 
     async def forget(self, server: str) -> int:
         """A server is configured no more: remove its tools; how many there were."""
+
+
+def pin_of(tools: Iterable[CataloguedTool]) -> str:
+    """A hash of all of them as they are."""
+    pins = sorted((entry.definition.name, entry.definition.pin) for entry in tools)
+    return hashlib.sha256(json.dumps(pins).encode("ascii")).hexdigest()
 
 
 def own_name(server: str, name: str, *, taken: Collection[str] = ()) -> str:

@@ -71,7 +71,11 @@ class Standing:
 
 
 class McpServer:
-    """A server, with its owner task in `run`."""
+    """A server, with its owner task in `run`.
+
+    Attributes:
+        is_leaving: no task is to own it any more.
+    """
 
     def __init__(
         self,
@@ -108,6 +112,7 @@ class McpServer:
         self._connection: Connection | None = None
         self._used_at = 0.0
         self._stale_from: float | None = None
+        self.is_leaving = False
 
     # ---- what others ask --------------------------------------------------------------------------------------------
 
@@ -166,7 +171,7 @@ class McpServer:
     async def tried(self) -> Connection:
         """The connection, for which a rest is cut short. Raises as `connected`."""
         async with self._moved:
-            while self.standing.state == "resting":
+            while self.standing.state == "resting" and not self.is_leaving:
                 self._hurried.set()
                 await self._moved.wait()
         return await self.connected()
@@ -207,6 +212,11 @@ class McpServer:
             else:
                 failures += 1
                 await self._rest(failures)
+
+    async def leave(self) -> None:
+        """Once its task has ended for good: whoever waits for a connection hears that there is none."""
+        self.is_leaving = True
+        await self._move("resting", "it was taken out of the configuration, or changed there; call it again")
 
     async def _rest(self, failures: int) -> None:
         times = self._times

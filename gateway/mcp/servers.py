@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ import structlog
 from gateway.config.mcp import McpConfig, McpServerConfig
 from gateway.domain.provenance import as_data
 from gateway.errors import StoreError
-from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, CatalogueStore, Listing
+from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, CatalogueStore, Listing, pin_of
 from gateway.mcp.groups import end_left_over
 from gateway.mcp.server import McpServer, Standing, Times
 from gateway.mcp.tools import is_wanted, tool_of
@@ -25,11 +25,17 @@ if TYPE_CHECKING:
     from gateway.mcp.life import Link
     from gateway.sandbox.tiers import Tier
 
+# Settings of a server that say what its tools are to the agent, and nothing of the connection.
+_OF_USE = ("effects", "trusted", "tools", "start", "approver", "timeout_s")
 _log = structlog.get_logger(__name__)
 
 
 class NoSuchTool(Exception):
     """A server has no such tool; the text says which it has."""
+
+
+class ToolsChanged(Exception):
+    """What a person saw of tools is not what they are now; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,11 @@ class ServerView:
     config: McpServerConfig
     standing: Standing
     tools: Sequence[CataloguedTool]
+
+    @property
+    def pin(self) -> str:
+        """A hash of all tools as they are."""
+        return pin_of(self.tools)
 
 
 class McpServers:
@@ -77,18 +88,8 @@ class McpServers:
         self._hide = hide
         self._refresh_s = refresh_s
         self._times = times or Times()
-        self._servers = {
-            name: McpServer(
-                name,
-                link=partial(self._link, name, one),
-                on_listing=self._list,
-                is_quiet=is_quiet,
-                protocol=one.protocol,
-                is_stopped_when_idle=one.is_command,
-                times=self._times,
-            )
-            for name, one in config.servers.items()
-        }
+        self._is_quiet = is_quiet
+        self._servers = {name: self._made(name, one) for name, one in config.servers.items()}
         self._catalogue: Sequence[CataloguedTool] = ()
         self._owners: dict[str, asyncio.Task[None]] = {}
         self._is_running = False
@@ -102,19 +103,13 @@ class McpServers:
         Raises:
             StoreUnavailable: they cannot be read.
         """
-        for name, era in (await self._store.eras()).items():
-            if name in self._servers:
-                self._servers[name].remember(era)
-        await self._load()
+        if self._servers:
+            await self._read(self._servers)
 
     async def run(self) -> None:
         """Run until cancelled, then end all of them."""
         await asyncio.to_thread(end_left_over, self._home / "run")
-        known = {entry.server for entry in self._catalogue}
-        for name, server in self._servers.items():
-            if name not in known or self._config.servers[name].start == "eager":
-                server.wake()
-            self._own(server)
+        self._begin(self._servers)
         self._is_running = True
         try:
             while True:
@@ -122,13 +117,61 @@ class McpServers:
                 await self._load_if_possible()
         finally:
             self._is_running = False
-            for task in self._owners.values():
-                task.cancel()
-            await asyncio.wait(self._owners.values())
+            await self._end([*self._owners])
+
+    async def take_over(self, config: McpConfig) -> None:
+        """Another configuration: end the servers that it has not, or has otherwise, and begin those that are new.
+
+        What a server may do and how its tools are used is taken over without a new connection.
+        """
+        old = self._config.servers
+        kept = {name for name, one in config.servers.items() if name in old and _is_same_connection(old[name], one)}
+        ended = [server for name, server in self._servers.items() if name not in kept]
+        for server in ended:
+            server.is_leaving = True
+        await self._end([server.name for server in ended])
+        for server in ended:
+            await server.leave()
+        begun = [name for name in config.servers if name not in kept]
+        made = {name: self._made(name, config.servers[name]) for name in begun}
+        self._servers = {name: server for name, server in self._servers.items() if name in kept} | made
+        self._config = config
+        try:
+            await self._read(begun)
+        except StoreError as error:
+            _log.warning("mcp_catalogue_not_read", error=str(error))
+        self._offer()
+        if self._is_running:
+            self._begin(begun)
+
+    def _made(self, name: str, config: McpServerConfig) -> McpServer:
+        return McpServer(
+            name,
+            link=partial(self._link, name, config),
+            on_listing=self._list,
+            is_quiet=self._is_quiet,
+            protocol=config.protocol,
+            is_stopped_when_idle=config.is_command,
+            times=self._times,
+        )
+
+    def _begin(self, names: Iterable[str]) -> None:
+        known = {entry.server for entry in self._catalogue}
+        for name in names:
+            if name not in known or self._config.servers[name].start == "eager":
+                self._servers[name].wake()
+            self._own(self._servers[name])
+
+    async def _end(self, names: Iterable[str]) -> None:
+        tasks = [self._owners.pop(name) for name in names if name in self._owners]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _own(self, server: McpServer) -> bool:
-        """Begin the task that owns it; False where there is one."""
-        if server.name in self._owners:
+        """Begin the task that owns it; False where there is one, or is to be none any more."""
+        if server.name in self._owners or server.is_leaving:
             return False
         self._owners[server.name] = asyncio.create_task(self._keep(server), name=f"mcp {server.name}")
         return True
@@ -177,22 +220,28 @@ class McpServers:
             return self.view(name)
         finally:
             if is_alone and not self._is_running:
-                owner = self._owners.pop(name)
-                owner.cancel()
-                await asyncio.wait((owner,))
+                await self._end([name])
 
-    async def accept(self, name: str, tool: str | None = None) -> Sequence[str]:
+    async def accept(self, name: str, tool: str | None = None, *, pin: str | None = None) -> Sequence[str]:
         """Accept what is withheld as it is now, all of it or one tool by either of its names; our names of them.
+
+        Args:
+            pin: what was seen, of the tool or of all of them (`ServerView.pin`); None: whatever there is now.
 
         Raises:
             NoSuchTool: it has no such tool.
+            ToolsChanged: it is not what was seen any more; nothing was accepted.
             StoreUnavailable: it could not be kept.
         """
+        await self._load()
         there = self.view(name).tools
         chosen = [entry for entry in there if tool in (None, entry.tool, entry.definition.name)]
         if tool is not None and not chosen:
             names = ", ".join(entry.definition.name for entry in there) or "none"
             raise NoSuchTool(f"the server {name} has no tool {tool!r}; there are: {names}")
+        if pin is not None and pin != (pin_of(chosen) if tool is None else chosen[0].definition.pin):
+            what = f"the tools of {name}" if tool is None else f"the tool {tool}"
+            raise ToolsChanged(f"{what} changed since you looked, and nothing was accepted; look again")
         withheld = [entry for entry in chosen if not entry.is_accepted]
         await self._store.accept(name, [(entry.definition.name, entry.definition.pin) for entry in withheld])
         await self._load()
@@ -224,6 +273,13 @@ class McpServers:
             remedy = f"ethos mcp accept {name}"
             _log.warning("mcp_tools_withheld", server=name, tools=len(withheld), remedy=remedy)
 
+    async def _read(self, names: Iterable[str]) -> None:
+        eras = await self._store.eras()
+        for name in names:
+            if name in eras:
+                self._servers[name].remember(eras[name])
+        await self._load()
+
     async def _load_if_possible(self) -> None:
         try:
             await self._load()
@@ -232,8 +288,11 @@ class McpServers:
 
     async def _load(self) -> None:
         before, self._catalogue = self._catalogue, await self._store.tools()
-        if self._catalogue == before:  # what is made of it stays the same object, and is made no second time
-            return
+        if self._catalogue != before:  # else what is made of it stays the same object
+            self._offer()
+
+    def _offer(self) -> None:
+        """Make of the catalogue what the agent has."""
         offered = [
             entry
             for entry in self._catalogue
@@ -265,3 +324,7 @@ class McpServers:
         if not config.is_command:
             return http_link(config)
         return command_link(name, config, Place(data=self._home, tier=self._tier), standing.said, self._hide)
+
+
+def _is_same_connection(one: McpServerConfig, other: McpServerConfig) -> bool:
+    return one.model_copy(update={name: getattr(other, name) for name in _OF_USE}) == other

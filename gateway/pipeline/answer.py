@@ -135,7 +135,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
-    questions: QuestionStore | None = None
+    questions: Callable[[], QuestionStore | None] = lambda: None
     instructions: Callable[[Collection[str]], Mapping[str, str]] = lambda _names: {}
     turn_ended: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None

@@ -179,9 +179,10 @@ class TurnRunner:
 
     async def _for_server(self, turn: Turn) -> Answered | AskedOn | None:
         """What the message is to the question of a server that is open here; None: it is no answer to any."""
-        if self._parts.questions is None or not turn.message.is_direct:
+        questions = self._parts.questions()
+        if questions is None or not turn.message.is_direct:
             return None
-        question = await self._parts.questions.question(turn.row.lane)
+        question = await questions.question(turn.row.lane)
         if question is None or turn.row.accepted_at >= question.expires_at:
             return None
         is_theirs = question.user_id in (turn.user_id, *await self._parts.people.ids(turn.user_id))

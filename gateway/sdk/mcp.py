@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from types import NoneType
-
-from gateway.sdk.models.mcp import AcceptedTools, AcceptTools, McpServer
+from gateway.sdk.models.mcp import AcceptedTools, AcceptTools, McpServer, McpServerChange, NewMcpServer
 from gateway.sdk.models.schema import Page
 from gateway.sdk.styles import Namespace, S, operation
 
@@ -29,13 +27,22 @@ class Mcp(Namespace[S]):
 
     @operation
     async def accept(
-        self, server: str, tool: str | None = None, *, idempotency_key: str | None = None
+        self, server: str, tool: str | None = None, *, pin: str | None = None, idempotency_key: str | None = None
     ) -> AcceptedTools:
-        """Let the agent have one tool, or all that are withheld, as they are now."""
-        body = AcceptTools(tool=tool)
+        """Let the agent have one tool, or all that are withheld, as they are now.
+
+        Args:
+            pin: of the tool, or else of the server, as it was seen; `ConflictError` where it is another by now.
+        """
+        body = AcceptTools(tool=tool, pin=pin)
         return await self.sender.write("POST", f"{_ONE}/accept", AcceptedTools, idempotency_key, body, server=server)
 
     @operation
-    async def forget(self, server: str, *, idempotency_key: str | None = None) -> None:
-        """Forget the tools of a server that is configured no more; `ConflictError` where it still is."""
-        await self.sender.write("DELETE", _ONE, NoneType, idempotency_key, server=server)
+    async def add(self, server: NewMcpServer, *, idempotency_key: str | None = None) -> McpServerChange:
+        """Write it into config.yaml, and use it; `ConflictError` where it is there already, or cannot be written."""
+        return await self.sender.write("POST", "/mcp/servers", McpServerChange, idempotency_key, server)
+
+    @operation
+    async def remove(self, server: str, *, idempotency_key: str | None = None) -> McpServerChange:
+        """Take it out of config.yaml, end it, and forget its tools."""
+        return await self.sender.write("DELETE", _ONE, McpServerChange, idempotency_key, server=server)

@@ -1,30 +1,46 @@
-"""Servers of the Model Context Protocol: seen, tried, and their tools accepted."""
+"""Servers of the Model Context Protocol: added, seen, tried, removed, and their tools accepted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
+from gateway.config.editing import Edited, add_server, has_server, remove_server
 from gateway.config.mcp import McpServerConfig
+from gateway.errors import ConfigError, FileError
 from gateway.mcp.catalogue import CataloguedTool, CatalogueStore
+from gateway.mcp.servers import McpServers, NoSuchTool, ServerView, ToolsChanged
 from gateway.mcp.tools import effect_of
 from gateway.sdk.models import mcp as wire
+from gateway.sdk.models.system import Reloaded
 from gateway.services.caller import Caller, NotFound, Refused
 from gateway.tools.contract import ToolUnavailable
-
-if TYPE_CHECKING:
-    from gateway.mcp.servers import McpServers, ServerView
 
 
 class McpService:
     """The servers, for the operator."""
 
-    def __init__(self, servers: McpServers | None, store: CatalogueStore, hide: Callable[[str], str]) -> None:
-        """`servers`: None where the configuration has none; `hide` strikes secrets from a text."""
+    def __init__(
+        self,
+        servers: McpServers,
+        store: CatalogueStore,
+        hide: Callable[[str], str],
+        *,
+        home: Path,
+        reload: Callable[[], Awaitable[Reloaded]],
+        is_running: Callable[[], bool],
+    ) -> None:
+        """`hide` strikes secrets from a text; `reload` reads the configuration of `home` again."""
         self._servers = servers
         self._store = store
         self._hide = hide
+        self._home = home
+        self._reload = reload
+        self._is_running = is_running
+        self._changing = asyncio.Lock()
 
     async def listed(self, caller: Caller) -> Sequence[wire.McpServer]:
         """All of them, by name.
@@ -33,7 +49,7 @@ class McpService:
             NotAllowed: the caller sees one person only, and what servers say belongs to no person alone.
         """
         caller.refuse_others(None)
-        return [] if self._servers is None else [self._shown(one) for one in self._servers.views()]
+        return [self._shown(one) for one in self._servers.views()]
 
     async def tested(self, name: str) -> wire.McpServer:
         """One, connected now.
@@ -42,42 +58,86 @@ class McpService:
             NotFound: there is none of that name.
             Refused: it is not reachable; says why.
         """
-        servers = self._known(name)
+        self._check_name(name)
         try:
-            return self._shown(await servers.test(name))
+            return self._shown(await self._servers.test(name))
         except ToolUnavailable as error:
             raise Refused(self._hide(str(error))) from error
 
-    async def accepted(self, name: str, tool: str | None) -> wire.AcceptedTools:
+    async def accepted(self, name: str, tool: str | None, pin: str | None = None) -> wire.AcceptedTools:
         """Tools that the agent has from now on, as they are.
+
+        Args:
+            pin: of the tool, or else of the server, as the person saw it; None: whatever there is now.
 
         Raises:
             NotFound: there is no such server, or it has no such tool.
+            Refused: it is not what the person saw any more.
         """
-        from gateway.mcp.servers import NoSuchTool  # noqa: PLC0415 (it is loaded where there are servers)
-
-        servers = self._known(name)
+        self._check_name(name)
         try:
-            return wire.AcceptedTools(tools=tuple(await servers.accept(name, tool)))
+            return wire.AcceptedTools(tools=tuple(await self._servers.accept(name, tool, pin=pin)))
         except NoSuchTool as error:
             raise NotFound(str(error)) from error
+        except ToolsChanged as error:
+            raise Refused(str(error)) from error
 
-    async def forget(self, name: str) -> None:
-        """Forget the tools of a server that is configured no more.
+    async def added(self, server: wire.NewMcpServer) -> wire.McpServerChange:
+        """Write a server into config.yaml, and use it.
 
         Raises:
-            NotFound: nothing is known of it.
-            Refused: it is configured.
+            Refused: there is one of that name, or the configuration cannot be changed so; says which key is wrong.
         """
-        if self._servers is not None and name in self._servers.names:
-            raise Refused(f"take {name} out of `mcp.servers` in config.yaml and restart the gateway first")
-        if not await self._store.forget(name):
-            raise NotFound(f"nothing is kept of a server {name}")
+        entry = server.model_dump(mode="json", by_alias=False, exclude={"name"}, exclude_defaults=True)
+        async with self._changing:
+            if await self._is_in_file(server.name):
+                raise Refused(f"there is a server {server.name} in config.yaml; remove it first, or take another name")
+            edited = await self._edited(add_server, server.name, entry)
+            return await self._taken_over(server.name, edited)
 
-    def _known(self, name: str) -> McpServers:
-        if self._servers is None or name not in self._servers.names:
-            _refuse_unknown(name, () if self._servers is None else self._servers.names)
-        return self._servers
+    async def removed(self, name: str) -> wire.McpServerChange:
+        """Take a server out of config.yaml, end it, and forget its tools.
+
+        Raises:
+            NotFound: it is not there, and nothing is known of it.
+            Refused: the configuration cannot be changed.
+        """
+        async with self._changing:
+            is_there = await self._is_in_file(name)
+            edited = await self._edited(remove_server, name) if is_there else Edited(())
+            done = await self._taken_over(name, edited) if is_there else None
+            if not await self._store.forget(name) and done is None:
+                self._refuse_unknown(name)
+            return done or wire.McpServerChange(server=name, is_in_use=self._is_running(), notes=())
+
+    async def _is_in_file(self, name: str) -> bool:
+        try:
+            return await asyncio.to_thread(has_server, self._home, name)
+        except FileError as error:
+            raise Refused(str(error)) from error
+
+    async def _edited(self, edit: Callable[..., Edited], *arguments: object) -> Edited:
+        try:
+            return await asyncio.to_thread(edit, self._home, *arguments, is_elsewhere=not self._is_running())
+        except (FileError, ConfigError) as error:
+            raise Refused(self._hide(str(error))) from error
+
+    async def _taken_over(self, name: str, edited: Edited) -> wire.McpServerChange:
+        if not self._is_running():
+            return wire.McpServerChange(server=name, is_in_use=False, notes=tuple(edited.notes))
+        done = await self._reload()
+        if done.problems:
+            why = self._hide("\n".join(done.problems))
+            raise Refused(f"config.yaml is changed, but the gateway goes on without that: {why}")
+        return wire.McpServerChange(server=name, is_in_use=True, notes=tuple(edited.notes))
+
+    def _check_name(self, name: str) -> None:
+        if name not in self._servers.names:
+            self._refuse_unknown(name)
+
+    def _refuse_unknown(self, name: str) -> NoReturn:
+        there = ", ".join(self._servers.names) or "none"
+        raise NotFound(f"there is no server {name!r} in `mcp.servers`; there are: {there}")
 
     def _shown(self, view: ServerView) -> wire.McpServer:
         config, standing = view.config, view.standing
@@ -90,6 +150,7 @@ class McpService:
             said=tuple(standing.said),
             left_out=tuple(f"{name}: {why}" for name, why in standing.left_out.items()),
             tools=tuple(_shown_tool(entry, view) for entry in view.tools),
+            pin=view.pin,
         )
 
 
@@ -98,10 +159,6 @@ def _place(config: McpServerConfig) -> str:
     if config.url is not None:
         return urlsplit(config.url)._replace(query="", fragment="").geturl()
     return config.command[0] + (" …" if config.command[1:] else "")
-
-
-def _refuse_unknown(name: str, there: Sequence[str]) -> NoReturn:
-    raise NotFound(f"there is no server {name!r} in `mcp.servers`; there are: {', '.join(there) or 'none'}")
 
 
 def _shown_tool(entry: CataloguedTool, view: ServerView) -> wire.McpTool:
@@ -113,4 +170,6 @@ def _shown_tool(entry: CataloguedTool, view: ServerView) -> wire.McpTool:
         arguments=entry.definition.schema,
         effect=effect_of(entry.definition, view.config),
         state=state,
+        difference=entry.difference,
+        pin=entry.definition.pin,
     )

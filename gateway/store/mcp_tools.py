@@ -14,8 +14,8 @@ from gateway.store.rows import put, value_of
 _DEFINITION = TypeAdapter(Definition)
 _ALL = "SELECT * FROM mcp_tools ORDER BY server, name"
 _GONE = "UPDATE mcp_tools SET is_there = ? WHERE server = ?"
-_NAMES = "SELECT name, tool, accepted_pin FROM mcp_tools WHERE server = ?"
-_ACCEPT = "UPDATE mcp_tools SET accepted_pin = pin WHERE server = ? AND name = ? AND pin = ?"
+_NAMES = "SELECT name, tool, accepted FROM mcp_tools WHERE server = ?"
+_ACCEPT = "UPDATE mcp_tools SET accepted = definition WHERE server = ? AND name = ? AND pin = ?"
 
 
 class SqlMcpTools:
@@ -47,7 +47,7 @@ class SqlMcpTools:
                     "tool": tool,
                     "definition": storable(_DEFINITION.dump_json(one).decode()),
                     "pin": one.pin,
-                    "accepted_pin": None if before is None else before["accepted_pin"],
+                    "accepted": None if before is None else before["accepted"],
                     "is_there": True,
                 }
                 put(connection, "mcp_tools", row, key="server, name")
@@ -69,4 +69,5 @@ class SqlMcpTools:
 
 
 def _tool(row: Row) -> CataloguedTool:
-    return value_of(CataloguedTool, row, definition=_DEFINITION.validate_json(row["definition"]))
+    accepted = None if row["accepted"] is None else _DEFINITION.validate_json(row["accepted"])
+    return value_of(CataloguedTool, row, definition=_DEFINITION.validate_json(row["definition"]), accepted=accepted)

@@ -45,6 +45,7 @@ class McpToolSuite:
         await store.list_again("s", [changed], "legacy")
         found = await all_of(store)
         assert (found["s__read"].is_accepted, found["s__read"].is_changed) == (False, True)
+        assert (found["s__read"].accepted, found["s__read"].definition) == (READ, changed)
         await store.list_again("s", [READ], "legacy")
         assert (await all_of(store))["s__read"].is_accepted, "it is again what was accepted"
 

@@ -364,25 +364,36 @@ OPERATIONS: Mapping[str, Operation] = {
     "list servers of tools": Operation(
         decides="mcp.listed",
         route="mcp.py:list_",
+        page="servers.py:show",
         sdk="mcp.py:Mcp.list",
         command="mcp",
     ),
     "try a server of tools": Operation(
         decides="mcp.tested",
         route="mcp.py:test",
+        page="servers.py:test",
         sdk="mcp.py:Mcp.test",
         command="mcp test",
     ),
     "accept tools of a server": Operation(
         decides="mcp.accepted",
         route="mcp.py:accept",
+        page="servers.py:accept",
         sdk="mcp.py:Mcp.accept",
         command="mcp accept",
     ),
-    "forget a server of tools": Operation(
-        decides="mcp.forget",
-        route="mcp.py:forget",
-        sdk="mcp.py:Mcp.forget",
+    "add a server of tools": Operation(
+        decides="mcp.added",
+        route="mcp.py:add",
+        page="servers.py:add",
+        sdk="mcp.py:Mcp.add",
+        command="mcp add",
+    ),
+    "remove a server of tools": Operation(
+        decides="mcp.removed",
+        route="mcp.py:remove",
+        page="servers.py:remove",
+        sdk="mcp.py:Mcp.remove",
         command="mcp remove",
     ),
 }

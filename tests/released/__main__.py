@@ -45,8 +45,9 @@ LEFT = (
     """INSERT INTO grants (user_id, personality_id, tool, pin, destination, scope, session_id, granted_at, granted_by)
         SELECT user_id, 'assistant', 'send_mail', 'ab12', '{"to":"ada"}', 'always', '', 1, user_id
         FROM messages ORDER BY id LIMIT 1""",
-    """INSERT INTO mcp_tools (server, name, tool, definition, pin, accepted_pin, is_there)
-        VALUES ('notes', 'read', 'notes__read', '{"name": "read", "description": "", "schema": "{}"}', 'a', 'a', 1)""",
+    """INSERT INTO mcp_tools (server, name, tool, definition, pin, accepted, is_there)
+        VALUES ('notes', 'read', 'notes__read', '{"name": "read", "description": "", "schema": "{}"}', 'a',
+        '{"name": "read", "description": "Reads.", "schema": "{}"}', 1)""",
     """INSERT INTO open_questions (lane, user_id, turn_id, wanted, answers, asked_at, expires_at)
         SELECT 1, user_id, turn_id, '{"server": "s", "tool": "s__a", "pin": "p", "arguments": "{}", "points": []}',
         '[]', 1, 2 FROM messages ORDER BY id LIMIT 1""",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from gateway.sdk.models.mcp import AcceptedTools, AcceptTools, McpServer
+from gateway.sdk.models.mcp import AcceptedTools, AcceptTools, McpServer, McpServerChange, NewMcpServer
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
 from gateway.web.api.access import Operator, Requires, WithServices
@@ -18,6 +18,7 @@ Reader = Annotated[Caller, Depends(Requires("tools:read"))]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,64}$", description="Name of a server.")]
 _ALL = AcceptTools()
 _NONE = "There is no such server."
+_NOT_WRITTEN = "The configuration cannot be changed so; says why."
 
 
 @router.get("", summary="List servers")
@@ -26,33 +27,42 @@ async def list_(caller: Reader, services: WithServices) -> Page[McpServer]:
     return Page(items=tuple(await services.mcp.listed(caller)))
 
 
+@router.post("", responses=problems(not_possible=f"It is there. {_NOT_WRITTEN}"), summary="Add a server")
+async def add(caller: Operator, services: WithServices, body: NewMcpServer) -> McpServerChange:  # noqa: ARG001 (the operator's alone)
+    """Write it into `mcp.servers` in config.yaml, and use it from now on."""
+    return await services.mcp.added(body)
+
+
 @router.post(
     "/{server}/test",
     responses=problems(not_found=_NONE, not_possible="It is not reachable."),
     summary="Connect a server",
 )
-async def test(caller: Operator, services: WithServices, server: Name) -> McpServer:  # noqa: ARG001 (the operator's alone)
+async def test(caller: Operator, services: WithServices, server: Name) -> McpServer:  # noqa: ARG001 (as above)
     """Connect it now, and read its tools."""
     return await services.mcp.tested(server)
 
 
-@router.post("/{server}/accept", responses=problems(not_found=_NONE), summary="Accept tools")
+@router.post(
+    "/{server}/accept",
+    responses=problems(not_found=_NONE, not_possible="They changed since they were seen."),
+    summary="Accept tools",
+)
 async def accept(
     caller: Operator,  # noqa: ARG001 (as above)
     services: WithServices,
     server: Name,
     body: AcceptTools = _ALL,
 ) -> AcceptedTools:
-    """Let the agent have tools that are withheld, as they are now."""
-    return await services.mcp.accepted(server, body.tool)
+    """Let the agent have tools that are withheld, as they are now, or as they were seen."""
+    return await services.mcp.accepted(server, body.tool, body.pin)
 
 
 @router.delete(
     "/{server}",
-    status_code=204,
-    responses=problems(not_found="Nothing is kept of it.", not_possible="It is configured."),
-    summary="Forget a server",
+    responses=problems(not_found="It is not there.", not_possible=_NOT_WRITTEN),
+    summary="Remove a server",
 )
-async def forget(caller: Operator, services: WithServices, server: Name) -> None:  # noqa: ARG001 (as above)
-    """Forget the tools of a server that is configured no more."""
-    await services.mcp.forget(server)
+async def remove(caller: Operator, services: WithServices, server: Name) -> McpServerChange:  # noqa: ARG001 (as above)
+    """Take it out of `mcp.servers` in config.yaml, end it, and forget its tools."""
+    return await services.mcp.removed(server)

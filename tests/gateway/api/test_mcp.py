@@ -1,10 +1,11 @@
-"""Servers of tools, by HTTP: listed, tried, accepted and forgotten."""
+"""Servers of tools, by HTTP: added, listed, tried, accepted and removed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -43,7 +44,6 @@ async def test_a_server_is_tried_and_its_tools_are_accepted(client: httpx.AsyncC
     assert len((await client.post("/mcp/servers/good/accept")).json()["tools"]) == 16
     assert (await client.post("/mcp/servers/good/accept")).json() == {"tools": []}
     assert (await client.post("/mcp/servers/good/accept", json={"tool": "nope"})).status_code == 404
-    assert (await client.delete("/mcp/servers/good")).status_code == 409
     assert (await client.delete("/mcp/servers/gone")).status_code == 404
 
 
@@ -72,3 +72,72 @@ async def test_there_is_no_other_server(client: httpx.AsyncClient) -> None:
         answer = await client.post(f"/mcp/servers/nope/{action}")
         assert answer.status_code == 404
         assert "there is no server 'nope' in `mcp.servers`; there are: bad, good" in answer.text
+
+
+def program(mode: str = "", **more: Any) -> dict[str, Any]:
+    folder = str(Path(SCRIPT).parent)
+    return {"name": "new", "command": [sys.executable, SCRIPT, mode], "sandbox": {"read": [folder]}, **more}
+
+
+async def test_a_server_is_added_used_and_removed_while_the_gateway_runs(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    path = tmp_path / "home" / "config.yaml"
+    before = path.read_text()
+    added = await client.post("/mcp/servers", json=program(env={"API_TOKEN": "canary-typed"}, effects="hints"))
+    assert added.status_code == 200, added.text
+    assert added.json() == {
+        "server": "new",
+        "isInUse": True,
+        "notes": ["the secret of env.API_TOKEN is kept in secrets/mcp-new-API_TOKEN, not in config.yaml"],
+    }
+    assert "canary-typed" not in path.read_text()
+    tried = (await client.post("/mcp/servers/new/test")).json()
+    assert {(tool["effect"], tool["state"]) for tool in tried["tools"]} == {("read", "new"), ("act", "new")}
+    assert len((await client.post("/mcp/servers/new/accept", json={"pin": tried["pin"]})).json()["tools"]) == 17
+    assert [one["name"] for one in (await client.get("/mcp/servers")).json()["items"]] == ["bad", "good", "new"]
+    again = await client.post("/mcp/servers", json=program())
+    assert again.status_code == 409
+    assert "there is a server new in config.yaml; remove it first" in again.text
+    removed = (await client.delete("/mcp/servers/new")).json()
+    assert removed["isInUse"]
+    assert path.read_text() == before
+    assert [one["name"] for one in (await client.get("/mcp/servers")).json()["items"]] == ["bad", "good"]
+    assert (await client.delete("/mcp/servers/new")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "says"),
+    [
+        ({"url": "nowhere"}, 409, "mcp.servers.new."),
+        ({"timeoutS": 0}, 422, "timeoutS"),
+        ({"name": "New"}, 422, "name"),
+        ({"env": {"TOKEN": "${NOT_HERE_AT_ALL}"}}, 409, "variable NOT_HERE_AT_ALL is not set"),
+    ],
+)
+async def test_what_is_wrong_with_a_new_server_is_named_and_changes_nothing(
+    client: httpx.AsyncClient, tmp_path: Path, wrong: dict[str, Any], status: int, says: str
+) -> None:
+    before = (tmp_path / "home" / "config.yaml").read_text()
+    answer = await client.post("/mcp/servers", json=program(**wrong))
+    assert (answer.status_code, says in answer.text) == (status, True), answer.text
+    assert (tmp_path / "home" / "config.yaml").read_text() == before
+
+
+async def test_only_what_was_seen_is_accepted(client: httpx.AsyncClient) -> None:
+    seen = (await client.post("/mcp/servers/good/test")).json()
+    [echo] = [tool for tool in seen["tools"] if tool["serverName"] == "echo"]
+    for body in ({"pin": "another"}, {"tool": "echo", "pin": seen["pin"]}):
+        answer = await client.post("/mcp/servers/good/accept", json=body)
+        assert answer.status_code == 409
+        assert "changed since you looked, and nothing was accepted; look again" in answer.text
+    assert {tool["state"] for tool in (await client.get("/mcp/servers")).json()["items"][1]["tools"]} == {"new"}
+    body = {"tool": "echo", "pin": echo["pin"]}
+    assert (await client.post("/mcp/servers/good/accept", json=body)).json() == {"tools": ["good__echo"]}
+
+
+async def test_no_key_adds_or_removes_a_server(client: httpx.AsyncClient) -> None:
+    key = (await client.post("/keys", json={"name": "all", "scopes": ["tools:read"]})).json()["key"]
+    headers = {"authorization": f"Bearer {key}"}
+    assert (await client.post("/mcp/servers", json=program(), headers=headers)).status_code == 403
+    assert (await client.delete("/mcp/servers/good", headers=headers)).status_code == 403

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 
-from gateway.mcp.catalogue import own_name
-from gateway.mcp.servers import NoSuchTool
+from gateway.mcp.catalogue import CataloguedTool, Definition, own_name
+from gateway.mcp.servers import NoSuchTool, ToolsChanged
 from tests.gateway.mcp.conftest import Room, Servers, command
 from tests.mcp_servers import modern
 
@@ -149,3 +150,51 @@ async def test_a_catalogue_belongs_to_its_server(room: Room) -> None:
         await servers.connect("gone")
     async with room.servers(s=command()) as servers:
         assert offered(servers) == []
+
+
+async def test_what_changed_since_it_was_seen_is_not_accepted(room: Room) -> None:
+    async with room.servers(s=command()) as servers:
+        await servers.connect()
+        seen = {entry.tool: entry.definition.pin for entry in servers.view("s").tools}
+        all_seen = servers.view("s").pin
+        await servers.call("s__change")
+        servers.turn_ended()
+        while "s__echo" in offered(servers):
+            await servers.call("s__post", text="tea")
+        with pytest.raises(ToolsChanged, match="the tool s__echo changed since you looked, and nothing was accepted"):
+            await servers.accept("s", "s__echo", pin=seen["s__echo"])
+        with pytest.raises(ToolsChanged, match="the tools of s changed since you looked"):
+            await servers.accept("s", pin=all_seen)
+        assert not {"s__echo", "s__fresh"} & set(offered(servers))
+        [now] = [entry for entry in servers.view("s").tools if entry.tool == "s__echo"]
+        assert "-Says it again.\n+Says it twice." in now.difference
+        assert await servers.accept("s", "s__echo", pin=now.definition.pin) == ["s__echo"]
+        assert await servers.accept("s", pin=servers.view("s").pin) == ["s__fresh"]
+
+
+def test_a_difference_says_in_words_what_is_another_by_now() -> None:
+    old = Definition(name="read", description="Reads.\nQuickly.", schema='{"type": "object"}', is_read_only=True)
+    new = replace(
+        old, description="Reads.\nAnd sends.", schema='{"type": "object", "required": ["to"]}', is_read_only=None
+    )
+    entry = CataloguedTool(server="s", tool="s__read", definition=new, accepted=old)
+    assert entry.difference.splitlines() == [
+        "@@ -1,11 +1,14 @@",
+        " name: read",
+        "-only reads: yes",
+        "+only reads: not said",
+        " destroys: not said",
+        " reaches outside: not said",
+        " description:",
+        " Reads.",
+        "-Quickly.",
+        "+And sends.",
+        " arguments:",
+        " {",
+        '+  "required": [',
+        '+    "to"',
+        "+  ],",
+        '   "type": "object"',
+        " }",
+    ]
+    assert replace(entry, accepted=new).difference == replace(entry, accepted=None).difference == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from gateway.mcp.groups import end_left_over, members, note_group
 from gateway.mcp.server import Times
 from gateway.sandbox.tiers import Landlock, bubblewrap
-from tests.gateway.mcp.conftest import HERE, SCRIPT, Room, command
+from tests.gateway.mcp.conftest import HERE, SCRIPT, Room, command, is_running
 from tests.mcp_servers import modern
 
 
@@ -289,11 +288,3 @@ def until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < give_up_at
         time.sleep(0.01)
-
-
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()

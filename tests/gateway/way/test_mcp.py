@@ -161,5 +161,5 @@ async def test_a_server_that_is_down_costs_a_turn_nothing_and_is_named_by_health
 async def test_without_servers_nothing_is_tried(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "find_sandbox", None)
     async with house.gateway(ScriptedModel("Hello.")) as (gateway, channel):
-        assert gateway.mcp is None
+        assert gateway.mcp.names == []
         assert await channel.ask("hello") == "Hello."

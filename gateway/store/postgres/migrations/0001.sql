@@ -320,7 +320,7 @@ CREATE TABLE mcp_tools (
     tool text COLLATE "C" NOT NULL UNIQUE,
     definition text COLLATE "C" NOT NULL,
     pin text COLLATE "C" NOT NULL,
-    accepted_pin text COLLATE "C",
+    accepted text COLLATE "C",
     is_there boolean NOT NULL,
     PRIMARY KEY (server, name)
 );

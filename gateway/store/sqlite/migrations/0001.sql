@@ -387,7 +387,7 @@ CREATE TABLE mcp_tools (
     tool         TEXT NOT NULL UNIQUE,  -- ours, the same for ever
     definition   TEXT NOT NULL,         -- JSON
     pin          TEXT NOT NULL,         -- hash of the definition
-    accepted_pin TEXT,                  -- of the definition that a person accepted
+    accepted     TEXT,                  -- the definition that a person accepted, as JSON
     is_there     INTEGER NOT NULL,
     PRIMARY KEY (server, name)
 ) STRICT;

@@ -1,8 +1,10 @@
-"""`ethos mcp`: a server is tried without a gateway, its tools are accepted, and it is forgotten."""
+"""`ethos mcp`: a server is added, tried, its tools are accepted, and it is removed."""
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,16 +31,15 @@ def test_a_server_is_tried_accepted_and_forgotten(ethos: Ethos, home: Path) -> N
     assert "Says it again. (withheld: new)" in tried.out
     assert "  left out: of_list: its schema is not one of an object\n" in tried.out
     assert tried.out.endswith("To let the agent have what is withheld: ethos mcp accept notes\n")
-    assert ethos("mcp", "accept", "notes", "echo").out == "The agent has now: notes__echo.\n"
+    accepted = "notes__echo, act: Says it again. (withheld: new)\nThe agent has now: notes__echo.\n"
+    assert ethos("mcp", "accept", "notes", "echo").out == accepted
     [listed] = ethos("mcp", "--json").value
     assert {tool["state"] for tool in listed["tools"] if tool["name"] == "notes__echo"} == {"accepted"}
-    refused = ethos("mcp", "remove", "notes")
-    assert refused.code != 0
-    assert "take notes out of `mcp.servers` in config.yaml and restart the gateway first" in refused.err
-    configure(home)
-    assert ethos("mcp").out == "There are no servers; name one in `mcp.servers` of config.yaml.\n"
-    assert ethos("mcp", "remove", "notes").out == "Nothing is kept of notes any more.\n"
-    assert "nothing is kept of a server notes" in ethos("mcp", "remove", "notes").err
+    removed = ethos("mcp", "remove", "notes", "--yes")
+    assert removed.out == "notes is removed. No gateway runs; the next start takes that over.\n"
+    assert (home / "config.yaml").read_text() == CONFIG
+    assert ethos("mcp").out == "There are no servers; `ethos mcp add` adds one.\n"
+    assert "there is no server 'notes' in `mcp.servers`; there are: none" in ethos("mcp", "remove", "notes", "-y").err
 
 
 def test_a_server_that_does_not_start_says_why(ethos: Ethos, home: Path) -> None:
@@ -54,3 +55,86 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are(
 ) -> None:
     configure(home, notes="plain")
     assert "there is no server 'nope' in `mcp.servers`; there are: notes" in ethos("mcp", *words).err
+
+
+READ = ("--read", str(Path(SCRIPT).parent))
+
+
+def test_a_server_is_added_without_a_gateway(ethos: Ethos, home: Path) -> None:
+    words = ("--env", "API_TOKEN=canary", "--env", "PATH", "--tool", "ec*", "--effect", "echo=read", "--no-network")
+    added = ethos("mcp", "add", "notes", *READ, *words, "--", sys.executable, SCRIPT, "--not-an-option")
+    assert added.code == 0, added.err
+    assert added.out.startswith(
+        "notes is in config.yaml. No gateway runs; the next start takes that over.\n"
+        "  the secret of env.API_TOKEN is kept in secrets/mcp-notes-API_TOKEN, not in config.yaml\n"
+        "notes: up since "
+    )
+    assert "notes__echo  read   Says it again. (withheld: new)\n" in added.out
+    assert added.out.endswith("To let the agent have what is withheld: ethos mcp accept notes\n")
+    written = yaml.safe_load((home / "config.yaml").read_text())["mcp"]["servers"]["notes"]
+    assert written == {
+        "command": [sys.executable, SCRIPT, "--not-an-option"],
+        "env": {"API_TOKEN": {"file": "secrets/mcp-notes-API_TOKEN"}, "PATH": "${PATH}"},
+        "sandbox": {"read": [str(Path(SCRIPT).parent)], "network": "none"},
+        "effects": {"echo": "read"},
+        "tools": ["ec*"],
+    }
+    [listed] = ethos("mcp", "list", "--json").value
+    assert [tool["name"] for tool in listed["tools"]] == ["notes__echo"]
+    assert "changed since you looked" in ethos("mcp", "accept", "notes", "--pin", "another").err
+    assert ethos("mcp", "accept", "notes", "--pin", listed["pin"], "--json").value == {"tools": ["notes__echo"]}
+
+
+def test_a_server_is_added_to_a_gateway_that_runs_and_removed_from_it(
+    ethos_beside: Ethos, home: Path, serving: object
+) -> None:
+    before = (home / "config.yaml").read_text()
+    added = ethos_beside("mcp", "add", "notes", *READ, "--hints", "--", sys.executable, SCRIPT)
+    assert added.code == 0, added.err
+    assert added.out.startswith("notes is in config.yaml.\nnotes: up since ")
+    [listed] = ethos_beside("mcp", "--json").value
+    assert (listed["name"], listed["state"]) == ("notes", "up")
+    assert ethos_beside("mcp", "remove", "notes", "--yes").out == "notes is removed.\n"
+    assert (home / "config.yaml").read_text() == before
+    assert ethos_beside("mcp").out == "There are no servers; `ethos mcp add` adds one.\n"
+
+
+def test_a_server_that_does_not_answer_is_added_and_says_why(ethos: Ethos, home: Path) -> None:
+    added = ethos("mcp", "add", "notes", *READ, "--", sys.executable, SCRIPT, "exits")
+    assert added.code == 1
+    assert "its tools are not known yet: the server notes is not reachable now" in added.err
+    assert "notes:" in (home / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("notes",), "mcp.servers.notes.url: missing; expected `url: …`"),
+        (("notes", "--url", "http://127.0.0.1:9/", "--header", "Authorization"), "expected --header 'Name: value'"),
+        (("notes", "--url", "http://127.0.0.1:9/", "--no-network"), "mcp.servers.notes.sandbox: has no effect here"),
+        (("notes", "--hints", "--effect", "a=read", "--", "a"), "give --hints or --effect, not both"),
+        (("Notes", "--url", "http://127.0.0.1:9/"), "name: String should match pattern"),
+        (("notes", "--effect", "a=nothing", "--", "a"), "effects"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_written(
+    ethos: Ethos, home: Path, words: tuple[str, ...], says: str
+) -> None:
+    refused = ethos("mcp", "add", *words)
+    assert refused.code != 0
+    assert says in refused.err
+    assert (home / "config.yaml").read_text() == CONFIG
+
+
+def test_what_has_changed_is_shown_before_it_is_accepted(ethos: Ethos, home: Path) -> None:
+    configure(home, notes="plain")
+    ethos("mcp", "test", "notes")
+    ethos("mcp", "accept", "notes")
+    change = "UPDATE mcp_tools SET accepted = replace(accepted, 'Says it again.', 'Says it once.')"
+    with closing(sqlite3.connect(home / "ethos.sqlite")) as database, database:
+        database.execute(change)
+    words = "notes__echo has changed since you accepted it:"
+    for shown in (ethos("mcp").out, ethos("mcp", "accept", "notes").out):
+        assert "    -Says it once.\n    +Says it again.\n" in shown
+        assert words in shown or "(withheld: changed)" in shown
+    assert words not in ethos("mcp").out
