@@ -312,9 +312,12 @@ class AgentLoop:
             is_too_many = call in state.all_calls[work.calls_limit :]
             refused = TOO_MANY if is_too_many else self._resting.refusal(call.name)
             made = refused or work.toolbox.prepare(call)
+            is_approved = call.id == work.approved_call
+            if isinstance(made, Prepared) and not is_approved:
+                made = await made.settled(context)
             if isinstance(made, Prepared):
                 made = await self._unless_it_waits(call, made, work, state)
-            is_journalled = isinstance(made, Prepared) and not made.tool.is_repeatable
+            is_journalled = isinstance(made, Prepared) and (is_approved or not made.tool.is_repeatable)
             if isinstance(made, Called):
                 called = made
             elif is_journalled:
@@ -361,12 +364,14 @@ class AgentLoop:
             reach("tool.begun")
             called = await prepared.make(context)
             reach("tool.made")
-        elif kept.outcome is None or kept.result is None:
-            called = uncertain("it was interrupted")
-        elif kept.outcome == "waiting":
+        elif kept.outcome == "waiting" and kept.result is not None:
             return Called.asks(Wanted.load(kept.result))
-        else:
+        elif kept.outcome is not None and kept.result is not None:
             return Called(outcome=kept.outcome, text=kept.result, sources=kept.sources)
+        elif prepared.tool.is_repeatable:
+            called = await prepared.make(context)
+        else:
+            called = uncertain("it was interrupted")
         result = called.text if called.wanted is None else called.wanted.dump()
         await self._steps.end_call(key, called.outcome, result, called.sources)
         reach("tool.ended")

@@ -69,6 +69,18 @@ def servers_of(gateway: Composition) -> McpServers:
     )
 
 
+def tools_for_messages(gateway: Composition) -> Sequence[Tool]:
+    """Those that send messages to other conversations; none where they are off."""
+    if not gateway.config.tools.messages:
+        return ()
+    from gateway.people.reaching import Reaching  # noqa: PLC0415 (only where they are switched on)
+    from gateway.tools.messages import message_tools  # noqa: PLC0415 (as above)
+
+    heard_in = gateway.store.links.direct_conversation
+    reaching = Reaching(gateway.identities, gateway.access, gateway.channels, heard_in)
+    return message_tools(reaching, gateway.outbox.post)
+
+
 def with_servers(box: Toolbox, servers: McpServers) -> Callable[[], Toolbox]:
     """The tools that there are when it is called: those of servers come and go, and between that nothing is made."""
     made: list[tuple[Sequence[Tool], Toolbox]] = []

@@ -21,7 +21,7 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.tools import make_toolbox, program_tools, servers_of, with_servers
+from gateway.app.tools import make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
 from gateway.config import ChannelConfig, Config, LiveConfig
@@ -295,7 +295,7 @@ class Composition:
         """The turns, and the channels whose messages they answer."""
         config = self.config
         of_web = web_tools(config.web, self.sandbox, reads_alone(self.meter, self.personalities), self.left_out.append)
-        own = [*own_tools(self.store.sessions), *self.traces.tools, *of_web]
+        own = [*own_tools(self.store.sessions), *self.traces.tools, *of_web, *tools_for_messages(self)]
         programs = program_tools(config, self.sandbox, self.left_out.append)
         self.mcp = servers_of(self)
         box = make_toolbox(self.home, own, config.tools, programs, self.left_out.append)

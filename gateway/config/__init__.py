@@ -209,6 +209,7 @@ class ToolsConfig(Section):
         python: it runs Python programs there, shut in.
         shell: it runs shell commands there, shut in.
         questions: it asks questions with a button for each answer.
+        messages: it sends messages to the person's other accounts, and for an owner to other people.
         packages: tools of other authors.
         schema_tokens: what all descriptions may take of a prompt; where it is more, tools of packages have to be found.
     """
@@ -217,6 +218,7 @@ class ToolsConfig(Section):
     python: bool = False
     shell: bool = False
     questions: bool = False
+    messages: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()
     schema_tokens: Annotated[Count, Field(ge=0, le=1_000_000)] = 6_000
 

@@ -204,6 +204,8 @@ class Turn:
     def toolbox(self, tools: Toolbox) -> Toolbox:
         """Those that the personality may use."""
         allowed = tools.allowed(self.personality.tools)
+        if self.role != "owner" or not self.message.is_direct:
+            allowed = allowed.only([tool.name for tool in allowed.tools if not tool.needs_owner])
         if self.personality.memory_writes == "off":
             return allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
         return allowed

@@ -87,6 +87,20 @@ class Outbox:
         """The ids of replies that need no sending: the people of their channel read the log, which has them."""
         return frozenset(reply.id for reply in replies if self._shows_log(reply.conversation.channel))
 
+    async def post(self, message: OutboundMessage) -> OutboundMessage:
+        """Queue a message of no turn, once for its id, and have it sent; what stands under its id.
+
+        Raises:
+            StoreUnavailable: nothing was queued.
+        """
+        delivered = self.delivered_by_commit((message,))
+        kept = await self._store.add(message, delivered=delivered)
+        if not delivered:
+            self.wake(message.conversation)
+        else:
+            await self.announce(kept.id, kept)
+        return kept
+
     async def announce(self, turn_id: str, reply: OutboundMessage) -> None:
         """Tell the channel that the log has a new reply; its row was ended by the commit, so there is no receipt.
 

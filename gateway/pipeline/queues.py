@@ -227,6 +227,13 @@ class OutboxRow:
 class OutboxStore(Protocol):
     """The durable queue of what is to be sent."""
 
+    async def add(self, message: OutboundMessage, *, delivered: Collection[str]) -> OutboundMessage:
+        """Queue a message of no turn; gives what stands under its id, which stays where it was there before.
+
+        Args:
+            delivered: ids of messages that need no sending, because their channel shows the log.
+        """
+
     async def claim_reply(
         self, conversation: ConversationRef, *, is_durable: bool, epoch: int = 0
     ) -> OutboxRow | NotDue | None:

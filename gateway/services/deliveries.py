@@ -112,14 +112,9 @@ class DeliveryService:
         digest = hashlib.sha256(f"{caller.key_id} {caller.user_id} {seed}".encode()).hexdigest()
         text = storable(text)
         message = OutboundMessage(id=f"program_{digest[:32]}", conversation=place, text=text)
-        delivered = self._outbox.delivered_by_commit((message,))
-        kept = await self._rows.queue(message, delivered=delivered)
+        kept = await self._outbox.post(message)
         if (kept.conversation, kept.text) != (place, text):
             raise Refused("this key was used for another message; take a new one")
-        if delivered:
-            await self._outbox.announce(message.id, message)
-        else:
-            self._outbox.wake(place)
         return message.id
 
     async def _change(self, caller: Caller, queue: wire.Queue, row_id: str, what: Change) -> wire.Delivery:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from gateway.domain.codes import without_codes
-from gateway.messages import ConversationRef, OutboundMessage
+from gateway.messages import ConversationRef
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.lanes import waken
-from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, inbound, outbound
 from gateway.store.queue_rows import IS_RUNNING, LANE, STATE, Queue, lane_key
 from gateway.store.rows import record_of
@@ -49,19 +48,6 @@ class SqlDeliveries:
         """How many rows are unfinished, and how many are dead letters."""
         [(unfinished, dead)] = await self._engine.rows(_COUNTS.format(queue=queue))
         return unfinished, dead
-
-    async def queue(self, message: OutboundMessage, *, delivered: Collection[str]) -> OutboundMessage:
-        """Queue a message of no turn; gives what stands under its id, which stays where it was there before.
-
-        Args:
-            delivered: as `insert_replies` has it.
-        """
-
-        def work(connection: Connection) -> OutboundMessage:
-            insert_replies(connection, message.id, (message,), delivered=delivered)
-            return outbound(connection.execute("SELECT * FROM outbox WHERE id = ?", (message.id,)).fetchone())
-
-        return await self._engine.write(work)
 
     async def is_direct(self, conversation: ConversationRef) -> bool:
         """Whether only one person has ever been heard there, and nobody reads along."""

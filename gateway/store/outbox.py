@@ -116,6 +116,13 @@ class SqlOutbox:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    async def add(self, message: OutboundMessage, *, delivered: Collection[str]) -> OutboundMessage:
+        def work(connection: Connection) -> OutboundMessage:
+            insert_replies(connection, message.id, (message,), delivered=delivered)
+            return outbound(connection.execute("SELECT * FROM outbox WHERE id = ?", (message.id,)).fetchone())
+
+        return await self._engine.write(work)
+
     async def claim_reply(
         self, conversation: ConversationRef, *, is_durable: bool, epoch: int = 0
     ) -> OutboxRow | NotDue | None:

@@ -202,6 +202,9 @@ class Tool:
         timeout_s: a call that takes longer is uncertain; 600 at most.
         is_opt_in: only personalities that name it have it.
         is_findable: where the tools are too many, the model is shown it only once it has looked for it.
+        needs_owner: only an owner has it, in a direct chat.
+        settle: makes exact what arguments mean, before a person is asked: a name becomes an address. It looks, and
+            changes nothing; raises ToolError. Its own result means itself.
         spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
     """
 
@@ -218,6 +221,8 @@ class Tool:
     timeout_s: float = 30.0
     is_opt_in: bool = False
     is_findable: bool = False
+    needs_owner: bool = False
+    settle: Callable[[Any, ToolContext], Awaitable[Any]] | None = None
     spec: ToolSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -63,6 +63,15 @@ class Prepared:
         given = self.arguments
         return given if isinstance(given, Mapping) else given.model_dump(mode="json", by_alias=True)
 
+    async def settled(self, context: ToolContext) -> Prepared | Called:
+        """The same with arguments that are exact; what is wrong with them, as its outcome."""
+        if self.tool.settle is None:
+            return self
+        try:
+            return replace(self, arguments=await self.tool.settle(self.arguments, context))
+        except ToolError as error:
+            return replace(_failed(error), outcome="refused")
+
     async def make(self, context: ToolContext) -> Called:
         """Make it."""
         called = await _made(self.tool, self.arguments, context)
@@ -163,8 +172,7 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
         async with limit:
             returned = await tool.call(arguments, context)
     except ToolError as error:
-        text = without_hidden(str(error)) if error.sources else str(error)
-        return Called(outcome="failed", text=f"Error: {text}", sources=error.sources)
+        return _failed(error)
     except (InputNeeded, ToolUnavailable, ToolUncertain) as error:
         return _ended_by(error)
     except TimeoutError:
@@ -178,6 +186,11 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
     sources = (*result.sources, *([f"what {tool.name} returned"] if tool.shows_others else []))
     text = without_hidden(result.text) if sources else result.text
     return Called(outcome="done", text=text, sources=sources)
+
+
+def _failed(error: ToolError) -> Called:
+    text = without_hidden(str(error)) if error.sources else str(error)
+    return Called(outcome="failed", text=_clean(f"Error: {text}"), sources=error.sources)
 
 
 def _ended_by(error: InputNeeded | ToolUnavailable | ToolUncertain) -> Called:

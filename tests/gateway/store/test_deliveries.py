@@ -125,10 +125,10 @@ async def test_a_late_retry_of_a_finished_reply_changes_nothing(store: Stores) -
 
 async def test_a_message_of_no_turn_is_queued_once_and_what_is_there_stays(stores: Stores) -> None:
     for text in ("tea", "coffee"):
-        kept = await stores.deliveries.queue(replace(answer("r1", MAIL), text=text), delivered=())
+        kept = await stores.outbox.add(replace(answer("r1", MAIL), text=text), delivered=())
         assert (kept.conversation, kept.text) == (MAIL, "tea")
     assert (await claimed_reply(stores, MAIL)).message.text == "tea"
-    await stores.deliveries.queue(answer("r2"), delivered={"r2"})
+    await stores.outbox.add(answer("r2"), delivered={"r2"})
     assert await stores.deliveries.counts("outbox") == (1, 0)
 
 
