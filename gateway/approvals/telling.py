@@ -46,7 +46,7 @@ def notice(approvals: Sequence[Approval], decider: Decider) -> str:
         whose = "the owner's" if any(one.approver == "owner" for one in approvals) else "your"
         return f"\n\n_What I want to do waits for {whose} yes, in a direct chat: number {numbers}._"
     texts = "\n\n".join(described(one) for one in mine)
-    return f"\n\n**This waits for your yes.**\n\n{texts}\n`/yes {mine[0].id}`, `/no {mine[0].id}`, `/approvals`"
+    return f"\n\n**This waits for your yes.**\n\n{texts}\n{_how(mine)}"
 
 
 def questions_for_owners(
@@ -62,29 +62,45 @@ def questions_for_owners(
 
 def _question(approvals: Sequence[Approval], who: str, owner: Decider) -> tuple[str, tuple[Action, ...]]:
     texts = "\n\n".join(described(one) for one in approvals)
-    number = approvals[0].id
-    how = f"`/yes {number}`, `/no {number}`, `/approvals`"
+    how = _how(approvals)
     if not owner.is_verified:
-        how = f"Here you can only say no: `/no {number}`. Say yes on a channel that proves who you are."
+        how = f"Here you can only say no: `/no {approvals[0].id}`. Say yes on a channel that proves who you are."
     return f"**This waits for your yes.** {who} asked me for it.\n\n{texts}\n{how}", choices(approvals, owner)
 
 
 def choices(approvals: Sequence[Approval], decider: Decider) -> tuple[Action, ...]:
-    """The same as buttons; no Yes where not all is shown. Nothing is preselected."""
+    """The same as buttons; no Yes where not all is shown. Nothing is preselected.
+
+    A yes to all names the numbers, and stands only where the person may decide on each and each is shown whole.
+    """
     if not decider.is_direct:
         return ()
-    mine = [one for one in approvals if decider.may_grant(one) or decider.is_owner][:MAX_BUTTONS]
+    mine = [one for one in approvals if decider.may_grant(one) or decider.is_owner]
     several = len(mine) > 1
     buttons = []
-    for one in mine:
+    for one in mine[:MAX_BUTTONS]:
         if is_shown_whole(one) and decider.may_grant(one):
             buttons.append(("yes", "Yes", one))
             if not several and one.may_be_granted(by_owner=decider.is_owner):
                 buttons += [("yes here", "For this conversation", one), ("yes always", "Always", one)]
         buttons.append(("no", "No", one))
-    return tuple(
+    actions = [
         Action(id=f"{verb} {one.id}", label=f"{label} {one.id}" if several else label) for verb, label, one in buttons
-    )
+    ]
+    if several and all(is_shown_whole(one) and decider.may_grant(one) for one in mine):
+        actions.append(Action(id=f"yes {_numbers(mine)}", label=f"Yes to all {len(mine)}"))
+    return tuple(actions)
+
+
+def _how(approvals: Sequence[Approval]) -> str:
+    """What the buttons do, as it is typed."""
+    numbers = _numbers(approvals)
+    one = f"`/yes {approvals[0].id}`, " if len(approvals) > 1 and all(map(is_shown_whole, approvals)) else ""
+    return f"{one}`/yes {numbers}`, `/no {numbers}`, `/approvals`"
+
+
+def _numbers(approvals: Sequence[Approval]) -> str:
+    return " ".join(str(one.id) for one in approvals)
 
 
 def _pretty(approval: Approval) -> str:

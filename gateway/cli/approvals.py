@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -25,6 +24,7 @@ Grant = Annotated[
     Literal["conversation", "always"] | None,
     typer.Option(help="Where calls of this tool to the same destination are not asked for again."),
 ]
+Numbers = Annotated[list[int], typer.Argument(min=1, metavar="NUMBER...", help="Their numbers, from the list.")]
 Number = Annotated[int, typer.Argument(min=1, help="Its number, from the list.")]
 
 
@@ -67,23 +67,19 @@ async def show(number: Number, as_json: AsJson = False) -> None:
 
 @app.command()
 @asynchronous
-async def yes(number: Number, grant: Grant = None, as_json: AsJson = False) -> None:
-    """Have exactly this call made, once."""
-    async with _deciding(number) as client:
-        decided = await client.approvals.yes(number, grant=grant)
+async def yes(numbers: Numbers, grant: Grant = None, as_json: AsJson = False) -> None:
+    """Have exactly these calls made, each once."""
     spared = "" if grant is None else " Calls like it are not asked for again; `ethos approvals grants` lists that."
-    print_json(fields(decided)) if as_json else say(
-        f"Number {number} has its yes: the gateway does it now, or when it runs again.{spared}"
-    )
+    told = f"Number {{}} has its yes: the gateway does it now, or when it runs again.{spared}"
+    await _decide_each(numbers, lambda client, number: client.approvals.yes(number, grant=grant), told, as_json=as_json)
 
 
 @app.command()
 @asynchronous
-async def no(number: Number, as_json: AsJson = False) -> None:
-    """Drop it; it is never done."""
-    async with _deciding(number) as client:
-        decided = await client.approvals.no(number)
-    print_json(fields(decided)) if as_json else say(f"Number {number} is dropped; it is never done.")
+async def no(numbers: Numbers, as_json: AsJson = False) -> None:
+    """Drop them; they are never done."""
+    told = "Number {} is dropped; it is never done."
+    await _decide_each(numbers, lambda client, number: client.approvals.no(number), told, as_json=as_json)
 
 
 @app.command()
@@ -141,19 +137,35 @@ async def revoke(
     print_json({"revoked": grant}) if as_json else say(f"Grant {grant} is revoked; such calls are asked for again.")
 
 
-@asynccontextmanager
-async def _deciding(number: int) -> AsyncIterator[AsyncEthos]:
+async def _decide_each(
+    numbers: Sequence[int],
+    decide: Callable[[AsyncEthos, int], Awaitable[ToolApproval]],
+    told: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Each by itself, in this order; what cannot be decided is passed over, and named at the end as an error."""
     from gateway.sdk.errors import ConflictError, NotFoundError
 
+    left: list[str] = []
+    decided: list[ToolApproval] = []
     async with connected() as client:
-        try:
-            yield client
-        except NotFoundError as error:
-            raise _none(number) from error
-        except ConflictError as error:
-            is_late = (await client.approvals.get(number)).state == "expired"
-            how = f"; `ethos approvals again {number}` asks again" if is_late else ""
-            raise NotNamed(f"number {number} does not wait any more, or cannot be granted: {error}{how}") from error
+        for number in dict.fromkeys(numbers):
+            try:
+                decided.append(await decide(client, number))
+            except NotFoundError:
+                left.append(str(_none(number)))
+            except ConflictError as error:
+                is_late = (await client.approvals.get(number)).state == "expired"
+                how = f"; `ethos approvals again {number}` asks again" if is_late else ""
+                left.append(f"number {number} does not wait any more, or cannot be granted: {error}{how}")
+            else:
+                if not as_json:
+                    say(told.format(number))
+    if as_json and decided:
+        print_json(fields(decided[0]) if len(numbers) == 1 else [fields(one) for one in decided])
+    if left:
+        raise NotNamed("\n".join(left))
 
 
 def _none(number: int) -> NotNamed:

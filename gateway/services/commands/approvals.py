@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.approvals.approval import Approval, Decider, Grant, GrantScope
-from gateway.approvals.telling import choices, described, notice
+from gateway.approvals.approval import MOST_OF_PERSON, Approval, Decider, Grant, GrantScope
+from gateway.approvals.telling import choices, described, is_shown_whole, notice
 from gateway.domain.visible import visible
+from gateway.errors import EthosError
 from gateway.messages import Action
 from gateway.pipeline.commands import CommandResult
-from gateway.services.caller import Expired, Malformed
+from gateway.services.caller import Expired, Malformed, Refused
 
 if TYPE_CHECKING:
     from gateway.services.approvals import ApprovalService
@@ -54,10 +55,15 @@ async def ask_again(service: ApprovalService, decider: Decider, word: str, who: 
 
 
 async def decide(service: ApprovalService, decider: Decider, arguments: str, *, is_yes: bool) -> CommandResult:
-    """One of them; without a number the only one that waits."""
+    """One of them, or several; without a number the only one that waits."""
     words = arguments.split()
     scope = _SCOPES.get(words[0]) if words and is_yes else None
-    word = " ".join(words if scope is None else words[1:])
+    numbers = words if scope is None else words[1:]
+    if len(numbers) > 1:
+        if scope is not None:
+            raise Malformed(f"`/yes {words[0]}` takes one number, since it spares later questions, too")
+        return await _decide_each(service, decider, numbers, is_yes=is_yes)
+    word = "".join(numbers)
     if not word:
         waiting = await service.waiting(decider)
         if len(waiting) != 1:
@@ -76,6 +82,30 @@ async def decide(service: ApprovalService, decider: Decider, arguments: str, *, 
         spared = {None: "", "always": " I do not ask for it again.", "conversation": " I do not ask again here today."}
         return CommandResult(text=f"Number {word} has its yes; I do it now.{spared[scope]}")
     return CommandResult(text=f"Number {word} is dropped; it is never done.")
+
+
+async def _decide_each(
+    service: ApprovalService, decider: Decider, words: Sequence[str], *, is_yes: bool
+) -> CommandResult:
+    """Each by itself, durably, in this order; what cannot be decided is passed over and named.
+
+    After a crash it is done again, and those that have their yes are passed over.
+    """
+    done, left = [], []
+    example = "/yes 3 4 5" if is_yes else "/no 3 4 5"
+    for number in dict.fromkeys(_number(word, example) for word in words[:MOST_OF_PERSON]):
+        try:
+            if is_yes and not is_shown_whole(await service.get(decider, number)):
+                raise Refused(f"number {number} is too long to be shown whole; decide on it alone: `/yes {number}`")
+            await (service.yes(decider, number) if is_yes else service.no(decider, number))
+        except EthosError as error:
+            left.append(f"\n- {error}")
+        else:
+            done.append(str(number))
+    what = "have their yes; I do them now" if is_yes else "are dropped; they are never done"
+    text = f"These {what}: {', '.join(done)}." if done else "Nothing was decided."
+    passed_over = "\nPassed over:" if left else ""
+    return CommandResult(text=text + passed_over + "".join(dict.fromkeys(left)))
 
 
 def _number(word: str, example: str) -> int:

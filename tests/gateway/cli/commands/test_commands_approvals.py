@@ -90,6 +90,21 @@ def test_what_waits_is_shown_whole_and_decided_once(ethos: Ethos, home: Path, se
     assert [(one["tool"], one["state"]) for one in log] == [("post", "done"), ("post", "waiting"), ("post", "waiting")]
 
 
+def test_several_are_decided_at_once_and_what_is_decided_already_is_named(
+    ethos: Ethos, home: Path, sent: list[str]
+) -> None:
+    assert ethos("approvals", "no", 2).code == 0
+    answer = ethos("approvals", "yes", 1, 2, 7)
+    assert (answer.code, answer.out) == (
+        1,
+        "Number 1 has its yes: the gateway does it now, or when it runs again.\n",
+    )
+    assert "number 2 does not wait any more" in answer.err
+    assert "nothing waits under the number 7" in answer.err
+    asyncio.run(talk(home, "It is sent.", "Hello."))
+    assert sent == ["ada"]
+
+
 def test_a_grant_is_given_listed_and_revoked(ethos: Ethos, sent: list[str]) -> None:
     assert sent == []
     assert ethos("approvals", "yes", 1, "--grant", "for ever").code == 2

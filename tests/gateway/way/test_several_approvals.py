@@ -1,0 +1,129 @@
+"""Several calls of one answer share a text and a yes; a call that is too long for a chat comes whole in a file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.approvals.telling import SHOWN_CHARS
+from gateway.errors import StoreUnavailable
+from gateway.store.approvals import SqlApprovals
+from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.test_approvals import Post, last_actions, owned, states
+from tests.scripted_model import ScriptedModel, call
+
+NAMES = ("ada", "ben", "cy")
+
+
+@pytest.fixture
+def post(monkeypatch: pytest.MonkeyPatch) -> Post:
+    return Post(monkeypatch)
+
+
+def posts(*names: str, text: str = "hello") -> list[Any]:
+    return [call("post", json.dumps({"to": name, "text": text}), id=name) for name in names]
+
+
+async def test_one_press_has_all_calls_of_an_answer_made_once_each(house: House, post: Post) -> None:
+    model = ScriptedModel(posts(*NAMES), "Soon.", "Sent.", "Sent.", "All are sent.")
+    async with owned(house, model) as (gateway, channel):
+        answer = await channel.ask("post them")
+        assert answer.count("```\ntext: hello\nto: ") == 3
+        assert "`/yes 1`, `/yes 1 2 3`, `/no 1 2 3`, `/approvals`" in answer
+        button = channel.sent[-1].actions[-1]
+        assert (button.id, button.label) == ("yes 1 2 3", "Yes to all 3")
+        assert await channel.ask(f"/{button.id}") == "These have their yes; I do them now: 1, 2, 3."
+        await channel.until(lambda: channel.sent[-1].text == "All are sent.")
+        await settled(gateway)
+        assert post.sent == ["ada: hello", "ben: hello", "cy: hello"]
+        again = await channel.ask(f"/{button.id}")
+        assert again == (
+            "Nothing was decided.\nPassed over:\n- number 1 is done already\n- number 2 is done already\n"
+            "- number 3 is done already"
+        )
+        await settled(gateway)
+        assert await states(gateway) == [(1, "done"), (2, "done"), (3, "done")]
+    assert len(post.sent) == 3
+
+
+async def test_what_is_decided_by_then_is_passed_over_and_said(house: House, post: Post) -> None:
+    model = ScriptedModel(posts(*NAMES), "Soon.", "Sent.", "Both are sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("post them")
+        await channel.ask("/no 2")
+        told = await channel.ask("/yes 1 2 3 3 9")
+        assert told == (
+            "These have their yes; I do them now: 1, 3.\nPassed over:\n- number 2 is refused already\n"
+            "- nothing waits under the number 9; `/approvals` lists what does"
+        )
+        await channel.until(lambda: channel.sent[-1].text == "Both are sent.")
+        await settled(gateway)
+        assert await states(gateway) == [(1, "done"), (2, "refused"), (3, "done")]
+    assert post.sent == ["ada: hello", "cy: hello"]
+
+
+async def test_several_are_dropped_at_once(house: House, post: Post) -> None:
+    async with owned(house, ScriptedModel(posts(*NAMES), "Soon.")) as (gateway, channel):
+        await channel.ask("post them")
+        assert await channel.ask("/no 1 3") == "These are dropped; they are never done: 1, 3."
+        assert await states(gateway) == [(1, "refused"), (2, "waiting"), (3, "refused")]
+        assert "takes one number" in await channel.ask("/yes always 1 2")
+        assert "say which number: `/yes 3 4 5`" in await channel.ask("/yes 1 and 2")
+    assert post.sent == []
+
+
+async def test_a_yes_to_all_goes_on_where_one_cannot_be_kept(
+    house: House, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = SqlApprovals.decide
+
+    async def fails_once(self: SqlApprovals, approval: Any, state: Any, **options: Any) -> bool:
+        if approval.id == 2:
+            raise StoreUnavailable("the disk is full")
+        return await decide(self, approval, state, **options)
+
+    monkeypatch.setattr(SqlApprovals, "decide", fails_once)
+    model = ScriptedModel(posts(*NAMES), "Soon.", "Sent.", "Both are sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("post them")
+        assert "now: 1, 3.\nPassed over:\n- the disk is full" in await channel.ask("/yes 1 2 3")
+        await channel.until(lambda: channel.sent[-1].text == "Both are sent.")
+        await settled(gateway)
+        assert await states(gateway) == [(1, "done"), (2, "waiting"), (3, "done")]
+    assert post.sent == ["ada: hello", "cy: hello"]
+
+
+@pytest.mark.parametrize("is_destructive", [False, True])
+async def test_a_yes_to_all_is_offered_only_where_each_is_shown_whole(
+    house: House, post: Post, *, is_destructive: bool
+) -> None:
+    post.offer(is_destructive=is_destructive)
+    calls = [*posts("ada"), *posts("ben", text="x" * SHOWN_CHARS)]
+    async with owned(house, ScriptedModel(calls, "Soon.", "Sent.", posts("cy", "dan"), "Soon.")) as (gateway, channel):
+        await channel.ask("post them")
+        assert last_actions(channel) == ["yes 1", "no 1", "no 2"]
+        told = await channel.ask("/yes 1 2")
+        assert "now: 1.\nPassed over:\n- number 2 is too long to be shown whole; decide on it alone" in told
+        await channel.until(lambda: channel.sent[-1].text == "Sent.")
+        await channel.ask("post the others")
+        assert last_actions(channel)[-1] == "yes 3 4", "also what destroys, for each stands there in full"
+        await settled(gateway)
+    assert post.sent == ["ada: hello"]
+
+
+async def test_a_member_has_no_yes_to_all_and_the_owner_is_asked_once_for_all(house: House, post: Post) -> None:
+    model = ScriptedModel("Hello.", posts("ada", "ben"), "Soon.", "Sent.", "Both are sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="c1")
+        await channel.ask("post them", user="2", conversation="c2")
+        await channel.until(lambda: channel.sent[-1].conversation.conversation == "c1")
+        assert last_actions(channel) == ["yes 1", "no 1", "yes 2", "no 2", "yes 1 2"]
+        assert [one.actions for one in channel.sent if one.conversation.conversation == "c2"] == [()]
+        theirs = await channel.ask("/yes 1 2", user="2", conversation="c2")
+        assert theirs.startswith("Nothing was decided.\nPassed over:\n- number 1 is for an owner to decide")
+        await channel.ask("/yes 1 2", user="1", conversation="c1")
+        await channel.until(lambda: channel.sent[-1].text == "Both are sent.")
+        await settled(gateway)
+    assert post.sent == ["ada: hello", "ben: hello"]
