@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from gateway.config.memory_kinds import DATABASE_KIND
 from gateway.errors import NotOffered
 from gateway.memory.offered import offered
 from gateway.memory.paths import is_document
-from gateway.messages import ConversationRef
 from gateway.people.api_keys import ApiKeys
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
@@ -98,12 +97,11 @@ def services_of(gateway: Composition) -> OperatorServices:
 
 
 def _asking_anew(gateway: Composition) -> AskingAnew:
-    async def owner_chats() -> Sequence[tuple[ConversationRef, bool]]:
-        chats = await gateway.pairing.owner_chats()
-        return [(chat, gateway.channels.vouches(chat.channel)) for chat in chats]
-
     return AskingAnew(
-        reserve=gateway.store.proposals.reserve, find=lambda name: gateway.toolbox().find(name), owner_chats=owner_chats
+        reserve=gateway.store.proposals.reserve,
+        find=lambda name: gateway.toolbox().find(name),
+        owner_chats=gateway.pairing.owner_chats,
+        whole_calls=gateway.whole_calls,
     )
 
 

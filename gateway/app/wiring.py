@@ -24,6 +24,7 @@ from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_
 from gateway.app.tools import make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
+from gateway.approvals.whole import WholeCalls
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -303,6 +304,7 @@ class Composition:
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
+        self.whole_calls = WholeCalls(Workspaces(self.home).outgoing, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
@@ -362,6 +364,7 @@ class Composition:
             channels=self.channels,
             dispatcher=self.dispatcher,
             outbox=self.outbox,
+            whole_calls=self.whole_calls,
             recall=self.traces.memory,
             workspaces=Workspaces(self.home) if self.live.current.tools.has_workspaces else None,
         )

@@ -15,7 +15,8 @@ from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
-from gateway.approvals.telling import choices, notice, questions_for_owners
+from gateway.approvals.telling import choices, decided_by, notice, questions_for_owners
+from gateway.approvals.whole import WholeCalls
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
@@ -30,7 +31,7 @@ from gateway.memory.prompt_section import MemorySection
 from gateway.memory.proposals import ProposalStore, SettledMemory, settle_updates
 from gateway.memory.recall import Recall, recalled_section, unsaid
 from gateway.memory.sync import MemorySync
-from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage
+from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
@@ -113,6 +114,7 @@ class TurnDependencies:
         turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
+        whole_calls: writes files for questions that are longer than a chat shows.
     """
 
     store: TurnStore
@@ -134,6 +136,7 @@ class TurnDependencies:
     channels: Channels
     dispatcher: Dispatcher
     outbox: Outbox
+    whole_calls: WholeCalls
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
     instructions: Callable[[Collection[str]], Mapping[str, str]] = lambda _names: {}
@@ -514,12 +517,16 @@ class Answering:
         is_unread: bool,
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
+        mine = decided_by(turn.decider, state.asks)
+        sizes_bytes = (file.size_bytes for file in state.files)
+        channel = turn.message.conversation.channel
+        whole = await self._parts.whole_calls.files(mine, channel, taken_bytes=sum(sizes_bytes))
         text = self._text(turn, state, ending)
         if is_unread and text:
             text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
         session = turn.session_after(asked, memory)
         question = turn.question(state, self._settings.approvals_expire_after_h)
-        reply = self._reply(turn, state, text, memory, question)
+        reply = self._reply(turn, state, text, memory, asked=question, whole=whole)
         commit = replace(
             turn.ended(self._committer.end(turn.row)),
             replies=(reply, *await self._for_owners(turn, state)),
@@ -552,24 +559,28 @@ class Answering:
         await self._follow_up(turn, state, session, memory)
 
     def _reply(
-        self, turn: Turn, state: AgentState, text: str, memory: SettledMemory, question: OpenQuestion | None
+        self,
+        turn: Turn,
+        state: AgentState,
+        text: str,
+        memory: SettledMemory,
+        *,
+        asked: OpenQuestion | None,
+        whole: Mapping[int, Attachment],
     ) -> OutboundMessage:
         """The answer with what stands below it: a question, what waits for a yes, their buttons, and files."""
         text = "\n\n".join([text, *(one.question for one in state.choosing)])
-        below = (
-            memory.notice
-            + notice(state.asks, turn.decider)
-            + ("" if question is None else f"\n\n{question_text(question)}")
-        )
+        by_server = "" if asked is None else f"\n\n{question_text(asked)}"
+        below = memory.notice + notice(state.asks, turn.decider, whole) + by_server
         offered = [choice for one in state.choosing for choice in one.choices]
         buttons = (
             *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
             *memory.choices,
             *choices(state.asks, turn.decider),
-            *(() if question is None else question_buttons(question)),
+            *(() if asked is None else question_buttons(asked)),
         )
         reply = reply_to(turn.row, (text + self._committer.in_form(below, turn.message)).strip(), "reply", buttons)
-        return replace(reply, attachments=tuple(state.files))
+        return replace(reply, attachments=(*state.files, *whole.values()))
 
     async def _for_owners(self, turn: Turn, state: AgentState) -> tuple[OutboundMessage, ...]:
         """What the owners are told in chats of their own.
@@ -579,13 +590,9 @@ class Answering:
         asked = [one for one in state.asks if one.approver == "owner" and not turn.decider.may_grant(one)]
         if not asked and not state.rested:
             return ()
-        who, turn_id, vouches = (
-            as_name(turn.message.sender.display_name),
-            turn.row.turn_id,
-            self._parts.channels.vouches,
-        )
+        who, turn_id = as_name(turn.message.sender.display_name), turn.row.turn_id
         chats = await self._parts.admission.pairing.owner_chats()
-        told = questions_for_owners(asked, who, [(chat, vouches(chat.channel)) for chat in chats], turn_id)
+        told = questions_for_owners(asked, who, await self._parts.whole_calls.owner_chats(chats, asked), turn_id)
         for number, chat in enumerate(chats if state.rested else ()):
             text = _RESTS.format(", ".join(f"`{tool}`" for tool in state.rested))
             told.append(OutboundMessage(id=f"{turn_id}.rests-{number}", conversation=chat, text=text))

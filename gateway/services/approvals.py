@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from gateway.approvals.approval import MOST_OF_PERSON, Approval, ApprovalStore, Decider, Grant, GrantScope
 from gateway.approvals.telling import questions_for_owners
-from gateway.messages import ConversationRef, OutboundMessage
+from gateway.approvals.whole import WholeCalls
+from gateway.messages import Attachment, ConversationRef, OutboundMessage
 from gateway.sdk.models import approvals as wire
 from gateway.services.caller import Caller, Expired, NotAllowed, NotFound, Refused
 from gateway.tools.contract import Tool
@@ -25,12 +26,14 @@ class AskingAnew:
     Attributes:
         reserve: gives out numbers.
         find: a tool by its name, as it is offered now.
-        owner_chats: where owners are asked, each with whether it proves who writes.
+        owner_chats: where owners are asked.
+        whole_calls: writes files for what is longer than a chat shows.
     """
 
     reserve: Callable[[int], Awaitable[int]]
     find: Callable[[str], Tool | None]
-    owner_chats: Callable[[], Awaitable[Sequence[tuple[ConversationRef, bool]]]]
+    owner_chats: Callable[[], Awaitable[Sequence[ConversationRef]]]
+    whole_calls: WholeCalls
 
 
 class ApprovalService:
@@ -169,7 +172,12 @@ class ApprovalService:
 
     async def questions(self, approval: Approval, who: str, turn_id: str) -> Sequence[OutboundMessage]:
         """What the owners are asked, in chats of their own, on behalf of `who`."""
-        return questions_for_owners([approval], who, await self._anew.owner_chats(), turn_id)
+        chats = await self._anew.whole_calls.owner_chats(await self._anew.owner_chats(), [approval])
+        return questions_for_owners([approval], who, chats, turn_id)
+
+    async def files(self, approvals: Sequence[Approval], channel: str) -> Mapping[int, Attachment]:
+        """Those with all arguments of what a chat does not show whole, by number, as far as the channel takes them."""
+        return await self._anew.whole_calls.files(approvals, channel)
 
     async def drop(self, session_id: str) -> int:
         """Withdraw what of a session waits, or has its yes and is not begun; how many those are."""

@@ -24,7 +24,7 @@ from gateway.people.tries import ErasureCodes
 from gateway.pipeline.commands import CANCEL, CHOOSE, PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
-from gateway.services.commands.approvals import ask_again, decide, list_text, revoke
+from gateway.services.commands.approvals import ask_again, decide, listed, revoke
 from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
 from gateway.services.commands.personal import ForgetMe, export_text
@@ -84,11 +84,11 @@ class Commands:
         personal("approvals", "/approvals", "show what waits for your yes", self._approvals)
         personal(
             "yes",
-            "/yes [here|always] [number]",
+            "/yes [here|always] [number …]",
             "have done what waits for your yes",
             partial(self._decide, is_yes=True),
         )
-        personal("no", "/no [number]", "drop what waits for your yes", partial(self._decide, is_yes=False))
+        personal("no", "/no [number …]", "drop what waits for your yes", partial(self._decide, is_yes=False))
         personal("tools", "/tools", "show what my tools did for you", self._tools)
         add("stop", "/stop", "stop the answer that is being written", self._stop)
         add(CANCEL, "/cancel", "decline what a server asks you", self._cancel)
@@ -226,9 +226,9 @@ class Commands:
             return await revoke(service, call.user_id, rest.strip())
         decider = await self._decider(call)
         if verb == "again":
-            who = as_name(call.message.sender.display_name)
-            return await ask_again(service, decider, rest.strip(), who, call.turn_id)
-        return list_text(await service.waiting(decider), await service.grants(call.user_id), decider)
+            return await ask_again(service, decider, rest.strip(), call)
+        waiting, channel = await service.waiting(decider), call.message.conversation.channel
+        return await listed(service, waiting, await service.grants(call.user_id), decider, channel)
 
     async def _decide(self, call: CommandCall, *, is_yes: bool) -> CommandResult:
         service = (await self._services()).approvals

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from gateway.approvals.approval import MOST_OF_PERSON, Approval, Decider, Grant, GrantScope
 from gateway.approvals.telling import choices, described, is_shown_whole, notice
-from gateway.domain.visible import visible
+from gateway.domain.visible import as_name, visible
 from gateway.errors import EthosError
-from gateway.messages import Action
-from gateway.pipeline.commands import CommandResult
+from gateway.messages import Action, Attachment
+from gateway.pipeline.commands import CommandCall, CommandResult
 from gateway.services.caller import Expired, Malformed, Refused
 
 if TYPE_CHECKING:
@@ -20,17 +20,26 @@ SHOWN = 5
 _SCOPES: Mapping[str, GrantScope] = {"here": "conversation", "always": "always"}
 
 
-def list_text(waiting: Sequence[Approval], grants: Sequence[Grant], decider: Decider) -> CommandResult:
+async def listed(
+    service: ApprovalService, waiting: Sequence[Approval], grants: Sequence[Grant], decider: Decider, channel: str
+) -> CommandResult:
     """What waits, with buttons for the first; and what is not asked for any more."""
+    shown = waiting[:SHOWN]
+    files = await service.files(shown, channel) if decider.is_direct else {}
+    text = _list_text(waiting, grants, files)
+    return CommandResult(text=text, actions=choices(waiting[:1], decider), attachments=tuple(files.values()))
+
+
+def _list_text(waiting: Sequence[Approval], grants: Sequence[Grant], files: Mapping[int, Attachment]) -> str:
     spared = "".join(f"\n- {one.id}: {_granted(one)}" for one in grants)
     how = f"`/approvals revoke {grants[0].id}` ends it." if grants else ""
     below = f"\n\nNot asked for any more, by your yes:{spared}\n{how}" if grants else ""
     if not waiting:
-        return CommandResult(text=f"Nothing waits for a yes.{below}")
-    texts = [described(one) for one in waiting[:SHOWN]]
+        return f"Nothing waits for a yes.{below}"
+    texts = [described(one, files) for one in waiting[:SHOWN]]
     more = [] if len(waiting) <= SHOWN else [f"{len(waiting) - SHOWN} more wait."]
     how = f"`/yes {waiting[0].id}` has it done, `/no {waiting[0].id}` drops it."
-    return CommandResult(text="\n\n".join([*texts, *more, how]) + below, actions=choices(waiting[:1], decider))
+    return "\n\n".join([*texts, *more, how]) + below
 
 
 def _granted(grant: Grant) -> str:
@@ -45,12 +54,13 @@ async def revoke(service: ApprovalService, user_id: str, word: str) -> CommandRe
     return CommandResult(text=f"From now on I ask again before I use {_granted(grant)}.")
 
 
-async def ask_again(service: ApprovalService, decider: Decider, word: str, who: str, turn_id: str) -> CommandResult:
+async def ask_again(service: ApprovalService, decider: Decider, word: str, call: CommandCall) -> CommandResult:
     """Ask once more for what has expired: here, or the owners where the person may not decide, or not here."""
     again = await service.ask_again(decider, _number(word, "/approvals again 3"))
     if decider.may_grant(again):
-        return list_text([again], (), decider)
-    notices = await service.questions(again, who, turn_id) if again.approver == "owner" else ()
+        return await listed(service, [again], (), decider, call.message.conversation.channel)
+    who = as_name(call.message.sender.display_name)
+    notices = await service.questions(again, who, call.turn_id) if again.approver == "owner" else ()
     return CommandResult(text=notice([again], decider).strip(), notices=tuple(notices))
 
 

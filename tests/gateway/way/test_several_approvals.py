@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.approvals import whole
 from gateway.approvals.telling import SHOWN_CHARS
-from gateway.errors import StoreUnavailable
+from gateway.errors import FileError, StoreUnavailable
 from gateway.store.approvals import SqlApprovals
 from tests.gateway.way.conftest import House, settled
-from tests.gateway.way.test_approvals import Post, last_actions, owned, states
+from tests.gateway.way.test_approvals import Post, last_actions, owned, pass_by, states
 from tests.scripted_model import ScriptedModel, call
 
 NAMES = ("ada", "ben", "cy")
@@ -127,3 +129,84 @@ async def test_a_member_has_no_yes_to_all_and_the_owner_is_asked_once_for_all(ho
         await channel.until(lambda: channel.sent[-1].text == "Both are sent.")
         await settled(gateway)
     assert post.sent == ["ada: hello", "ben: hello"]
+
+
+# ---- what is longer than a chat shows --------------------------------------------------------------------------------
+
+LONG = "All of it: " + "tea and cake, " * 200 + "END"
+
+
+async def test_what_is_too_long_for_a_chat_has_no_yes_button_and_comes_whole_in_a_file(
+    house: House, post: Post
+) -> None:
+    model = ScriptedModel(posts("ada", text=LONG), "Soon.")
+    async with owned(house, model, fake={"max_attachment_bytes": 100_000}) as (gateway, channel):
+        answer = await channel.ask("post it")
+        length = len(f"text: {LONG}\nto: ada")
+        assert f"… {length} characters in all. The file number-1.txt has all of them. On the machine," in answer
+        assert "`ethos approvals show 1` shows them, and `ethos approvals yes 1` says yes." in answer
+        assert answer.index("text: All of it: tea and cake") < answer.index("characters in all")
+        assert "END" not in answer
+        assert last_actions(channel) == ["no 1"]
+        [file] = channel.sent[-1].attachments
+        assert (file.filename, file.media_type) == ("number-1.txt", "text/plain")
+        data = Path(file.ref).read_bytes()
+        assert (len(data), data.decode()) == (file.size_bytes, f"text: {LONG}\nto: ada")
+        user = (await gateway.identities.known({"fake:1"}))["fake:1"]
+        assert Path(file.ref).parent == gateway.home / "exports" / user, "and is erased with the person"
+        await channel.ask("/approvals")
+        assert channel.sent[-1].attachments == (file,), "no second copy of it is kept"
+        await settled(gateway)
+    assert post.sent == []
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1_000])
+async def test_a_channel_that_does_not_take_the_file_gets_the_beginning_and_the_command(
+    house: House, post: Post, max_bytes: int
+) -> None:
+    model = ScriptedModel(posts("ada", text=LONG), "Soon.")
+    async with owned(house, model, fake={"max_attachment_bytes": max_bytes}) as (gateway, channel):
+        answer = await channel.ask("post it")
+        assert "characters in all. On the machine, `ethos approvals show 1` shows them" in answer
+        assert (last_actions(channel), channel.sent[-1].attachments) == (["no 1"], ())
+        assert not (gateway.home / "exports").exists()
+    assert post.sent == []
+
+
+async def test_the_owner_gets_the_file_and_whoever_asked_does_not(house: House, post: Post) -> None:
+    model = ScriptedModel("Hello.", posts("ada", text=LONG), "Soon.")
+    async with owned(house, model, fake={"max_attachment_bytes": 100_000}) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="c1")
+        await channel.ask("post it", user="2", conversation="c2")
+        await channel.until(lambda: channel.sent[-1].conversation.conversation == "c1")
+        [file] = channel.sent[-1].attachments
+        assert "END" in Path(file.ref).read_text()
+        assert [one.attachments for one in channel.sent if one.conversation.conversation == "c2"] == [()]
+        await pass_by(gateway, 1)
+        await channel.ask("/approvals again 1", user="1", conversation="c1")
+        [again] = channel.sent[-1].attachments
+        assert (again.filename, again.ref) == ("number-2.txt", file.ref)
+        await settled(gateway)
+
+
+async def test_in_a_group_nothing_of_the_call_is_shown_nor_attached(house: House, post: Post) -> None:
+    model = ScriptedModel(posts("ada", text=LONG), "Soon.")
+    async with owned(house, model, fake={"max_attachment_bytes": 100_000}) as (_, channel):
+        asked = channel.message("post it", user="1", conversation="group", is_direct=False, mentions_bot=True)
+        await channel.deliver(asked)
+        [answer] = await channel.answers_to(asked)
+        assert "in a direct chat: number 1" in answer
+        assert [one.attachments for one in channel.sent if one.conversation.conversation == "group"] == [()]
+
+
+async def test_a_file_that_cannot_be_written_costs_no_question(
+    house: House, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path, _data: bytes) -> None:
+        raise FileError("the disk is full")
+
+    monkeypatch.setattr(whole, "write_atomically", full)
+    model = ScriptedModel(posts("ada", text=LONG), "Soon.")
+    async with owned(house, model, fake={"max_attachment_bytes": 100_000}) as (_, channel):
+        assert "characters in all. On the machine," in await channel.ask("post it")
+        assert channel.sent[-1].attachments == ()

@@ -1,0 +1,69 @@
+"""All arguments of a call that a chat does not show whole, as a file that goes with the question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from gateway.approvals.approval import Approval
+from gateway.approvals.telling import OwnerChat, is_shown_whole, pretty
+from gateway.domain.channels import Channels
+from gateway.errors import FileError
+from gateway.files.atomic import make_private_directory, write_atomically
+from gateway.messages import Attachment, ConversationRef
+
+_log = structlog.get_logger(__name__)
+
+
+class WholeCalls:
+    """Writes such files, each once for its call, however often it is asked for."""
+
+    def __init__(self, place: Callable[[str], Path], channels: Channels) -> None:
+        """`place` gives a directory of a user, whose files are removed with the user's other files that were sent."""
+        self._place = place
+        self._channels = channels
+
+    async def owner_chats(self, chats: Sequence[ConversationRef], approvals: Sequence[Approval]) -> Sequence[OwnerChat]:
+        """Chats of owners, each with the files that its channel takes."""
+        return [
+            OwnerChat(
+                conversation=chat,
+                is_proved=self._channels.vouches(chat.channel),
+                files=await self.files(approvals, chat.channel),
+            )
+            for chat in chats
+        ]
+
+    async def files(
+        self, approvals: Sequence[Approval], channel: str, *, taken_bytes: int = 0
+    ) -> Mapping[int, Attachment]:
+        """By the approval's number, as many as the channel takes with one message.
+
+        Args:
+            taken_bytes: what goes with the message already.
+        """
+        capabilities = self._channels.capabilities(channel)
+        left_bytes = 0 if capabilities is None else capabilities.max_attachment_bytes - taken_bytes
+        found: dict[int, Attachment] = {}
+        for one in approvals:
+            data = b"" if is_shown_whole(one) else pretty(one).encode("utf-8", "replace")
+            if not data or len(data) > left_bytes:
+                continue
+            try:
+                path = await asyncio.to_thread(self._written, one, data)
+            except FileError as error:
+                _log.warning("call_not_attached", approval=one.id, error=str(error))
+                continue
+            left_bytes -= len(data)
+            name = f"number-{one.id}.txt"
+            found[one.id] = Attachment(media_type="text/plain", filename=name, size_bytes=len(data), ref=str(path))
+        return found
+
+    def _written(self, approval: Approval, data: bytes) -> Path:
+        path = self._place(approval.user_id) / f"call-{approval.digest[:32]}.txt"
+        make_private_directory(path.parent)
+        write_atomically(path, data)
+        return path
