@@ -51,7 +51,7 @@ class _Telling(httpx2.AsyncBaseTransport):
             return _failed(request, NOT_REACHED, str(error) or type(error).__name__)
         except httpx2.TransportError as error:
             return _failed(request, BROKEN, str(error) or type(error).__name__)
-        code = _code_of(request, response)
+        code = await _code_of(request, response)
         if code is not None:
             await response.aclose()
             return _failed(request, code, f"HTTP {response.status_code}")
@@ -69,17 +69,33 @@ def _failed(request: httpx2.Request, code: int, message: str) -> httpx2.Response
     return httpx2.Response(503, headers=headers, content=json.dumps(answer).encode(), request=request)
 
 
-def _code_of(request: httpx2.Request, response: httpx2.Response) -> int | None:
+async def _code_of(request: httpx2.Request, response: httpx2.Response) -> int | None:
     """What a status means to a message; None where the body says it."""
     kind = response.headers.get("content-type", "").lower().partition(";")[0]
     if response.status_code in (401, 403):
         return REFUSED
-    if response.status_code == 404 and _SESSION in request.headers:
+    if _SESSION in request.headers and (response.status_code == 404 or await _is_answer_to_nothing(response)):
         return SESSION_GONE
     if response.status_code >= 500 and kind != "application/json":
         return BROKEN
     is_no_answer = response.status_code == 200 and kind not in ("application/json", "text/event-stream")
     return BROKEN if is_no_answer else None
+
+
+async def _is_answer_to_nothing(response: httpx2.Response) -> bool:
+    """Whether the server refused the request before it read the message: 400, and an error that names no message.
+
+    The protocol wants 404 for a session that is not known. Servers made after an example of its TypeScript SDK answer
+    400, server-everything 2026.8.31 among them.
+    """
+    if response.status_code != 400:
+        return False
+    response.stream = _Bounded(response.stream)
+    try:
+        said = json.loads(await response.aread())
+    except (ValueError, httpx2.TransportError):
+        return False
+    return isinstance(said, dict) and "error" in said and said.get("id") is None
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -15,6 +15,7 @@ from mcp.client.context import ClientRequestContext
 from gateway import __version__
 from gateway.mcp.catalogue import Listing
 from gateway.mcp.connection import Connection, reason_of
+from gateway.mcp.errors import CannotStart
 from gateway.mcp.mending import Mending
 
 Mode = Literal["auto", "legacy", "2026-07-28"]
@@ -103,7 +104,8 @@ class Life:
 
         client = Client(
             transport(),
-            mode=self._mode,
+            # Of a version that is named the SDK asks nothing, and so learns of no tools.
+            mode="legacy" if self._mode == "legacy" else "auto",
             message_handler=heard,
             elicitation_callback=_declined,
             client_info=types.Implementation(name="ethos-gateway", version=__version__),
@@ -111,6 +113,8 @@ class Life:
         )
         async with client:
             connection = Connection(client, mended[-1], self.ended)
+            if self._mode == "2026-07-28" and connection.era == "legacy":
+                raise CannotStart("it speaks an older era of the protocol; write `protocol: auto`")
             self.connected.set_result((connection, await connection.listing()))
             hearing = asyncio.create_task(self._hear(connection))
             try:

@@ -19,9 +19,11 @@ import yaml
 from gateway.config import Config
 from gateway.config.file import load_config
 from gateway.config.secrets import SecretUnavailable, read_secret_file
+from gateway.mcp.links import _LIMITS as LIMITS_OF_SERVERS
 from gateway.sandbox.running import temporary
 from gateway.sandbox.tiers import Landlock, Plan
 from tests.faults.traced import strace_missing
+from tests.servers import npm
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -228,25 +230,89 @@ def allowed_calls(analyze: str) -> set[str]:
     return found
 
 
-async def test_the_service_lets_a_sandbox_work(analyze: str, tmp_path: Path) -> None:
-    """Every call that the kernel's own sandbox makes, and a program in it."""
+async def calls_in_the_sandbox(
+    directory: Path, command: list[str], said: str = "", **more: Any
+) -> tuple[set[str], str]:
+    """The system calls that the kernel's own sandbox makes, and a program in it; and what the program printed."""
     if (missing := strace_missing()) is not None:
         pytest.skip(missing)
-    (workspace := tmp_path / "workspace").mkdir()
-    trace = tmp_path / "trace"
+    (workspace := directory / "workspace").mkdir()
+    trace = directory / "trace"
     async with temporary() as place:
-        program = "import json, subprocess, sys; subprocess.run([sys.executable, '-c', 'print(7)'], check=True)"
-        plan = Plan(workspace=workspace, temporary=place)
-        words = Landlock().command(plan, [sys.executable, "-c", program])
+        plan = Plan(workspace=workspace, temporary=place, **more)
+        words = Landlock().command(plan, command)
         traced = ["strace", "-f", "-qq", "-o", trace, "sh", "-c", 'exec "$@" # the parent stays', "sh", *words]
         launched = json.loads(words[4])
         del launched["parent"]
         traced[traced.index(words[4])] = json.dumps(launched)
-        done = subprocess.run(traced, capture_output=True, text=True, check=False, env=dict(plan.environment))
-    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+        done = subprocess.run(
+            traced, capture_output=True, text=True, check=False, env=dict(plan.environment), input=said
+        )
+    assert done.returncode == 0, done.stderr
     made = set(re.findall(r"^\d+ +(\w+)\(", trace.read_text(), re.MULTILINE))
     assert {"landlock_restrict_self", "prctl", "execve"} <= made
+    return made, done.stdout
+
+
+async def test_the_service_lets_a_sandbox_work(analyze: str, tmp_path: Path) -> None:
+    program = "import json, subprocess, sys; subprocess.run([sys.executable, '-c', 'print(7)'], check=True)"
+    made, printed = await calls_in_the_sandbox(tmp_path, [sys.executable, "-c", program])
+    assert printed == "7\n"
     assert made - allowed_calls(analyze) == set()
+
+
+@pytest.mark.skipif(npm.MISSING is not None, reason=npm.MISSING or "")
+async def test_the_service_lets_a_server_in_node_work(analyze: str, tmp_path: Path) -> None:
+    """Its calls; the memory that it needs is the matter of the drop-in."""
+    (tmp_path / "tea.txt").write_text("green tea")
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    reading = {"name": "read_text_file", "arguments": {"path": str(tmp_path / "tea.txt")}}
+    asked = [("initialize", client), ("tools/call", reading)]
+    said = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        for number, (method, params) in enumerate(asked)
+    ]
+    made, printed = await calls_in_the_sandbox(
+        tmp_path,
+        [*npm.program("server-filesystem"), str(tmp_path)],
+        "\n".join([*said, ""]),
+        readable=[npm.PROGRAMS, tmp_path],
+        network=True,
+        limits=LIMITS_OF_SERVERS,
+    )
+    assert "green tea" in printed
+    assert made - allowed_calls(analyze) == set()
+
+
+def test_the_drop_in_for_node_changes_what_node_needs_and_nothing_else(analyze: str, tmp_path: Path) -> None:
+    service, node = unit("ethos.service")["Service"], unit("ethos-node.conf")["Service"]
+    assert set(node) == {"MemoryDenyWriteExecute", "MemoryMax", "TasksMax"}
+    assert (service["MemoryDenyWriteExecute"], node["MemoryDenyWriteExecute"]) == ("yes", "no")
+    (drop_ins := tmp_path / "ethos.service.d").mkdir()
+    text = (DEPLOY / "ethos.service").read_text()
+    (tmp_path / "ethos.service").write_text(text.replace("/opt/ethos/bin/ethos", shutil.which("true") or "/bin/true"))
+    shutil.copy(DEPLOY / "ethos-node.conf", drop_ins)
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", "--generators=no", tmp_path / "ethos.service"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "ethos" in line]) == (0, [])
+
+
+@pytest.mark.skipif(npm.MISSING is not None, reason=npm.MISSING or "")
+def test_node_ends_where_memory_that_is_written_may_not_be_run() -> None:
+    """Why there is the drop-in. PR_SET_MDWE is what systemd sets, from Linux 6.3 on."""
+    deny = (
+        "import ctypes, os, sys\n"
+        "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(75)\n"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    work = ["-e", "for (let i = 0, n = 0; i < 1e6; i++) n += i"]
+    assert subprocess.run([npm.NODE, *work], check=False).returncode == 0
+    denied = subprocess.run([sys.executable, "-c", deny, npm.NODE, *work], check=False, capture_output=True)
+    if denied.returncode == 75:
+        pytest.skip("needs Linux 6.3")
+    assert denied.returncode != 0
 
 
 def test_the_service_speaks_the_notify_protocol_and_its_times_fit_the_gateways() -> None:

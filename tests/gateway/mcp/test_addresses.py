@@ -23,6 +23,7 @@ class Site:
         self.fault = ""
         self.calls: list[str] = []
         self.session = "one"
+        self.to_the_unknown = 404
         self.headers: list[str] = []
         self._runner: web.AppRunner | None = None
 
@@ -50,7 +51,8 @@ class Site:
             return web.Response(status=202)
         begins = method in ("initialize", "server/discover")
         if not begins and request.headers.get("Mcp-Session-Id") != self.session:
-            return web.Response(status=404)
+            error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+            return web.json_response({"jsonrpc": "2.0", "error": error, "id": None}, status=self.to_the_unknown)
         if method == "tools/call":
             self.calls.append(params["name"])
             fault, self.fault = self.fault, ""
@@ -141,7 +143,9 @@ async def test_refused_credentials_name_the_headers(room: Room, site: Site) -> N
         assert "canary" not in problem
 
 
-async def test_what_only_looks_is_asked_again_of_a_restarted_server(room: Room, site: Site) -> None:
+@pytest.mark.parametrize("status", [404, 400])
+async def test_what_only_looks_is_asked_again_of_a_restarted_server(room: Room, site: Site, status: int) -> None:
+    site.to_the_unknown = status
     async with room.servers(s={**site.config, "effects": {"look": "read"}}) as servers:
         await servers.connect()
         site.session = "two"

@@ -78,8 +78,9 @@ async def test_while_no_turn_runs_a_changed_list_is_read_at_once(room: Room) -> 
             await servers.call("s__post", text="tea")
 
 
-async def test_a_server_of_the_new_era_tells_who_has_subscribed(room: Room) -> None:
-    server = {"command": [sys.executable, modern.__file__]}
+@pytest.mark.parametrize("protocol", ["auto", "2026-07-28"])
+async def test_a_server_of_the_new_era_tells_who_has_subscribed(room: Room, protocol: str) -> None:
+    server = {"command": [sys.executable, modern.__file__], "protocol": protocol}
     async with room.servers(s=server, is_quiet=True) as servers:
         connected = await servers.connect()
         connection = await connected.connected()

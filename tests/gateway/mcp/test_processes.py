@@ -165,6 +165,12 @@ async def test_a_server_that_has_moved_to_the_new_era_is_found_there(room: Room)
         assert connection.era == "2026-07-28"
 
 
+async def test_a_server_of_the_old_era_is_refused_where_the_new_one_is_named(room: Room) -> None:
+    async with room.servers(s=command(protocol="2026-07-28")) as servers:
+        await servers.until("resting")
+        assert servers.view("s").standing.error == "it speaks an older era of the protocol; write `protocol: auto`"
+
+
 async def test_a_process_that_nobody_calls_is_stopped_and_started_by_the_next_call(room: Room) -> None:
     async with room.servers(s=command(), times=Times(idle=0.2)) as servers:
         await servers.connect()

@@ -32,8 +32,10 @@ async def survives(room: Room, servers: Servers, name: str) -> None:
     await servers.until("idle", name)
 
 
-async def test_the_time(room: Room) -> None:
-    async with room.servers(time={"command": command("time"), "effects": {"get_*": "read"}}) as servers:
+@pytest.mark.parametrize("protocol", ["auto", "legacy", "2026-07-28"])
+async def test_the_time(room: Room, protocol: str) -> None:
+    server = {"command": command("time"), "effects": {"get_*": "read"}, "protocol": protocol}
+    async with room.servers(time=server) as servers:
         await servers.connect("time")
         assert [tool.name for tool in servers.tools] == ["time__convert_time", "time__get_current_time"]
         told = await servers.call("time__get_current_time", timezone="Europe/Berlin")
