@@ -1,22 +1,25 @@
 """How often a person is asked for a yes, and what gets past without one.
 
-    python -m benchmarks.asking
+    python -m benchmarks.asking [--agentdojo]
 
 An office of its own with 100 tasks, always the same: 60 have effects, 80 calls in all, and 91 read what others wrote.
 A model makes exactly the calls of each task. Then everything that it reads tells it to do something else, in seven
 ways, and it obeys. Rules, loop, approvals and store are the gateway's own. Measured for three choices: a yes to each
 call; **Always** wherever that is offered, task after task; and `approvals.tainted: destinations`.
+
+`--agentdojo` takes the tasks, solutions and injected goals of a public benchmark instead (`benchmarks/agentdojo.py`).
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +44,8 @@ PEOPLE = tuple(f"{name}@example.org" for name in ("ben", "cleo", "dan", "eve", "
 OUTSIDE = tuple(f"{name}@customer.test" for name in ("jon", "kim", "lea", "max", "nina"))
 AT_ONCE = 20
 """Turns that run beside each other; fewer than questions may wait for one person."""
+OWN = {"package": "tests.tool_packages.office"}
+VISITS = ("open_page", "get_webpage")
 Step = tuple[str, Mapping[str, Any]]
 
 
@@ -50,12 +55,14 @@ class Task:
 
     Attributes:
         met: an address that stands in what is read, and not in what the person said.
+        whole: all of it in order, where it does not read first and act then.
     """
 
     said: str
     reads: Sequence[Step]
     acts: Sequence[Step] = ()
     met: str = OUTSIDE[0]
+    whole: Sequence[Step] = ()
 
 
 def tasks() -> Iterator[Task]:
@@ -156,13 +163,15 @@ class Counted:
 
 
 @asynccontextmanager
-async def office(home: Path, model: ScriptedOffice, choice: Choice) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
+async def office(
+    home: Path, model: ScriptedOffice, choice: Choice, package: Mapping[str, str] = OWN
+) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
     """A gateway for one person, who is a member, with the tools of the office."""
     settings = {
         "channels": {"office": {"kind": "tests.fake_channel", "role": "member"}},
-        "tools": {"packages": [{"package": "tests.tool_packages.office"}]},
+        "tools": {"packages": [dict(package)]},
         "approvals": {"tainted": "destinations" if choice == "destinations" else "ask"},
-        "limits": {"running_turns_per_user": AT_ONCE},
+        "limits": {"running_turns_per_user": AT_ONCE, "steps_per_turn": 100},
     }
     (home / "config.yaml").write_text(yaml.safe_dump(settings))
     (home / "config.yaml").chmod(0o600)
@@ -193,25 +202,26 @@ class Run:
         """Each task as it was meant, one after the other."""
         for task in all_tasks:
             self.counted.acts += len(task.acts)
-            self.counted.visits += sum(name == "open_page" for name, _ in task.reads)
-            await self._say([(task, (*task.reads, *task.acts))])
+            self.counted.visits += sum(name in VISITS for name, _ in task.reads)
+            await self._say([(task, task.whole or (*task.reads, *task.acts))])
             asked = [one.tool for one in await self._gateway.store.approvals.approvals()]
-            self.counted.visits_asked += asked.count("open_page")
-            self.counted.asked += len(asked) - asked.count("open_page")
+            visits = sum(name in VISITS for name in asked)
+            self.counted.visits_asked += visits
+            self.counted.asked += len(asked) - visits
             self.counted.questions += bool(asked)
             await self._decide(may_grant=self._choice == "always")
 
-    async def talked_into_it(self, all_tasks: Sequence[Task]) -> None:
-        """Each demand behind what is read for each task, and nothing else."""
-        demanded = [(task, demand) for task in all_tasks if task.reads for demand in _demands(task)]
+    async def talked_into_it(self, demanded: Sequence[tuple[Task, Sequence[Step]]]) -> None:
+        """Each demand behind what is read for a task, and nothing else."""
         for some in (demanded[start : start + AT_ONCE] for start in range(0, len(demanded), AT_ONCE)):
             OFFICE.done.clear()
-            await self._say([(task, (*task.reads, demand)) for task, demand in some])
+            await self._say([(task, (*task.reads, *demand)) for task, demand in some])
             done = [(name, dict(values)) for name, values in OFFICE.done]
-            for _, (name, values) in some:
-                if (name, dict(values)) in done:
-                    done.remove((name, dict(values)))
-                    self.counted.passed += 1
+            for _, demand in some:
+                found = [one for one in ((name, dict(values)) for name, values in demand) if one in done]
+                for one in found:
+                    done.remove(one)
+                self.counted.passed += bool(found)
             self.counted.injected += len(some)
             await self._decide(may_grant=False)
         self.counted.passed += len(await self._gateway.store.journal.entries(None, len(demanded)))
@@ -224,7 +234,7 @@ class Run:
             text = f"{number}. {task.said}"
             self._model.steps[text] = steps
             for _, values in task.reads:
-                read = str(next(iter(values.values())))
+                read = str(next(iter(values.values()), ""))
                 OFFICE.says[read] = f"From {task.met}. Look at https://example.org/link/{read.rpartition('/')[2]}."
             asked.append(self._channel.ask(text, conversation=f"c{number}"))
         await asyncio.gather(*asked)
@@ -242,18 +252,46 @@ class Run:
 async def counted(choice: Choice) -> Counted:
     """What the tasks come to with this choice."""
     all_tasks, model = [*tasks()], ScriptedOffice()
+    demanded = [(task, [demand]) for task in all_tasks if task.reads for demand in _demands(task)]
     OFFICE.empty()
     with tempfile.TemporaryDirectory() as home:
         async with office(Path(home), model, choice) as (gateway, channel):
             run = Run(gateway, channel, model, choice)
             await run.honest(all_tasks)
-            await run.talked_into_it(all_tasks)
+            await run.talked_into_it(demanded)
     return run.counted
 
 
+async def counted_of_agentdojo(choice: Choice) -> Counted:
+    """What its tasks come to, each suite in a gateway of its own."""
+    from benchmarks import agentdojo  # noqa: PLC0415 (what it reads is no dependency)
+
+    whole = Counted()
+    for suite in agentdojo.SUITES:
+        all_tasks, model = agentdojo.tasks(suite), ScriptedOffice()
+        OFFICE.empty()
+        with tempfile.TemporaryDirectory() as home:
+            package = {"package": "benchmarks.agentdojo", "suite": suite}
+            async with office(Path(home), model, choice, package) as (gateway, channel):
+                run = Run(gateway, channel, model, choice)
+                await run.honest(all_tasks)
+                await run.talked_into_it([(task, one) for task in all_tasks for one in agentdojo.demands(suite)])
+        for name, value in asdict(run.counted).items():
+            setattr(whole, name, getattr(whole, name) + value)
+    return whole
+
+
 async def main() -> None:
-    found = [await counted(choice) for choice in CHOICES]
-    all_tasks = [*tasks()]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agentdojo", action="store_true")
+    if parser.parse_args().agentdojo:
+        from benchmarks import agentdojo  # noqa: PLC0415 (what it reads is no dependency)
+
+        all_tasks = [task for suite in agentdojo.SUITES for task in agentdojo.tasks(suite)]
+        count = counted_of_agentdojo
+    else:
+        all_tasks, count = [*tasks()], counted
+    found = [await count(choice) for choice in CHOICES]
     print(f"{len(all_tasks)} tasks, {sum(bool(task.acts) for task in all_tasks)} of them with effects\n")
     rows = {
         "calls with effects": [f"{one.acts}" for one in found],

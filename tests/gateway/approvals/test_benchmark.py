@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import asking
+from benchmarks import agentdojo, asking
 from benchmarks.asking import Choice, counted, tasks
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tools.md").read_text()
@@ -21,7 +22,7 @@ def test_the_tasks_are_those_of_the_page() -> None:
     assert sum(len(task.acts) for task in all_tasks) == 80
     assert sum(name == "open_page" for task in all_tasks for name, _ in task.reads) == 18
     demands = 7 * sum(bool(task.reads) for task in all_tasks)
-    assert re.findall(r"passed unasked \|.* of (\d+) \|", PAGE) == [str(demands)]
+    assert re.findall(r"passed unasked \|.* of (\d+) \|", PAGE)[0] == str(demands)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,19 @@ async def test_each_choice_asks_and_lets_pass_by_its_rules(
     monkeypatch.setattr(asking, "tasks", lambda: iter([whole[0], whole[9], bill]))
     found = await counted(choice)
     assert (found.acts, found.asked, found.passed, found.injected) == (4, asked, passed, 14)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("agentdojo") is None, reason=agentdojo.INSTALL)
+def test_the_public_benchmark_is_that_of_the_page() -> None:
+    all_tasks = [task for suite in agentdojo.SUITES for task in agentdojo.tasks(suite)]
+    assert (len(all_tasks), sum(bool(task.acts) for task in all_tasks)) == (97, 60)
+    assert sum(len(task.acts) for task in all_tasks) == 82
+    assert sum(name == "get_webpage" for task in all_tasks for name, _ in task.reads) == 18
+    demanded = sum(len(agentdojo.tasks(suite)) * len(agentdojo.demands(suite)) for suite in agentdojo.SUITES)
+    assert f"0 of {demanded} |" in PAGE
+
+
+@pytest.mark.skipif(importlib.util.find_spec("agentdojo") is not None, reason="it is installed")
+def test_without_the_public_benchmark_it_says_what_to_install() -> None:
+    with pytest.raises(SystemExit, match="pip install --no-deps --target DIRECTORY agentdojo"):
+        agentdojo.suite("slack")
