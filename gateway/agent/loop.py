@@ -83,6 +83,7 @@ class AgentState:
         files: what goes with the answer.
         choosing: the question that the person answers by a button, if there is one.
         wanted: what a call wants to know of the person.
+        below: what tools have to say to the person below the answer, in words of ours.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -99,6 +100,7 @@ class AgentState:
     files: list[Attachment] = field(default_factory=list)
     choosing: list[Choosing] = field(default_factory=list)
     wanted: Wanted | None = None
+    below: dict[str, str] = field(default_factory=dict)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
@@ -137,6 +139,7 @@ class AgentState:
                 "uncertain": self.uncertain,
                 "rested": self.rested,
                 "wanted": None if self.wanted is None else self.wanted.dump(),
+                "below": self.below,
                 "files": [asdict(file) for file in self.files],
                 "choosing": [asdict(one) for one in self.choosing],
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
@@ -162,6 +165,7 @@ class AgentState:
             uncertain=kept["uncertain"],
             rested=kept["rested"],
             wanted=None if kept["wanted"] is None else Wanted.load(kept["wanted"]),
+            below=kept["below"],
             files=[Attachment(**file) for file in kept["files"]],
             choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),

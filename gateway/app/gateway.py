@@ -34,6 +34,7 @@ from gateway.store.idempotency import SqlIdempotency
 from gateway.store.settings import check_secret
 from gateway.web.api import Api
 from gateway.web.server import WebServer
+from gateway.web.sign_in import sign_in_routes
 from gateway.web.token import load_token
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Gateway(Composition):
             await self.privacy.clean()
             await self.operators.join(self.identities)
             await self.web.start()
+            self.browser_url = self.config.web.public_url or self.web.url
             stack.callback(await asyncio.to_thread(announce, self.home, self.web.url, self._started_at))
             self._stack = stack.pop_all()
         return self
@@ -171,8 +173,9 @@ class Gateway(Composition):
             serves_mcp=lambda: self.live.current.mcp.serve,
             host=self.config.web.host,
             port=self.config.web.port if self._is_served else None,
-            allowed_hosts=self.config.web.allowed_hosts,
+            allowed_hosts=self.config.web.hosts,
             dashboard=lambda: self._sources(api),
+            sign_in_pages=() if self.mcp.sign_ins is None else sign_in_routes(self.mcp.sign_ins),
             # The Unix socket needs none.
             token=load_token(self.home, self.secret) if self._is_served else secrets.token_urlsafe(),
         )

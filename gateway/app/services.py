@@ -77,6 +77,8 @@ def services_of(gateway: Composition) -> OperatorServices:
             home=gateway.home,
             reload=partial(_reload, gateway),
             is_running=gateway.is_serving.is_set,
+            tokens=store.mcp_tokens,
+            naming=naming,
         ),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,

@@ -13,7 +13,10 @@ import structlog
 from gateway.config import Config, ToolPackageConfig, ToolsConfig
 from gateway.config.packages import KindUnusable
 from gateway.config.tool_packages import load_tool_package
+from gateway.domain.key_files import load_key
 from gateway.mcp.servers import McpServers
+from gateway.mcp.sign_ins import SignIns
+from gateway.mcp.tokens import KEY_NAME
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
 from gateway.tools.questions import ASK_PERSON
@@ -21,6 +24,7 @@ from gateway.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
+    from gateway.mcp.oauth import Rules
     from gateway.sandbox.probing import Sandbox
     from gateway.sandbox.tiers import Tier
 
@@ -66,6 +70,26 @@ def servers_of(gateway: Composition) -> McpServers:
         hide=gateway.reloading.hide,
         is_quiet=lambda: gateway.dispatcher.running == 0,
         refresh_s=_REFRESH_S if gateway.store.is_shared else None,
+        sign_ins=sign_ins_of(gateway),
+    )
+
+
+def sign_ins_of(gateway: Composition) -> SignIns:
+    """How people sign in to servers."""
+    remedy = "remove it, and a new one is made. Then people sign in to servers (mcp) again"
+
+    def rules() -> Rules:
+        from gateway.mcp.oauth import Rules  # noqa: PLC0415 (the SDK is loaded with the first server)
+
+        web = gateway.live.current.web
+        return Rules(ports=web.ports, private_hosts=web.allow_private)
+
+    return SignIns(
+        gateway.config.mcp,
+        gateway.store.mcp_tokens,
+        key=lambda: load_key(gateway.home / KEY_NAME, "mcp-tokens", gateway.secret, remedy=remedy),
+        base=lambda: gateway.browser_url and gateway.browser_url.rstrip("/"),
+        rules=rules,
     )
 
 

@@ -83,12 +83,14 @@ class Composition:
         is_serving: set from the moment on in which it runs, and no single command has put it together.
         turns: runs the turns that begin now.
         web: serves the API and the pages.
+        browser_url: where browsers reach it, once it serves.
     """
 
     store: Stores
     trace_store: TraceStore | None
     web: WebServer
     idempotency: SqlIdempotency
+    browser_url: str | None = None
 
     def __init__(
         self,
@@ -287,10 +289,13 @@ class Composition:
         self.linking.job.when_linked += [
             self.admission.let_through,
             lambda link: asyncio.to_thread(workspaces.unite, successors(link.survivor)[-1], link.absorbed),
+            lambda link: self.store.mcp_tokens.forget_people([link.absorbed]),
         ]
-        self.linking.job.when_parted.append(
-            lambda link: asyncio.to_thread(workspaces.part, successors(link.survivor)[-1], link.absorbed)
-        )
+        self.linking.job.when_parted += [
+            lambda link: asyncio.to_thread(workspaces.part, successors(link.survivor)[-1], link.absorbed),
+            # Nobody knows which of the two signed in.
+            lambda link: self.store.mcp_tokens.forget_people([*successors(link.survivor), link.absorbed]),
+        ]
 
     def _compose_pipeline(self) -> None:
         """The turns, and the channels whose messages they answer."""

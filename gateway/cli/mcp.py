@@ -160,6 +160,30 @@ async def accept(
 
 @app.command()
 @asynchronous
+async def login(
+    name: Name,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", help="Who signs in, where each person does: a user id or an account, `kind:id`."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a link by which somebody signs in to a server, in a browser."""
+    from gateway.sdk.errors import ConflictError, NotFoundError
+
+    async with connected(makes=True, is_whole=True) as client:
+        try:
+            link = await client.mcp.login(name, user)
+        except (NotFoundError, ConflictError) as error:
+            raise NotNamed(str(error)) from error
+    if as_json:
+        print_json(fields(link))
+    else:
+        say(f"Open this in a browser until {local(link.expires_at)}:\n{link.url}")
+
+
+@app.command()
+@asynchronous
 async def remove(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

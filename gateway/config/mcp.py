@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from gateway.config.values import Seconds, Section, Text, WebAddress
 
@@ -52,6 +52,40 @@ class McpSandboxConfig(Section):
     network: Literal["open", "none"] = "open"
 
 
+class McpOauthConfig(Section):
+    """How the gateway signs in to a server.
+
+    Attributes:
+        mode: `gateway`: one account for all people, to which the operator signs in; `per_person`: an account for each
+            person; `client_credentials`: the gateway shows its own secret, and nobody signs in.
+        client_id: the gateway's name there; None: it registers itself.
+        client_secret: that belongs to it.
+        scopes: those that are asked for; empty: what the server names.
+        issuer: the authorization server that is shown the secret of `client_credentials`, and no other is.
+    """
+
+    mode: Literal["gateway", "per_person", "client_credentials"]
+    client_id: Text | None = None
+    client_secret: SecretStr | None = None
+    scopes: tuple[Text, ...] = ()
+    issuer: WebAddress | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.mode == "client_credentials" and not (self.client_id and self.client_secret and self.issuer):
+            raise ValueError("client_credentials needs `client_id`, `client_secret` and `issuer`")
+        if self.client_secret is not None and self.client_id is None:
+            raise ValueError("`client_secret` has no effect without `client_id`; add it")
+        if self.issuer is not None and self.mode != "client_credentials":
+            raise ValueError("`issuer` has an effect only with `mode: client_credentials`; take it out")
+        return self
+
+
+def _in_words(value: Any) -> Any:
+    """A mode alone, as people write it."""
+    return {"mode": value} if isinstance(value, str) else value
+
+
 class McpServerConfig(Section):
     """One server, by the name it has in `mcp.servers`: a command that is started here, or an address.
 
@@ -59,6 +93,7 @@ class McpServerConfig(Section):
         command: the program and its arguments.
         url: of a server that speaks streamable HTTP.
         headers: sent with each request to `url`.
+        oauth: how the gateway signs in at `url`; None: not at all.
         env: all variables of the command, besides four of the gateway's.
         effects: the class of tools by patterns of their names, the first that fits; `hints` believes the server.
         trusted: what its tools return is not words of others.
@@ -73,6 +108,7 @@ class McpServerConfig(Section):
     command: tuple[str, ...] = ()
     url: WebAddress | None = None
     headers: dict[Text, SecretStr] = Field(default_factory=dict)
+    oauth: Annotated[McpOauthConfig | None, BeforeValidator(_in_words)] = None
     env: dict[Text, SecretStr] = Field(default_factory=dict)
     sandbox: McpSandboxConfig = Field(default_factory=McpSandboxConfig)
     effects: Annotated[Literal["hints"] | dict[Text, Any], BeforeValidator(_effects)] = Field(default_factory=dict)
@@ -93,11 +129,18 @@ class McpServerConfig(Section):
             raise ValueError("missing; expected `url: …`, or `command: [program, argument, …]`")
         return value
 
-    @field_validator("headers", "env", "sandbox")
+    @field_validator("oauth")
+    @classmethod
+    def _is_the_only_proof(cls, value: McpOauthConfig | None, info: ValidationInfo) -> McpOauthConfig | None:
+        if value is not None and any(name.lower() == "authorization" for name in info.data.get("headers", ())):
+            raise ValueError("the server has `headers` with Authorization, too; expected one of the two")
+        return value
+
+    @field_validator("headers", "oauth", "env", "sandbox")
     @classmethod
     def _has_effect(cls, value: Any, info: ValidationInfo) -> Any:
-        is_for = "url" if info.field_name == "headers" else "command"
-        is_set = value != McpSandboxConfig() if isinstance(value, Section) else bool(value)
+        is_for = "url" if info.field_name in ("headers", "oauth") else "command"
+        is_set = value != McpSandboxConfig() if isinstance(value, McpSandboxConfig) else bool(value)
         if is_set and is_for in info.data and not info.data[is_for]:
             raise ValueError(f"has no effect here; expected it only beside `{is_for}`")
         return value
@@ -106,6 +149,16 @@ class McpServerConfig(Section):
     def is_command(self) -> bool:
         """Whether it is a process of ours."""
         return bool(self.command)
+
+    @property
+    def needs_sign_in(self) -> bool:
+        """Whether people sign in to it."""
+        return self.oauth is not None and self.oauth.mode != "client_credentials"
+
+    @property
+    def is_per_person(self) -> bool:
+        """Whether each person has an account of their own."""
+        return self.oauth is not None and self.oauth.mode == "per_person"
 
     @property
     def lacks_version(self) -> bool:
@@ -130,3 +183,8 @@ class McpConfig(Section):
     def has_commands(self) -> bool:
         """Whether any of them is a process of ours."""
         return any(server.is_command for server in self.servers.values())
+
+    @property
+    def has_oauth(self) -> bool:
+        """Whether the gateway signs in to any of them."""
+        return any(server.oauth is not None for server in self.servers.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -30,6 +31,7 @@ class WebConfig(Section):
 
     Attributes:
         allowed_hosts: further names under which browsers may ask for it, besides `host` and loopback.
+        public_url: where browsers of people reach the gateway, for links that it sends; None: only on this machine.
         max_upload_bytes: of one file that is imported through the API or the dashboard.
         fetch: the agent reads pages.
         search: whom the agent asks to find some; None: it does not search.
@@ -41,9 +43,16 @@ class WebConfig(Section):
     host: Host = "127.0.0.1"
     port: Annotated[Count, Field(ge=0, le=65_535)] = 8420
     allowed_hosts: tuple[Host, ...] = ()
+    public_url: WebAddress | None = None
     max_upload_bytes: Annotated[Count, Field(ge=1 << 20, le=1 << 40)] = 4 << 30
     fetch: bool = False
     search: SearchConfig | None = None
     ports: tuple[Port, ...] = ()
     allow: tuple[WebAddress, ...] = ()
     allow_private: tuple[Host, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Further names under which browsers may ask."""
+        public = None if self.public_url is None else urlsplit(self.public_url).hostname
+        return (*self.allowed_hosts, *([] if public is None else [public]))

@@ -12,16 +12,13 @@ import secrets
 from pathlib import Path
 
 from gateway.domain.command_text import parse_command
-from gateway.domain.root_secret import derived
-from gateway.errors import FileError
-from gateway.files.atomic import make_once, make_private_directory, read_once
+from gateway.domain.key_files import load_key
 from gateway.messages import InboundMessage, OutboundMessage
 
 LENGTH = 8
 # Without what looks alike in some font or hand: 0 O Q, 1 I L, 2 Z, 5 S, 8 B, U V. Eight of these 22 are 35 bits.
 ALPHABET = "34679ACDEFGHJKMNPRTWXY"
 PEPPER_NAME = "secrets/code-pepper"
-PEPPER_BYTES = 32
 SEED_BYTES = 16
 HIDDEN = "····-····"
 """Shown in the place of a code."""
@@ -90,19 +87,8 @@ def load_pepper(home: Path, secret: bytes | None = None) -> bytes:
     Raises:
         FileError: the file cannot be read or made, or is cut short.
     """
-    if secret is not None:
-        return derived(secret, "pepper")
-    path = home / PEPPER_NAME
-    found = read_once(path)
-    if found is None:
-        make_private_directory(path.parent)
-        pepper = secrets.token_bytes(PEPPER_BYTES)
-        if make_once(path, pepper):
-            return pepper
-        found = read_once(path)  # of another process, which was first
-    if found is None or len(found.data) < PEPPER_BYTES:
-        raise FileError(f"{path} is cut short; remove it, and a new one is made. Codes that wait are void then")
-    return found.data
+    remedy = "remove it, and a new one is made. Codes that wait are void then"
+    return load_key(home / PEPPER_NAME, "pepper", secret, remedy=remedy)
 
 
 def _shown(code: str) -> str:

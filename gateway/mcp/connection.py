@@ -204,6 +204,7 @@ def _translated(error: MCPError, timeout_s: float) -> Exception:
     not_done = {
         http.NOT_REACHED: f"its server cannot be reached ({_short(error)})",
         http.REFUSED: f"its server refuses the gateway ({_short(error)})",
+        http.NO_TOKEN: _short(error),
     }
     if error.code in not_done:
         return ToolUnavailable(not_done[error.code])
@@ -230,12 +231,12 @@ def reason_of(error: BaseException) -> str:
             return f"it cannot be reached ({_short(error)}); look whether it runs, and at its `url`"
         case MCPError(code=http.REFUSED):
             return f"it refuses the gateway ({_short(error)}); correct its `headers`"
+        case MCPError(code=http.NO_TOKEN) | CannotStart() | ToolUnavailable() | ConnectionEnded() | EthosError():
+            return str(error) or "it closed the connection"
         case MCPError(code=types.CONNECTION_CLOSED):
             return "it closed the connection"
         case MCPError() | ValidationError():
             return f"it does not speak the protocol as expected ({_short(error)}); look whether it is such a server"
-        case CannotStart() | ToolUnavailable() | ConnectionEnded() | EthosError():
-            return str(error) or "it closed the connection"
         case _:
             return f"{type(error).__name__}: {_short(error)}"
 

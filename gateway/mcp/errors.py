@@ -11,5 +11,9 @@ class SessionGone(Exception):
     """The server was restarted and knows the session no more; the call has not run."""
 
 
+class SignInFailed(Exception):
+    """The server wants a token, and there is none that it takes: nothing was done; the text says why."""
+
+
 class CannotStart(Exception):
     """The program of a server cannot be run; the text says why, and what to do."""

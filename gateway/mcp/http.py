@@ -7,27 +7,33 @@ each failure of a request becomes an error of JSON-RPC here, with a code of ours
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import httpx2
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
+from gateway.mcp.errors import SignInFailed
 from gateway.mcp.stdio import MAX_LINE_BYTES
 
-NOT_REACHED, REFUSED, BROKEN, SESSION_GONE = -31_001, -31_002, -31_003, -31_004
+NOT_REACHED, REFUSED, BROKEN, SESSION_GONE, NO_TOKEN = -31_001, -31_002, -31_003, -31_004, -31_005
 """Codes of ours, outside the range that JSON-RPC keeps for itself. Not reached, refused: it has not run. Broken: it may
-have. Session gone: the server was restarted, and it has not run."""
+have. Session gone: the server was restarted, and it has not run. No token: nobody is signed in, and it has not run."""
 _CONNECT_S, _READ_S = 10.0, 660.0
 _SESSION = "mcp-session-id"
 
+Authorize = Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport]
+"""Wraps a transport."""
+
 
 @asynccontextmanager
-async def http_streams(url: str, headers: Mapping[str, str]) -> AsyncIterator[TransportStreams]:
-    """Messages from a server and to it; nothing is connected before the first."""
+async def http_streams(
+    url: str, headers: Mapping[str, str], authorize: Authorize = lambda inner: inner
+) -> AsyncIterator[TransportStreams]:
+    """Messages from a server and to it; nothing is connected before the first. `authorize` adds what proves us."""
     timeout = httpx2.Timeout(_CONNECT_S, read=_READ_S)
-    transport = _Telling(httpx2.AsyncHTTPTransport())
+    transport = _Telling(authorize(httpx2.AsyncHTTPTransport()))
     async with (
         httpx2.AsyncClient(transport=transport, headers=dict(headers), timeout=timeout) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_LINE_BYTES) as streams,
@@ -43,20 +49,21 @@ class _Telling(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """One request; only those that carry a message are answered by us."""
-        if request.method != "POST":
-            return await self._inner.handle_async_request(request)
         try:
             response = await self._inner.handle_async_request(request)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
-            return _failed(request, NOT_REACHED, str(error) or type(error).__name__)
+        except SignInFailed as error:
+            return _failed(request, NO_TOKEN, str(error))
         except httpx2.TransportError as error:
-            return _failed(request, BROKEN, str(error) or type(error).__name__)
-        code = await _code_of(request, response)
+            if request.method != "POST":
+                raise
+            is_early = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.UnsupportedProtocol)
+            return _failed(request, NOT_REACHED if is_early else BROKEN, str(error) or type(error).__name__)
+        code = await _code_of(request, response) if request.method == "POST" else None
         if code is not None:
             await response.aclose()
             return _failed(request, code, f"HTTP {response.status_code}")
         if response.headers.get("content-type", "").lower().startswith("application/json"):
-            response.stream = _Bounded(response.stream)
+            response.stream = Bounded(response.stream)
         return response
 
     async def aclose(self) -> None:
@@ -90,7 +97,7 @@ async def _is_answer_to_nothing(response: httpx2.Response) -> bool:
     """
     if response.status_code != 400:
         return False
-    response.stream = _Bounded(response.stream)
+    response.stream = Bounded(response.stream)
     try:
         said = json.loads(await response.aread())
     except (ValueError, httpx2.TransportError):
@@ -98,7 +105,7 @@ async def _is_answer_to_nothing(response: httpx2.Response) -> bool:
     return isinstance(said, dict) and "error" in said and said.get("id") is None
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class Bounded(httpx2.AsyncByteStream):
     """A body of 8 MB at most."""
 
     def __init__(self, inner: object) -> None:
@@ -113,4 +120,5 @@ class _Bounded(httpx2.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
+        """End it early."""
         await self._inner.aclose()  # type: ignore[attr-defined]

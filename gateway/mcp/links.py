@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.config.mcp import McpServerConfig
 from gateway.files.atomic import make_private_directory
 from gateway.mcp.errors import CannotStart
-from gateway.mcp.http import http_streams
+from gateway.mcp.http import Authorize, http_streams
 from gateway.mcp.stdio import Launch, StdioProcess
 from gateway.sandbox.running import temporary
 from gateway.sandbox.tiers import Limits, Plan, Tier
@@ -78,15 +78,16 @@ class HttpLink:
     """An address."""
 
     config: McpServerConfig
+    authorize: Authorize
     fault: None = None
 
     def streams(self) -> AbstractAsyncContextManager[TransportStreams]:
         """Open it."""
         headers = {key: value.get_secret_value() for key, value in self.config.headers.items()}
-        return http_streams(self.config.url or "", headers)
+        return http_streams(self.config.url or "", headers, self.authorize)
 
 
 @asynccontextmanager
-async def http_link(config: McpServerConfig) -> AsyncIterator[HttpLink]:
+async def http_link(config: McpServerConfig, authorize: Authorize = lambda inner: inner) -> AsyncIterator[HttpLink]:
     """An address, which is not connected yet."""
-    yield HttpLink(config)
+    yield HttpLink(config, authorize)

@@ -120,9 +120,14 @@ class McpServer:
         """Connect, unless it is up or rests."""
         self._needed.set()
 
-    def remember(self, era: Era) -> None:
+    def remember(self, era: Era | None) -> None:
         """In which era of the protocol it was last asked; that one is tried first."""
         self._era = era
+
+    def hurry(self) -> None:
+        """Connect, and cut a rest short."""
+        self._needed.set()
+        self._hurried.set()
 
     def reread(self) -> None:
         """Read its tools again, where it has said that they changed; no turn that runs depends on them."""
@@ -200,8 +205,8 @@ class McpServer:
 
     # ---- the owner task ---------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Connect when it is needed, for ever."""
+    async def run(self, *, is_for_ever: bool = True) -> None:
+        """Connect when it is needed; if not for ever, until nobody has called for long, or it cannot be connected."""
         failures = 0
         while True:
             await self._needed.wait()
@@ -212,6 +217,8 @@ class McpServer:
             else:
                 failures += 1
                 await self._rest(failures)
+            if not is_for_ever and (life is None or not self._needed.is_set()):
+                return
 
     async def leave(self) -> None:
         """Once its task has ended for good: whoever waits for a connection hears that there is none."""

@@ -15,14 +15,18 @@ import structlog
 from gateway.config.mcp import McpConfig, McpServerConfig
 from gateway.domain.provenance import as_data
 from gateway.errors import StoreError
-from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, CatalogueStore, Listing, pin_of
+from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, CatalogueStore, Era, Listing, pin_of
+from gateway.mcp.errors import SignInFailed
 from gateway.mcp.groups import end_left_over
 from gateway.mcp.server import McpServer, Standing, Times
+from gateway.mcp.sign_ins import how_to
+from gateway.mcp.tokens import Account
 from gateway.mcp.tools import is_wanted, tool_of
-from gateway.tools.contract import Tool
+from gateway.tools.contract import Tool, ToolContext, ToolError, ToolUnavailable
 
 if TYPE_CHECKING:
     from gateway.mcp.life import Link
+    from gateway.mcp.sign_ins import SignIns
     from gateway.sandbox.tiers import Tier
 
 # Settings of a server that say what its tools are to the agent, and nothing of the connection.
@@ -71,6 +75,7 @@ class McpServers:
         is_quiet: Callable[[], bool] = lambda: True,
         refresh_s: float | None = None,
         times: Times | None = None,
+        sign_ins: SignIns | None = None,
     ) -> None:
         """Nothing runs yet.
 
@@ -79,6 +84,7 @@ class McpServers:
             tier: finds what shuts commands in; asked before the first one is started.
             hide: strikes secrets from what servers say.
             is_quiet: whether no turn runs.
+            sign_ins: to those servers that people sign in to; None: there are none.
             refresh_s: how often the catalogue is read again, where other workers may change it.
         """
         self._config = config
@@ -89,9 +95,14 @@ class McpServers:
         self._refresh_s = refresh_s
         self._times = times or Times()
         self._is_quiet = is_quiet
-        self._servers = {name: self._made(name, one) for name, one in config.servers.items()}
+        self.sign_ins = sign_ins
+        if sign_ins is not None:
+            sign_ins.on_signed_in = self._signed_in
+        self._servers = {Account(name): self._made(Account(name)) for name in _shared(config.servers)}
+        """All people's, and those of persons who use them just now."""
+        self._eras: Mapping[str, Era] = {}
         self._catalogue: Sequence[CataloguedTool] = ()
-        self._owners: dict[str, asyncio.Task[None]] = {}
+        self._owners: dict[Account, asyncio.Task[None]] = {}
         self._is_running = False
         self._instructions: Mapping[str, str] = {}
         self.tools: Sequence[Tool] = ()
@@ -103,13 +114,13 @@ class McpServers:
         Raises:
             StoreUnavailable: they cannot be read.
         """
-        if self._servers:
-            await self._read(self._servers)
+        if self._config.servers:
+            await self._read()
 
     async def run(self) -> None:
         """Run until cancelled, then end all of them."""
         await asyncio.to_thread(end_left_over, self._home / "run")
-        self._begin(self._servers)
+        self._begin(_shared(self._config.servers))
         self._is_running = True
         try:
             while True:
@@ -118,6 +129,8 @@ class McpServers:
         finally:
             self._is_running = False
             await self._end([*self._owners])
+            if self.sign_ins is not None:
+                await self.sign_ins.close()
 
     async def take_over(self, config: McpConfig) -> None:
         """Another configuration: end the servers that it has not, or has otherwise, and begin those that are new.
@@ -126,54 +139,60 @@ class McpServers:
         """
         old = self._config.servers
         kept = {name for name, one in config.servers.items() if name in old and _is_same_connection(old[name], one)}
-        ended = [server for name, server in self._servers.items() if name not in kept]
-        for server in ended:
-            server.is_leaving = True
-        await self._end([server.name for server in ended])
-        for server in ended:
-            await server.leave()
-        begun = [name for name in config.servers if name not in kept]
-        made = {name: self._made(name, config.servers[name]) for name in begun}
-        self._servers = {name: server for name, server in self._servers.items() if name in kept} | made
+        ended = [account for account in self._servers if account.server not in kept]
+        for account in ended:
+            self._servers[account].is_leaving = True
+        await self._end(ended)
+        for account in ended:
+            if account in self._servers:
+                await self._servers.pop(account).leave()
         self._config = config
+        if self.sign_ins is not None:
+            self.sign_ins.config = config
+        begun = _shared({name: one for name, one in config.servers.items() if name not in kept})
+        self._servers |= {Account(name): self._made(Account(name)) for name in begun}
         try:
-            await self._read(begun)
+            await self._read()
         except StoreError as error:
             _log.warning("mcp_catalogue_not_read", error=str(error))
         self._offer()
         if self._is_running:
             self._begin(begun)
 
-    def _made(self, name: str, config: McpServerConfig) -> McpServer:
+    def _made(self, account: Account) -> McpServer:
+        config = self._config.servers[account.server]
         return McpServer(
-            name,
-            link=partial(self._link, name, config),
-            on_listing=self._list,
+            account.server,
+            link=partial(self._link, account, config),
+            on_listing=self._list_also if account.user_id else self._list,
             is_quiet=self._is_quiet,
             protocol=config.protocol,
-            is_stopped_when_idle=config.is_command,
+            is_stopped_when_idle=config.is_command or bool(account.user_id),
             times=self._times,
         )
 
     def _begin(self, names: Iterable[str]) -> None:
         known = {entry.server for entry in self._catalogue}
         for name in names:
-            if name not in known or self._config.servers[name].start == "eager":
-                self._servers[name].wake()
-            self._own(self._servers[name])
+            is_wanted_now = name not in known or self._config.servers[name].start == "eager"
+            if is_wanted_now and not self._lacks_sign_in(name):
+                self._servers[Account(name)].wake()
+            self._own(Account(name))
 
-    async def _end(self, names: Iterable[str]) -> None:
-        tasks = [self._owners.pop(name) for name in names if name in self._owners]
+    async def _end(self, accounts: Iterable[Account]) -> None:
+        tasks = [self._owners.pop(account) for account in accounts if account in self._owners]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _own(self, server: McpServer) -> bool:
-        """Begin the task that owns it; False where there is one, or is to be none any more."""
-        if server.name in self._owners or server.is_leaving:
+    def _own(self, account: Account) -> bool:
+        """Begin the task that owns a server; False where there is one, or is to be none any more."""
+        server = self._servers[account]
+        if account in self._owners or server.is_leaving:
             return False
-        self._owners[server.name] = asyncio.create_task(self._keep(server), name=f"mcp {server.name}")
+        keeping = self._keep_person(account, server) if account.user_id else self._keep(server)
+        self._owners[account] = asyncio.create_task(keeping, name=f"mcp {account.server}")
         return True
 
     async def _keep(self, server: McpServer) -> None:
@@ -183,6 +202,58 @@ class McpServers:
             except Exception:  # noqa: BLE001 (a fault of ours costs one server, not the gateway)
                 _log.exception("mcp_fault", server=server.name)
                 await asyncio.sleep(self._times.longest_rest)
+
+    async def _keep_person(self, account: Account, server: McpServer) -> None:
+        try:
+            await server.run(is_for_ever=False)
+        except Exception:  # noqa: BLE001 (as in `_keep`)
+            _log.exception("mcp_fault", server=server.name)
+        finally:
+            self._owners.pop(account, None)
+            if not server.is_leaving:
+                del self._servers[account]
+
+    def _of(self, account: Account) -> McpServer:
+        """The server; with a connection of a person's own, its task ends when it is idle."""
+        if account not in self._servers:
+            self._servers[account] = self._made(account)
+            self._servers[account].remember(self._eras.get(account.server))
+            self._servers[account].wake()
+            self._own(account)
+        return self._servers[account]
+
+    async def _reach(self, name: str, context: ToolContext) -> McpServer:
+        """The server for whoever calls.
+
+        Raises:
+            ToolError: nobody is signed in.
+        """
+        config = self._config.servers[name]
+        if self.sign_ins is None or not config.needs_sign_in:
+            return self._servers[Account(name)]
+        if not config.is_per_person:
+            account = Account(name)
+        elif context.scope.user_id is None:
+            raise ToolError(f"{name} works with an account of one person, so only in a direct chat with that person")
+        else:
+            account = Account(name, context.scope.user_id)
+        try:
+            problem = await self.sign_ins.problem(account, context)
+        except SignInFailed as error:
+            raise ToolError(str(error)) from error
+        if problem is not None:
+            raise ToolError(problem)
+        return self._of(account)
+
+    def _signed_in(self, account: Account) -> None:
+        self._of(account).hurry()
+
+    def _lacks_sign_in(self, name: str) -> bool:
+        return (
+            self.sign_ins is not None
+            and self._config.servers[name].needs_sign_in
+            and name not in self.sign_ins.tokens.servers
+        )
 
     def turn_ended(self) -> None:
         """Lists that changed during a turn are read now."""
@@ -194,7 +265,7 @@ class McpServers:
     @property
     def names(self) -> Sequence[str]:
         """Of all of them."""
-        return sorted(self._servers)
+        return sorted(self._config.servers)
 
     def views(self) -> Sequence[ServerView]:
         """All of them, by name."""
@@ -203,9 +274,16 @@ class McpServers:
     def view(self, name: str) -> ServerView:
         """One of them, by a name that there is."""
         tools = [entry for entry in self._catalogue if entry.server == name and self._is_offered(entry)]
-        now = self._servers[name].standing
+        now = self._standing(name)
         standing = replace(now, said=now.said.copy())
         return ServerView(name=name, config=self._config.servers[name], standing=standing, tools=tools)
+
+    def _standing(self, name: str) -> Standing:
+        if self._lacks_sign_in(name):
+            command = how_to(name, is_per_person=self._config.servers[name].is_per_person)
+            return Standing(state="resting", error=f"nobody has signed in yet; run {command}, and open the link")
+        now = [server.standing for account, server in self._servers.items() if account.server == name]
+        return max(now, key=lambda one: (one.state == "up", one.since), default=Standing())
 
     async def test(self, name: str) -> ServerView:
         """Connect it now and read its tools, also where a command asks and nothing runs.
@@ -213,14 +291,19 @@ class McpServers:
         Raises:
             ToolUnavailable: it is not reachable; says why.
         """
-        server = self._servers[name]
-        is_alone = self._own(server)
+        standing = self._standing(name)
+        if self._lacks_sign_in(name):
+            raise ToolUnavailable(f"{name}: {standing.error}")
+        account = Account(name)
+        if account not in self._servers:
+            raise ToolUnavailable(f"each person has an account of their own at {name}; who signs in connects it")
+        is_alone = self._own(account)
         try:
-            await server.tried()
+            await self._servers[account].tried()
             return self.view(name)
         finally:
             if is_alone and not self._is_running:
-                await self._end([name])
+                await self._end([account])
 
     async def accept(self, name: str, tool: str | None = None, *, pin: str | None = None) -> Sequence[str]:
         """Accept what is withheld as it is now, all of it or one tool by either of its names; our names of them.
@@ -251,11 +334,14 @@ class McpServers:
     @property
     def problems(self) -> Sequence[str]:
         """Of servers that are down, one line each, with what to do."""
+        lacking = [name for name in self.names if self._lacks_sign_in(name)]
         return [
-            f"the server {name} (mcp) is not reachable since {one.standing.since:%Y-%m-%d %H:%M} UTC: "
-            f"{one.standing.error}"
-            for name, one in sorted(self._servers.items())
-            if one.standing.state == "resting"
+            *(f"the server {name} (mcp): {self._standing(name).error}" for name in lacking),
+            *(
+                f"the server {name} (mcp) is not reachable since {one.since:%Y-%m-%d %H:%M} UTC: {one.error}"
+                for name in _shared(self._config.servers)
+                if (one := self._standing(name)).state == "resting" and name not in lacking
+            ),
         ]
 
     # ---- what servers tell ------------------------------------------------------------------------------------------
@@ -273,11 +359,17 @@ class McpServers:
             remedy = f"ethos mcp accept {name}"
             _log.warning("mcp_tools_withheld", server=name, tools=len(withheld), remedy=remedy)
 
-    async def _read(self, names: Iterable[str]) -> None:
-        eras = await self._store.eras()
-        for name in names:
-            if name in eras:
-                self._servers[name].remember(eras[name])
+    async def _list_also(self, name: str, listing: Listing) -> None:
+        """What one person has; another may have more, so nothing is gone by it."""
+        here = {one.name for one in listing.tools}
+        known = [entry for entry in self._catalogue if entry.server == name and entry.is_there]
+        others = [entry.definition for entry in known if entry.definition.name not in here]
+        await self._list(name, replace(listing, tools=[*listing.tools, *others]))
+
+    async def _read(self) -> None:
+        self._eras = await self._store.eras()
+        for account, server in self._servers.items():
+            server.remember(self._eras.get(account.server))
         await self._load()
 
     async def _load_if_possible(self) -> None:
@@ -288,6 +380,8 @@ class McpServers:
 
     async def _load(self) -> None:
         before, self._catalogue = self._catalogue, await self._store.tools()
+        if self.sign_ins is not None and self._config.has_oauth:
+            await self.sign_ins.tokens.look()
         if self._catalogue != before:  # else what is made of it stays the same object
             self._offer()
 
@@ -296,10 +390,10 @@ class McpServers:
         offered = [
             entry
             for entry in self._catalogue
-            if entry.server in self._servers and entry.is_accepted and self._is_offered(entry)
+            if entry.server in self._config.servers and entry.is_accepted and self._is_offered(entry)
         ]
         self.tools = [
-            tool_of(entry, self._config.servers[entry.server], self._servers[entry.server])
+            tool_of(entry, self._config.servers[entry.server], partial(self._reach, entry.server))
             for entry in offered
             if entry.definition.name != INSTRUCTIONS
         ]
@@ -318,12 +412,19 @@ class McpServers:
     def _is_offered(self, entry: CataloguedTool) -> bool:
         return entry.is_there and is_wanted(entry.definition, self._config.servers[entry.server])
 
-    def _link(self, name: str, config: McpServerConfig, standing: Standing) -> AbstractAsyncContextManager[Link]:
+    def _link(self, account: Account, config: McpServerConfig, standing: Standing) -> AbstractAsyncContextManager[Link]:
         from gateway.mcp.links import Place, command_link, http_link  # noqa: PLC0415 (as in `McpServer`)
 
+        if config.oauth is not None and self.sign_ins is not None:
+            return http_link(config, partial(self.sign_ins.authorized, account))
         if not config.is_command:
             return http_link(config)
-        return command_link(name, config, Place(data=self._home, tier=self._tier), standing.said, self._hide)
+        return command_link(account.server, config, Place(data=self._home, tier=self._tier), standing.said, self._hide)
+
+
+def _shared(servers: Mapping[str, McpServerConfig]) -> Sequence[str]:
+    """Those that have one connection for all people."""
+    return [name for name, one in servers.items() if not one.is_per_person]
 
 
 def _is_same_connection(one: McpServerConfig, other: McpServerConfig) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, Definition
 from gateway.mcp.server import McpServer
-from gateway.tools.contract import LONGEST_CALL_S, Effect, InputNeeded, Tool, ToolContext, ToolError
+from gateway.tools.contract import LONGEST_CALL_S, Effect, InputNeeded, Tool, ToolContext, ToolError, ToolUnavailable
 from gateway.tools.forms import Wanted
 
 _CONNECTING_S = 30.0
@@ -39,20 +39,29 @@ def effect_of(definition: Definition, config: McpServerConfig) -> Effect:
     return "read" if definition.is_open_world is False else "fetch"
 
 
-def tool_of(entry: CataloguedTool, config: McpServerConfig, server: McpServer) -> Tool:
+Reach = Callable[[ToolContext], Awaitable[McpServer]]
+"""The server for whoever calls; raises ToolError where they must sign in first."""
+
+
+def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Tool:
     """The tool."""
     definition = entry.definition
     effect = effect_of(definition, config)
     source = f"what {entry.tool} returned"
 
     async def call(arguments: Mapping[str, Any], context: ToolContext) -> str:
-        result = await server.call(
-            definition.name,
-            arguments,
-            timeout_s=config.timeout_s,
-            is_repeatable=effect in ("read", "fetch"),
-            given=context.given,
-        )
+        server = await reach(context)
+        try:
+            result = await server.call(
+                definition.name,
+                arguments,
+                timeout_s=config.timeout_s,
+                is_repeatable=effect in ("read", "fetch"),
+                given=context.given,
+            )
+        except ToolUnavailable:
+            await reach(context)  # which says so where the sign-in has ended
+            raise
         from mcp_types import InputRequiredResult  # noqa: PLC0415 (the SDK is loaded with the first server)
 
         from gateway.mcp.questions import points_of  # noqa: PLC0415 (as above)

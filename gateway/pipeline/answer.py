@@ -247,6 +247,7 @@ class Turn:
             outgoing=outgoing,
             choosing=state.choosing,
             can_be_asked=self.message.is_direct and self.is_proved,
+            below=state.below,
         )
 
     async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:
@@ -571,7 +572,8 @@ class Answering:
         """The answer with what stands below it: a question, what waits for a yes, their buttons, and files."""
         text = "\n\n".join([text, *(one.question for one in state.choosing)])
         by_server = "" if asked is None else f"\n\n{question_text(asked)}"
-        below = memory.notice + notice(state.asks, turn.decider, whole) + by_server
+        said = "".join(f"\n\n{each}" for each in state.below.values()) if turn.message.is_direct else ""
+        below = memory.notice + notice(state.asks, turn.decider, whole) + said + by_server
         offered = [choice for one in state.choosing for choice in one.choices]
         buttons = (
             *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),

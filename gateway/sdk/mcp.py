@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gateway.sdk.models.mcp import AcceptedTools, AcceptTools, McpServer, McpServerChange, NewMcpServer
+from gateway.sdk.models.mcp import (
+    AcceptedTools,
+    AcceptTools,
+    McpServer,
+    McpServerChange,
+    NewMcpServer,
+    SignIn,
+    SignInLink,
+)
 from gateway.sdk.models.schema import Page
 from gateway.sdk.styles import Namespace, S, operation
 
@@ -38,11 +46,17 @@ class Mcp(Namespace[S]):
         return await self.sender.write("POST", f"{_ONE}/accept", AcceptedTools, idempotency_key, body, server=server)
 
     @operation
+    async def login(self, server: str, user: str | None = None, *, idempotency_key: str | None = None) -> SignInLink:
+        """Make a link by which to sign in to it; `ConflictError` where nobody does, or not so, with the reason."""
+        body = SignIn(user=user)
+        return await self.sender.write("POST", f"{_ONE}/login", SignInLink, idempotency_key, body, server=server)
+
+    @operation
     async def add(self, server: NewMcpServer, *, idempotency_key: str | None = None) -> McpServerChange:
         """Write it into config.yaml, and use it; `ConflictError` where it is there already, or cannot be written."""
         return await self.sender.write("POST", "/mcp/servers", McpServerChange, idempotency_key, server)
 
     @operation
     async def remove(self, server: str, *, idempotency_key: str | None = None) -> McpServerChange:
-        """Take it out of config.yaml, end it, and forget its tools."""
+        """Take it out of config.yaml, end it, and forget its tools and who signed in to it."""
         return await self.sender.write("DELETE", _ONE, McpServerChange, idempotency_key, server=server)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from gateway.config.editing import Edited, add_server, has_server, remove_server
 from gateway.config.mcp import McpServerConfig
 from gateway.errors import ConfigError, FileError
 from gateway.mcp.catalogue import CataloguedTool, CatalogueStore
+from gateway.mcp.errors import SignInFailed
 from gateway.mcp.servers import McpServers, NoSuchTool, ServerView, ToolsChanged
+from gateway.mcp.tokens import Account, TokenStore
 from gateway.mcp.tools import effect_of
 from gateway.sdk.models import mcp as wire
 from gateway.sdk.models.system import Reloaded
 from gateway.services.caller import Caller, NotFound, Refused
 from gateway.tools.contract import ToolUnavailable
+
+if TYPE_CHECKING:
+    from gateway.services.naming import Naming
 
 
 class McpService:
@@ -32,8 +38,12 @@ class McpService:
         home: Path,
         reload: Callable[[], Awaitable[Reloaded]],
         is_running: Callable[[], bool],
+        tokens: TokenStore,
+        naming: Naming,
     ) -> None:
         """`hide` strikes secrets from a text; `reload` reads the configuration of `home` again."""
+        self._tokens = tokens
+        self._naming = naming
         self._servers = servers
         self._store = store
         self._hide = hide
@@ -82,6 +92,33 @@ class McpService:
         except ToolsChanged as error:
             raise Refused(str(error)) from error
 
+    async def login(self, caller: Caller, name: str, user: str | None) -> wire.SignInLink:
+        """The link by which to sign in, as all people together or as one.
+
+        Args:
+            user: an id or an account, where each person has an account of their own.
+
+        Raises:
+            NotFound: there is no such server.
+            NotNamed: there is no such user.
+            Refused: nobody signs in to it, or the gateway does not run.
+        """
+        self._check_name(name)
+        config, sign_ins = self._servers.view(name).config, self._servers.sign_ins
+        if sign_ins is None or not config.needs_sign_in:
+            raise Refused(
+                f"nobody signs in to {name}; `oauth: gateway` or `oauth: per_person` in its keys changes that"
+            )
+        if config.is_per_person is (user is None):
+            wanted = "name the person with `--user`" if user is None else "leave the person out"
+            raise Refused(f"{name} has `oauth: {'per_person' if config.is_per_person else 'gateway'}`; {wanted}")
+        account = Account(name, "" if user is None else await self._naming.user(caller, user))
+        try:
+            link = sign_ins.link(account)
+        except SignInFailed as error:
+            raise Refused(str(error)) from error
+        return wire.SignInLink(url=link, expires_at=datetime.now(UTC) + timedelta(seconds=sign_ins.lifetime_s))
+
     async def added(self, server: wire.NewMcpServer) -> wire.McpServerChange:
         """Write a server into config.yaml, and use it.
 
@@ -96,7 +133,7 @@ class McpService:
             return await self._taken_over(server.name, edited)
 
     async def removed(self, name: str) -> wire.McpServerChange:
-        """Take a server out of config.yaml, end it, and forget its tools.
+        """Take a server out of config.yaml, end it, and forget its tools and who signed in to it.
 
         Raises:
             NotFound: it is not there, and nothing is known of it.
@@ -106,7 +143,8 @@ class McpService:
             is_there = await self._is_in_file(name)
             edited = await self._edited(remove_server, name) if is_there else Edited(())
             done = await self._taken_over(name, edited) if is_there else None
-            if not await self._store.forget(name) and done is None:
+            signed_out = await self._tokens.forget_server(name)
+            if not await self._store.forget(name) and not signed_out and done is None:
                 self._refuse_unknown(name)
             return done or wire.McpServerChange(server=name, is_in_use=self._is_running(), notes=())
 

@@ -19,7 +19,7 @@ from gateway.store.rows import marks_for
 from gateway.store.usage import ADD_TO_DAY, ERASED
 
 ALONE = (
-    *("api_keys", "idempotency", "ingest", "journal", "links", "people"),
+    *("api_keys", "idempotency", "ingest", "journal", "links", "mcp_tokens", "people"),
     *("session_edits", "sessions", "store", "usage"),
 )
 """The stores of which none may write while a person is taken out of their tables."""
@@ -64,6 +64,7 @@ _DELETED = (
     ("approvals", f"{OF_USER} OR {OF_TURN}"),
     ("grants", OF_USER),
     ("open_questions", OF_USER),
+    ("mcp_tokens", OF_USER),
     ("messages", f"{OF_USER} OR {OF_TURN}"),
     ("memory_proposals", BY_PERSON),
     ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),

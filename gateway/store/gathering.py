@@ -43,6 +43,7 @@ USER_COLUMNS = (
     ("approvals", "decided_by"),
     ("grants", "user_id"),
     ("grants", "granted_by"),
+    ("mcp_tokens", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (

@@ -24,6 +24,7 @@ from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
 from gateway.store.links import SqlLinks
 from gateway.store.log import SqlConversationLog
+from gateway.store.mcp_tokens import SqlMcpTokens
 from gateway.store.mcp_tools import SqlMcpTools
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
@@ -107,6 +108,7 @@ class Stores:
     approvals: SqlApprovals
     mcp_tools: SqlMcpTools
     questions: SqlQuestions
+    mcp_tokens: SqlMcpTokens
     people: SqlPeople
     links: SqlLinks
     facts: SqlFacts
@@ -208,6 +210,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         approvals=SqlApprovals(engine),
         mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
         questions=SqlQuestions(engine),
+        mcp_tokens=SqlMcpTokens(engine.of("mcp_tokens")),
         people=SqlPeople(engine.of("people")),
         links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),

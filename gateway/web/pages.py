@@ -75,7 +75,17 @@ def login_page(*, next_path: str, error: str | None = None, status: int = 200, h
 
 def logged_in_page() -> Response:
     """For the operator, where neither a channel nor the gateway has pages to go on with."""
-    return _page("message.html", 200, title="The gateway is running", text="It has no pages here.")
+    return message_page("The gateway is running", "It has no pages here.")
+
+
+def message_page(title: str, text: str, status: int = 200) -> Response:
+    """Say something to a person."""
+    return _page("message.html", status, title=title, text=text)
+
+
+def sign_in_page(title: str, texts: Sequence[str], address: str | None = None) -> Response:
+    """Ask whether to sign in to a server; with an `address`, the way there."""
+    return _page("sign_in.html", 200, title=title, texts=texts, address=address)
 
 
 def problem_type(name: str) -> str:

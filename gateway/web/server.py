@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", "/api", MCP_PATH, DASHBOARD_PATH)
+RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api", MCP_PATH, DASHBOARD_PATH)
 CHAT_PATH = DASHBOARD_PATH + "/chat"
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
@@ -95,6 +95,7 @@ class WebServer:
         token: of the operator; None: that of the data directory, which is made where there is none. Of it come the
             keys of cookies and forms.
         api: None: there is no `/api/v1`, and no `/mcp`.
+        sign_in_pages: of people who sign in to servers of tools.
         serves_mcp: whether `/mcp` answers; asked at each request.
     """
 
@@ -114,6 +115,7 @@ class WebServer:
         allowed_hosts: Sequence[str] = (),
         dashboard: Callable[[], Sources] | None = None,
         token: str | None = None,
+        sign_in_pages: Sequence[BaseRoute] = (),
     ) -> None:
         """Read or make the token.
 
@@ -135,6 +137,7 @@ class WebServer:
         if not _is_any_address(host):
             hosts.append(f"[{host}]" if ":" in host else host)
         self.api = api
+        self._sign_in_pages = sign_in_pages
         self._mcp = None if api is None else McpServer(serves_mcp, lambda: api.services, self._stopping.is_set)
         self._pages = self._application(adapters)
         budget = BodyBudget(self._show_pages)
@@ -289,6 +292,7 @@ class WebServer:
             Route("/login", self._show_login, methods=["GET"]),
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
+            *self._sign_in_pages,
             Mount("/static", _CachedFiles(directory=STATIC_DIR)),
             *([Mount(API_PATH, self.api)] if self.api is not None else []),
             *([Route(MCP_PATH, self._mcp, methods=None)] if self._mcp is not None else []),

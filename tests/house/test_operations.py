@@ -382,6 +382,12 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="mcp.py:Mcp.accept",
         command="mcp accept",
     ),
+    "sign in to a server of tools": Operation(
+        decides="mcp.login",
+        route="mcp.py:login",
+        sdk="mcp.py:Mcp.login",
+        command="mcp login",
+    ),
     "add a server of tools": Operation(
         decides="mcp.added",
         route="mcp.py:add",

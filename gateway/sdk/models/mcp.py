@@ -85,6 +85,21 @@ class McpServerChange(ApiModel):
     notes: tuple[str, ...] = Field(description="What is to be known or done besides, for people.")
 
 
+class SignIn(RequestBody):
+    """Who signs in."""
+
+    user: str | None = Field(
+        default=None, description="Id or account of a person, where each has an account of their own; else null."
+    )
+
+
+class SignInLink(ApiModel):
+    """How to sign in to a server."""
+
+    url: str = Field(description="Address to open in a browser; a secret.")
+    expires_at: datetime = Field(description="Until when it works.")
+
+
 class AcceptTools(RequestBody):
     """Which tools to accept."""
 

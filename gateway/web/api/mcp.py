@@ -6,7 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from gateway.sdk.models.mcp import AcceptedTools, AcceptTools, McpServer, McpServerChange, NewMcpServer
+from gateway.sdk.models.mcp import (
+    AcceptedTools,
+    AcceptTools,
+    McpServer,
+    McpServerChange,
+    NewMcpServer,
+    SignIn,
+    SignInLink,
+)
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
 from gateway.web.api.access import Operator, Requires, WithServices
@@ -17,6 +25,7 @@ router = APIRouter(prefix="/mcp/servers", tags=["mcp"])
 Reader = Annotated[Caller, Depends(Requires("tools:read"))]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,64}$", description="Name of a server.")]
 _ALL = AcceptTools()
+_SHARED = SignIn()
 _NONE = "There is no such server."
 _NOT_WRITTEN = "The configuration cannot be changed so; says why."
 
@@ -56,6 +65,16 @@ async def accept(
 ) -> AcceptedTools:
     """Let the agent have tools that are withheld, as they are now, or as they were seen."""
     return await services.mcp.accepted(server, body.tool, body.pin)
+
+
+@router.post(
+    "/{server}/login",
+    responses=problems(not_found=_NONE, not_possible="Nobody signs in to it, or not so."),
+    summary="Sign in to a server",
+)
+async def login(caller: Operator, services: WithServices, server: Name, body: SignIn = _SHARED) -> SignInLink:
+    """Make a link by which somebody signs in to it."""
+    return await services.mcp.login(caller, server, body.user)
 
 
 @router.delete(

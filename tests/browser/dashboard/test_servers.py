@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from gateway.mcp.tokens import Account
 from tests.browser.dashboard.conftest import Open, look_over
 from tests.mcp_servers import misbehaving
 
@@ -74,7 +75,7 @@ async def test_a_change_is_shown_and_only_what_was_seen_is_accepted(open_desk: O
     page = await desk.open("/servers/of/notes")
     echo = row(page, "notes__echo")
     await expect(echo).to_contain_text("Withheld: new")
-    connection = await servers._servers["notes"].connected()
+    connection = await servers._servers[Account("notes")].connected()
     await connection.call("change", {}, timeout_s=10)
     while "Says it twice." not in {one.definition.description for one in servers.view("notes").tools}:
         await connection.call("echo", {"text": "tea"}, timeout_s=10)
@@ -93,7 +94,7 @@ async def test_what_changed_since_it_was_accepted_stands_on_the_page(open_desk: 
     servers = desk.gateway.mcp
     await servers.test("notes")
     await servers.accept("notes")
-    connection = await servers._servers["notes"].connected()
+    connection = await servers._servers[Account("notes")].connected()
     await connection.call("change", {}, timeout_s=10)
     while any(tool.name == "notes__echo" for tool in servers.tools):
         await connection.call("echo", {"text": "tea"}, timeout_s=10)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from gateway.config import ChannelConfig, Config, ModelConfig, ProviderConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
 from gateway.config.file import check, load_config
-from gateway.config.mcp import McpServerConfig
+from gateway.config.mcp import McpOauthConfig, McpServerConfig
 from gateway.config.values import Section
 from gateway.domain.personalities.files import PersonalitySettings
 
@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "MAIL_PASSWORD": "p",
     "MAIL_REFRESH_TOKEN": "r",
     "MAIL_CLIENT_SECRET": "s",
+    "MCP_CLIENT_SECRET": "s",
     "ETHOS_STORE_URL": "postgresql://db.example.org/ethos",
     "HOSTNAME": "north",
     "HASS_TOKEN": "h",
@@ -88,9 +89,9 @@ def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> I
 def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_has() -> None:
     values = yaml.safe_load(switched_on())
     found = [*differences(ModelConfig, {**values["models"]["local"], **values["models"]["cloud"]}, "models.")]
-    found += differences(
-        McpServerConfig, {**values["mcp"]["servers"]["home"], **values["mcp"]["servers"]["notes"]}, "mcp: "
-    )
+    servers = values["mcp"]["servers"]
+    found += differences(McpServerConfig, {**servers["home"], **servers["notes"], **servers["mail"]}, "mcp: ")
+    found += differences(McpOauthConfig, {**servers["mail"]["oauth"], "issuer": "beside another mode"}, "mcp oauth: ")
     for name, field in Config.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             found += differences(field.annotation, values[name], f"{name}.")

@@ -31,6 +31,27 @@ def found(tmp_path: Path, server: str, name: str = "s", **environment: str) -> F
             "{url: 'http://h/mcp', sandbox: {network: none}}",
             "s.sandbox: has no effect here; expected it only beside `command`",
         ),
+        ("{command: [x], oauth: gateway}", "s.oauth: has no effect here; expected it only beside `url`"),
+        (
+            "{url: 'http://h/mcp', oauth: nobody}",
+            "s.oauth.mode: 'nobody' is not a choice; expected 'gateway', 'per_person' or 'client_credentials'",
+        ),
+        (
+            "{url: 'http://h/mcp', headers: {authorization: b}, oauth: gateway}",
+            "s.oauth: the server has `headers` with Authorization, too; expected one of the two",
+        ),
+        (
+            "{url: 'http://h/mcp', oauth: client_credentials}",
+            "s.oauth: client_credentials needs `client_id`, `client_secret` and `issuer`",
+        ),
+        (
+            "{url: 'http://h/mcp', oauth: {mode: gateway, client_secret: '${KEY}'}}",
+            "s.oauth: `client_secret` has no effect without `client_id`; add it",
+        ),
+        (
+            "{url: 'http://h/mcp', oauth: {mode: gateway, issuer: 'https://a'}}",
+            "s.oauth: `issuer` has an effect only with `mode: client_credentials`; take it out",
+        ),
         (
             "{command: [x], effects: {'get_*': look}}",
             "s.effects: expected `hints`, or patterns of names with read, own, fetch or act: {'get_*': read}",
@@ -46,7 +67,7 @@ def found(tmp_path: Path, server: str, name: str = "s", **environment: str) -> F
     ],
 )
 def test_what_is_wrong_with_a_server_is_said_at_its_line(tmp_path: Path, server: str, problem: str) -> None:
-    [line] = found(tmp_path, server).problems
+    [line] = found(tmp_path, server, KEY="k").problems
     assert line.startswith("config.yaml:3:")
     assert f": mcp.servers.{problem}" in line
 

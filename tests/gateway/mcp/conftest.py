@@ -16,6 +16,7 @@ import pytest
 from gateway.config.mcp import McpConfig
 from gateway.mcp.server import McpServer, State, Times
 from gateway.mcp.servers import McpServers
+from gateway.mcp.tokens import Account
 from gateway.protocols import MemoryScope
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.sandbox.tiers import Tier
@@ -47,7 +48,7 @@ class Servers(McpServers):
         """Connected, and all of its tools accepted."""
         await self.test(name)
         await self.accept(name)
-        return self._servers[name]
+        return self._servers[Account(name)]
 
     async def call(self, tool: str, /, **arguments: Any) -> Called:
         """As a turn does it."""

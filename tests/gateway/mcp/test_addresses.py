@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from gateway.mcp.tokens import Account
 from tests.gateway.mcp.conftest import Room
 from tests.mcp_servers.misbehaving import answer
 from tests.servers import free_port
@@ -122,7 +123,7 @@ async def test_a_server_that_is_away_is_unavailable_and_found_again(room: Room, 
         assert "the server s is not reachable now: it cannot be reached" in again.text
         assert "look whether it runs, and at its `url`" in again.text
         await site.begin()
-        servers._servers["s"].wake()
+        servers._servers[Account("s")].wake()
         await servers.until("up")
         assert (await servers.call("s__post", text="tea")).text == "tea"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gateway.mcp.tokens import Account
 from gateway.sandbox.tiers import Landlock, Tier, bubblewrap
 from tests.gateway.mcp.conftest import Room, Servers
 from tests.servers import Process, accepts, free_port
@@ -67,7 +68,7 @@ def processes(room: Room) -> Iterator[int]:
 async def begun(servers: Servers, call: Call) -> asyncio.Task[Any]:
     """A call that has been sent and has no answer."""
     calling = asyncio.create_task(servers.call(f"s__{call[0]}", **call[1]))
-    connection = await servers._servers["s"].connected()
+    connection = await servers._servers[Account("s")].connected()
     async with asyncio.timeout(20):
         while not connection.running:
             await asyncio.sleep(0.01)

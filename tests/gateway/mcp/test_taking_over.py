@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.config.mcp import McpConfig
+from gateway.mcp.tokens import Account
 from gateway.tools.contract import ToolUnavailable
 from gateway.tools.spec import ToolCall
 from gateway.tools.toolbox import Toolbox
@@ -43,7 +44,7 @@ async def test_a_server_that_is_removed_ends_with_all_that_it_started(room: Room
         await servers.connect("b")
         process = await child(servers, "a")
         hanging = asyncio.create_task(servers.call("a__hang"))
-        while not servers._servers["a"]._connection.running:  # type: ignore[union-attr]
+        while not servers._servers[Account("a")]._connection.running:  # type: ignore[union-attr]
             await asyncio.sleep(0.01)
         await servers.take_over(config(b=command()))
         assert (await hanging).outcome == "uncertain"

@@ -18,6 +18,7 @@ from tests.conformance.erasing import ErasureSuite, PersonalSuite
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.lanes import LaneSuite
 from tests.conformance.links import LinkSuite
+from tests.conformance.mcp_tokens import McpTokenSuite
 from tests.conformance.mcp_tools import McpToolSuite
 from tests.conformance.memory_journal import JournalSuite
 from tests.conformance.people_stores import PeopleSuite
@@ -54,6 +55,10 @@ class TestQuestions(QuestionSuite):
 
 
 class TestMcpTools(McpToolSuite):
+    pass
+
+
+class TestMcpTokens(McpTokenSuite):
     pass
 
 

@@ -341,6 +341,13 @@ CREATE TABLE mcp_eras (
     era text COLLATE "C" NOT NULL CHECK (era IN ('legacy', '2026-07-28'))
 );
 
+CREATE TABLE mcp_tokens (
+    server text COLLATE "C" NOT NULL,
+    user_id text COLLATE "C" NOT NULL,
+    sealed text COLLATE "C" NOT NULL,
+    PRIMARY KEY (server, user_id)
+);
+
 CREATE TABLE approvals (
     id bigint PRIMARY KEY,
     turn_id text COLLATE "C" NOT NULL,

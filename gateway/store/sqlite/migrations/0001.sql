@@ -410,6 +410,14 @@ CREATE TABLE mcp_eras (
     era    TEXT NOT NULL CHECK (era IN ('legacy', '2026-07-28'))
 ) STRICT;
 
+-- What signing in to such a server gave. Sealed: the key is not in the database.
+CREATE TABLE mcp_tokens (
+    server  TEXT NOT NULL,
+    user_id TEXT NOT NULL,              -- '' where all people share one account
+    sealed  TEXT NOT NULL,
+    PRIMARY KEY (server, user_id)
+) STRICT;
+
 -- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
 -- whose messages are gone, or have given way to another answer, has nothing to give.
 CREATE TABLE ingest_jobs (

@@ -138,3 +138,15 @@ def test_what_has_changed_is_shown_before_it_is_accepted(ethos: Ethos, home: Pat
         assert "    -Says it once.\n    +Says it again.\n" in shown
         assert words in shown or "(withheld: changed)" in shown
     assert words not in ethos("mcp").out
+
+
+def test_a_link_to_sign_in_needs_a_gateway_that_runs(ethos: Ethos, home: Path) -> None:
+    servers = {"mail": {"url": "https://mcp.example.org/mcp", "oauth": "gateway"}, "home": {"url": "http://h.lan/mcp"}}
+    (home / "config.yaml").write_text(CONFIG + yaml.safe_dump({"mcp": {"servers": servers}}))
+    assert "no web server runs here, so nobody can sign in; start the gateway" in ethos("mcp", "login", "mail").err
+    assert "nobody signs in to home; `oauth: gateway`" in ethos("mcp", "login", "home").err
+    refused = ethos("mcp", "login", "mail", "--user", "local:operator")
+    assert "mail has `oauth: gateway`; leave the person out" in refused.err
+    listed = ethos("mcp").out
+    assert "  nobody has signed in yet; run `ethos mcp login mail`, and open the link\n" in listed
+    assert "nobody has signed in yet" in ethos("mcp", "test", "mail").err

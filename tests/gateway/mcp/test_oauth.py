@@ -1,0 +1,172 @@
+"""Accounts at servers: whose connection is whose, how long it lasts, and what renews what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.config.mcp import McpConfig
+from gateway.mcp.oauth import Rules
+from gateway.mcp.sign_ins import SignIns
+from gateway.mcp.tokens import Account, Links, Seal, Tokens
+from gateway.store.stores import open_store
+from gateway.tools.contract import Called
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
+from tests.gateway.mcp.conftest import CONTEXT, QUICK, Servers
+from tests.mcp_servers.signing import SigningServer
+
+KEY = bytes(range(32))
+
+
+class Signed(Servers):
+    """Servers to which people sign in."""
+
+    async def signed_in(self, user_id: str) -> None:
+        """Sign a person in, as their browser does."""
+        assert self.sign_ins is not None
+        begun = await self.sign_ins.begin(Account("mail", user_id))
+        async with httpx.AsyncClient(trust_env=False) as browser:
+            back = httpx.URL((await browser.get(begun.address)).headers["location"])
+        await self.sign_ins.finish(dict(back.params), begun.browser)
+
+    async def whoami(self, user_id: str) -> Called:
+        """As a turn of theirs calls it."""
+        scope = replace(CONTEXT.scope, user_id=user_id)
+        call = ToolCall(id="c1", name="mail__whoami", arguments="{}")
+        return await Toolbox(self.tools).call(call, replace(CONTEXT, scope=scope))
+
+    async def connected(self, *user_ids: str) -> None:
+        """Wait until these have connections, and nobody else."""
+        async with asyncio.timeout(20):
+            while True:
+                up = {one.user_id for one, server in self._servers.items() if server.standing.state == "up"}
+                if up - {""} == {*user_ids} == {one.user_id for one in self._owners} - {""}:
+                    return
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SigningServer]:
+    async with SigningServer().running() as server:
+        yield server
+
+
+@asynccontextmanager
+async def servers(home: Path, server: SigningServer, *, idle_s: float = 600) -> AsyncIterator[Signed]:
+    """Running, and with the tools accepted; the operator is signed in."""
+    one = {"url": server.url, "oauth": "per_person", "effects": {"whoami": "read"}}
+    config = McpConfig.model_validate({"servers": {"mail": one}})
+    store = open_store(home / "ethos.sqlite")
+    sign_ins = SignIns(config, store.mcp_tokens, key=lambda: KEY, base=lambda: "http://127.0.0.1:1", rules=Rules)
+    made = Signed(
+        config,
+        store.mcp_tools,
+        home=home,
+        tier=_no_tier,
+        hide=str,
+        times=replace(QUICK, idle=idle_s),
+        sign_ins=sign_ins,
+    )
+    await made.open()
+    running = asyncio.create_task(made.run())
+    try:
+        await made.signed_in("operator")
+        async with asyncio.timeout(20):
+            while not made.view("mail").tools:
+                await asyncio.sleep(0.01)
+        await made.accept("mail")
+        yield made
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+        await store.close()
+
+
+async def _no_tier() -> None:
+    return None
+
+
+async def test_each_person_has_a_connection_of_their_own_which_ends_when_it_is_idle(
+    tmp_path: Path, server: SigningServer
+) -> None:
+    async with servers(tmp_path, server, idle_s=0.3) as made:
+        for who in ("ada", "bob"):
+            server.authority.at_browser = who
+            await made.signed_in(who)
+        calls = await asyncio.gather(*(made.whoami(who) for who in ("ada", "bob") * 4))
+        assert [called.text for called in calls] == ["the account of ada", "the account of bob"] * 4
+        await made.connected()
+        assert (await made.whoami("ada")).text == "the account of ada"
+        await made.connected("ada")
+
+
+async def test_calls_that_find_a_token_not_taken_renew_it_once(tmp_path: Path, server: SigningServer) -> None:
+    """A renewal token counts once, so a second one who showed it would end the sign-in."""
+    async with servers(tmp_path, server) as made:
+        await made.signed_in("ada")
+        await made.whoami("ada")
+        server.authority.revoke(renewals=False)
+        server.authority.asked.clear()
+        calls = await asyncio.gather(*(made.whoami("ada") for _ in range(5)))
+        assert {called.text for called in calls} == {"the account of ada"}
+        assert server.authority.asked.count(("/token", 200)) == 1
+        assert ("/token", 400) not in server.authority.asked
+
+
+async def test_who_is_signed_out_elsewhere_is_signed_out_here_at_once(tmp_path: Path, server: SigningServer) -> None:
+    async with servers(tmp_path, server) as made:
+        await made.signed_in("ada")
+        await made.whoami("ada")
+        other = open_store(tmp_path / "ethos.sqlite")
+        await other.mcp_tokens.forget_people(["ada"])
+        await other.close()
+        server.calls.clear()
+        assert "the person must sign in to mail first" in (await made.whoami("ada")).text
+        assert server.calls == []
+
+
+async def test_whoever_stays_long_at_the_servers_page_begins_anew(tmp_path: Path, server: SigningServer) -> None:
+    async with servers(tmp_path, server) as made:
+        assert made.sign_ins is not None
+        made.sign_ins._links.lifetime_s = 1.5
+        begun = await made.sign_ins.begin(Account("mail", "ada"))
+        await asyncio.wait((begun.task,))
+        assert made.sign_ins._begun == {}
+
+
+def test_what_is_sealed_opens_by_its_key_and_its_name_alone() -> None:
+    seal = Seal(lambda: KEY)
+    sealed = seal.close("canary", "tokens", "mail", "ada")
+    assert seal.open(sealed, "tokens", "mail", "ada") == "canary"
+    assert seal.close("canary", "tokens", "mail", "ada") != sealed
+    assert "canary" not in sealed
+    for other in (("tokens", "mail", "bob"), ("tokens", "mai", "lada"), ("link",)):
+        assert seal.open(sealed, *other) is None
+    assert Seal(lambda: bytes(32)).open(sealed, "tokens", "mail", "ada") is None
+    for broken in ("", "a", sealed[:-1], sealed[:-8], "1" + sealed[1:], "\N{SNOWMAN}", sealed + "aaaaaaaa"):
+        assert seal.open(broken, "tokens", "mail", "ada") is None, broken
+    assert Links(seal, lifetime_s=60).read(sealed) is None, "what is kept is no link"
+
+
+def test_a_link_means_one_account_until_it_is_too_old() -> None:
+    links = Links(Seal(lambda: KEY), lifetime_s=60)
+    link = links.made(Account("mail", "ada"))
+    assert links.read(link) == Account("mail", "ada")
+    links.lifetime_s = -1
+    assert links.read(links.made(Account("mail", "ada"))) is None
+
+
+async def test_another_key_is_as_if_nobody_had_signed_in(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "ethos.sqlite")
+    account = Account("mail", "ada")
+    await Tokens(store.mcp_tokens, Seal(lambda: KEY)).keep(account, "kept")
+    assert await Tokens(store.mcp_tokens, Seal(lambda: bytes(32))).kept(account) is None
+    assert (await Tokens(store.mcp_tokens, Seal(lambda: KEY)).kept(account) or ("",))[0] == "kept"
+    await store.close()
