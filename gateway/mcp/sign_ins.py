@@ -160,9 +160,12 @@ class SignIns:
             if before.account == account:
                 await self._end(state)
         begun = Begun(account, self._sign_in)
-        await asyncio.wait((begun.task, begun.shown), timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait((begun.task, begun.shown), timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not begun.shown.done():
+                begun.task.cancel()
         if not begun.shown.done():
-            begun.task.cancel()
             [ended] = await asyncio.gather(begun.task, return_exceptions=True)
             raise ended if isinstance(ended, SignInFailed) else SignInFailed("the server did not answer in time")
         self._begun[begun.state] = begun
