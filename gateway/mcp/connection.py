@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -22,8 +23,9 @@ from gateway.errors import EthosError
 from gateway.mcp import http
 from gateway.mcp.catalogue import MAX_INSTRUCTIONS_CHARS, MAX_PAGES, MAX_TOOLS, Definition, Era, Listing
 from gateway.mcp.errors import CannotStart, ConnectionEnded, SessionGone
+from gateway.mcp.live import DECLINED, LiveCall
 from gateway.mcp.mending import Mending
-from gateway.mcp.questions import responses_of
+from gateway.mcp.questions import points_of, responses_of
 from gateway.tools.contract import MAX_DESCRIPTION_CHARS, ToolError, ToolUnavailable, ToolUncertain
 from gateway.tools.forms import Given
 from gateway.tools.schema import fault_of_schema
@@ -40,6 +42,9 @@ _ENDING = frozenset({http.NOT_REACHED, http.BROKEN, http.SESSION_GONE})
 # The SDK's own word for an end; servers use its code for other things, too.
 _CLOSED = (types.CONNECTION_CLOSED, "Connection closed")
 _ANSWER_WITHIN_S = 1.0
+# The key of the only question that there is at a time, in the old era; and how long such a call may go on in all.
+_ONLY = "question"
+_LONGEST_LIVE_S = 3_600.0
 
 T = TypeVar("T")
 
@@ -52,12 +57,14 @@ class Connection:
         running: calls that have no answer yet.
     """
 
-    def __init__(self, client: Client, mended: Mending, ended: asyncio.Event) -> None:
-        """`client` is entered, and stays so until `ended` is set."""
+    def __init__(self, client: Client, mended: Mending, ended: asyncio.Event, *, answer_within_s: float) -> None:
+        """`client` is entered, and stays so until `ended` is set; `answer_within_s`: in the old era."""
         self._client = client
         self._mended = mended
         self.ended = ended
         self.running = 0
+        self._answer_within_s = answer_within_s
+        self._live: dict[str, LiveCall] = {}
 
     @property
     def era(self) -> Era:
@@ -141,9 +148,17 @@ class Connection:
         )
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], *, timeout_s: float, given: Given | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        given: Given | None = None,
+        can_be_asked: bool = False,
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool; `given` answers what it was to wait for.
+
+        In the old era, the state of what it wants to know is the name of a call that goes on meanwhile.
 
         Raises:
             SessionGone: it was not done, and a new connection can do it.
@@ -151,29 +166,85 @@ class Connection:
             ToolUnavailable: it was not done.
             ToolUncertain: nobody knows.
         """
-        self.running += 1
         try:
+            if self.era == "legacy" and (given is not None or can_be_asked):
+                return await self._live_step(name, arguments, timeout_s, given)
             asking = self._client.session.call_tool(
                 name,
                 dict(arguments),
                 read_timeout_seconds=timeout_s,
                 allow_input_required=True,
-                input_responses=None if given is None else responses_of(given),
+                input_responses=None if given is None else {**responses_of(given)},
                 request_state=None if given is None else given.state,
             )
-            return await self._until_end(asking)
+            return await self._until_end(self._counted(asking))
         except ConnectionEnded:
             raise ToolUncertain("the connection to its server broke") from None
         except MCPError as error:
             if error.code in _ENDING or (error.code, error.message) == _CLOSED:
                 self.ended.set()
             raise _translated(error, timeout_s) from error
+        except ToolUncertain:
+            raise
         except Exception as error:
             raise ToolUncertain(
                 f"its server answered in a form that cannot be read ({type(error).__name__})"
             ) from error
+
+    async def _counted(self, asking: Coroutine[Any, Any, T]) -> T:
+        self.running += 1
+        try:
+            return await asking
         finally:
             self.running -= 1
+
+    async def _live_step(
+        self, name: str, arguments: Mapping[str, Any], timeout_s: float, given: Given | None
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Begin a call in which the server may ask, or go on with one; until its end, or the next question.
+
+        Raises:
+            ToolUncertain: it took too long, or goes on no more.
+            Exception: of the SDK.
+        """
+        if given is None:
+            calling = self._client.session.call_tool(name, dict(arguments), read_timeout_seconds=_LONGEST_LIVE_S)
+            live, number = LiveCall(self._counted(calling)), secrets.token_hex(8)
+            self._live[number] = live
+            live.task.add_done_callback(_heard)
+            live.task.add_done_callback(lambda _: self._live.pop(number, None))
+        else:
+            number = given.state or ""
+            if number not in self._live:
+                raise ToolUncertain("its server did not wait for the answer so long, or was started anew")
+            live = self._live[number]
+            live.answer(next(iter(responses_of(given).values())))
+        is_open = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                found = await self._until_end(live.step())
+            is_open = not isinstance(found, types.CallToolResult)
+        except TimeoutError:
+            raise ToolUncertain(f"it took longer than {timeout_s:g} s") from None
+        finally:
+            if not is_open:
+                live.task.cancel()
+        if isinstance(found, types.CallToolResult):
+            return found
+        return types.InputRequiredResult(
+            input_requests={_ONLY: types.ElicitRequest(params=found)}, request_state=number
+        )
+
+    async def asked(self, question: types.ElicitRequestParams) -> types.ElicitResult:
+        """What the person answers to a question of the old era, which does not say to which call it belongs."""
+        live = [*self._live.values()]
+        if len(live) != 1 or self.running != 1:
+            return DECLINED
+        try:
+            points_of({_ONLY: types.ElicitRequest(params=question)}, None)
+        except ToolError:
+            return DECLINED
+        return await live[0].ask(question, within_s=self._answer_within_s)
 
     async def _until_end(self, asking: Coroutine[Any, Any, T]) -> T:
         """The result, unless the connection ends first; an end of the library's own is no cancellation of ours.

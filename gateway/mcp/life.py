@@ -16,6 +16,7 @@ from gateway import __version__
 from gateway.mcp.catalogue import Listing
 from gateway.mcp.connection import Connection, reason_of
 from gateway.mcp.errors import CannotStart
+from gateway.mcp.live import DECLINED
 from gateway.mcp.mending import Mending
 
 Mode = Literal["auto", "legacy", "2026-07-28"]
@@ -31,14 +32,6 @@ class Link(Protocol):
 
     def streams(self) -> AbstractAsyncContextManager[TransportStreams]:
         """Open it."""
-
-
-async def _declined(
-    context: ClientRequestContext,  # noqa: ARG001 (the library names both)
-    params: types.ElicitRequestParams,  # noqa: ARG001 (as above)
-) -> types.ElicitResult:
-    """Of the old era: a server that asks while a call runs, which nobody can answer here."""
-    return types.ElicitResult(action="decline")
 
 
 class Life:
@@ -58,6 +51,7 @@ class Life:
         mode: Mode,
         *,
         on_change: Callable[[], None],
+        answer_within_s: float,
     ) -> None:
         """It begins at once; `on_change` is told that the server's list of tools changed."""
         self.connected: asyncio.Future[tuple[Connection, Listing]] = asyncio.get_running_loop().create_future()
@@ -66,6 +60,7 @@ class Life:
         self._link = link
         self._mode = mode
         self._on_change = on_change
+        self._answer_within_s = answer_within_s
         self.task = asyncio.create_task(self._run(), name=f"mcp {name}")
 
     async def end(self, patience_s: float) -> None:
@@ -102,19 +97,28 @@ class Life:
             if isinstance(message, types.ToolListChangedNotification):
                 self._on_change()
 
+        made: list[Connection] = []
+
+        async def asked(
+            context: ClientRequestContext,  # noqa: ARG001 (the library names both)
+            params: types.ElicitRequestParams,
+        ) -> types.ElicitResult:
+            return await made[0].asked(params) if made else DECLINED
+
         client = Client(
             transport(),
             # Of a version that is named the SDK asks nothing, and so learns of no tools.
             mode="legacy" if self._mode == "legacy" else "auto",
             message_handler=heard,
-            elicitation_callback=_declined,
+            elicitation_callback=asked,
             client_info=types.Implementation(name="ethos-gateway", version=__version__),
             cache=None,
         )
         async with client:
-            connection = Connection(client, mended[-1], self.ended)
+            connection = Connection(client, mended[-1], self.ended, answer_within_s=self._answer_within_s)
             if self._mode == "2026-07-28" and connection.era == "legacy":
                 raise CannotStart("it speaks an older era of the protocol; write `protocol: auto`")
+            made.append(connection)
             self.connected.set_result((connection, await connection.listing()))
             hearing = asyncio.create_task(self._hear(connection))
             try:

@@ -17,21 +17,21 @@ _PLAIN = {"string", "number", "integer"}
 _AGREE: tuple[tuple[str, Value], ...] = (("Yes", None),)
 
 
-def points_of(result: types.InputRequiredResult) -> tuple[Point, ...]:
+def points_of(requests: types.InputRequests | None, state: str | None) -> tuple[Point, ...]:
     """All that is asked, one after the other.
 
     Raises:
         ToolError: it cannot be asked here; says why.
     """
-    points = tuple(point for key, one in (result.input_requests or {}).items() for point in _points(key, one))
+    points = tuple(point for key, one in (requests or {}).items() for point in _points(key, one))
     if not points:
         raise ToolError("its server wants to be called again later, and does not say what it waits for")
-    if len(points) > MAX_POINTS or len(result.request_state or "") > MAX_STATE_CHARS:
+    if len(points) > MAX_POINTS or len(state or "") > MAX_STATE_CHARS:
         raise ToolError(f"its server asks the person too much; at most {MAX_POINTS} fields can be asked here")
     return points
 
 
-def responses_of(given: Given) -> types.InputResponses:
+def responses_of(given: Given) -> Mapping[str, types.ElicitResult]:
     """The answers as the protocol has them."""
     return {
         key: types.ElicitResult(action="decline")

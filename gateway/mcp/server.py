@@ -44,6 +44,7 @@ class Times:
     Attributes:
         connect: until a server that was started has told its tools.
         first_rest: after the first failure; it doubles.
+        answer: for which a server of the old era waits for a person, in the middle of a call.
         idle: without calls, after which a process is stopped.
     """
 
@@ -51,6 +52,7 @@ class Times:
     first_rest: float = 1.0
     longest_rest: float = 300.0
     idle: float = 600.0
+    answer: float = 300.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,6 +131,11 @@ class McpServer:
         self._needed.set()
         self._hurried.set()
 
+    @property
+    def answer_within_s(self) -> float | None:
+        """How long it waits for what it asks a person; None: as long as that takes."""
+        return self._times.answer if self._era == "legacy" else None
+
     def reread(self) -> None:
         """Read its tools again, where it has said that they changed; no turn that runs depends on them."""
         if self._stale_from is not None and time.monotonic() >= self._stale_from:
@@ -142,6 +149,7 @@ class McpServer:
         timeout_s: float,
         is_repeatable: bool,
         given: Given | None = None,
+        can_be_asked: bool = False,
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool, by the server's own name of it; `given` answers what it was to wait for.
 
@@ -151,7 +159,7 @@ class McpServer:
             ToolUncertain: nobody knows.
         """
         try:
-            return await self._call(tool, arguments, timeout_s, given)
+            return await self._call(tool, arguments, timeout_s, given, can_be_asked=can_be_asked)
         except SessionGone:
             if not is_repeatable:
                 raise ToolUnavailable(f"the server {self.name} was restarted; call it again") from None
@@ -160,16 +168,22 @@ class McpServer:
                 raise ToolUnavailable(str(error)) from error
             raise
         try:
-            return await self._call(tool, arguments, timeout_s, given)
+            return await self._call(tool, arguments, timeout_s, given, can_be_asked=can_be_asked)
         except (SessionGone, ToolUncertain):
             raise ToolUnavailable(f"the server {self.name} was restarted again and again") from None
 
     async def _call(
-        self, tool: str, arguments: Mapping[str, Any], timeout_s: float, given: Given | None
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        given: Given | None,
+        *,
+        can_be_asked: bool,
     ) -> CallToolResult | InputRequiredResult:
         connection = await self.connected()
         try:
-            return await connection.call(tool, arguments, timeout_s=timeout_s, given=given)
+            return await connection.call(tool, arguments, timeout_s=timeout_s, given=given, can_be_asked=can_be_asked)
         finally:
             self._used_at = time.monotonic()
 
@@ -268,7 +282,9 @@ class McpServer:
     async def _begin(self, mode: Mode) -> Life:
         from gateway.mcp.life import Life  # noqa: PLC0415 (the SDK is loaded with the first server, which takes 0.7 s)
 
-        return Life(self.name, self._link(self.standing), mode, on_change=self._changed)
+        return Life(
+            self.name, self._link(self.standing), mode, on_change=self._changed, answer_within_s=self._times.answer
+        )
 
     async def _take_over(self, life: Life) -> None:
         connection, listing = life.connected.result()

@@ -58,6 +58,7 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
                 timeout_s=config.timeout_s,
                 is_repeatable=effect in ("read", "fetch"),
                 given=context.given,
+                can_be_asked=context.can_be_asked,
             )
         except ToolUnavailable:
             await reach(context)  # which says so where the sign-in has ended
@@ -75,8 +76,9 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
                 tool=tool.name,
                 pin=tool.pin,
                 arguments=json.dumps(arguments, ensure_ascii=False),
-                points=points_of(result),
+                points=points_of(result.input_requests, result.request_state),
                 state=result.request_state,
+                within_s=server.answer_within_s,
             )
             raise InputNeeded(wanted)
         text = text_of(result)

@@ -45,7 +45,7 @@ from gateway.pipeline.presence import Presence
 from gateway.pipeline.preview import Preview
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading, Unread
-from gateway.pipeline.server_questions import Answered, QuestionStore, question_buttons, question_text
+from gateway.pipeline.server_questions import FRESH, Answered, QuestionStore, question_buttons, question_text
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
@@ -275,13 +275,14 @@ class Turn:
         if state.wanted is None:
             return None
         now = datetime.now(UTC)
+        is_open_for = timedelta(hours=expire_after_h) if state.wanted.within_s is None else FRESH
         return OpenQuestion(
             lane=self.row.lane,
             user_id=self.user_id,
             turn_id=self.row.turn_id,
             wanted=state.wanted,
             asked_at=now,
-            expires_at=now + timedelta(hours=expire_after_h),
+            expires_at=now + is_open_for,
         )
 
     def ended(self, commit: TurnCommit) -> TurnCommit:

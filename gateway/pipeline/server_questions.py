@@ -103,11 +103,13 @@ def question_text(question: OpenQuestion) -> str:
     fence = "```"
     while fence in "\n".join([words, *numbered]):
         fence += "`"
+    within_s = question.wanted.within_s
+    until = "" if within_s is None else f" It waits {within_s / 60:.0f} minutes."
     choices = "\n".join(["", *numbered]) if numbered else ""
     expected = "" if point.choices else f" Expected: {point.expected}."
     return (
         f"**The server {question.wanted.server} asks you{which}:**\n{fence}\n{words}{choices}\n{fence}\n"
-        f"{_HOW}{expected} `/{CANCEL}` declines."
+        f"{_HOW}{until}{expected} `/{CANCEL}` declines."
     )
 
 

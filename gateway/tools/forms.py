@@ -5,6 +5,7 @@ Its words are those of others. The answer goes to that service alone: no model s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,10 +93,16 @@ class Point:
                 case "integer":
                     return int(text)
                 case "number":
-                    return float(text)
+                    return _finite(float(text))
         except ValueError:
             raise AnswerWrong(self.expected) from None
         return text
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("not a value of JSON")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +127,7 @@ class Wanted:
         pin: of the tool.
         arguments: of the call, JSON.
         state: what the service wants to have back with the answer.
+        within_s: how long the service waits; None: as long as that takes.
     """
 
     server: str
@@ -128,6 +136,7 @@ class Wanted:
     arguments: str
     points: tuple[Point, ...]
     state: str | None = None
+    within_s: float | None = None
 
     def dump(self) -> str:
         """As JSON, for `load`."""

@@ -7,12 +7,14 @@ import itertools
 import signal
 import sys
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.mcp.server import Times
 from gateway.store.engine import statement
 from tests import forks
 from tests.gateway.way import asking_process
@@ -188,6 +190,16 @@ async def test_only_who_asked_is_asked_and_only_in_a_direct_chat(house: House, n
         assert notes.read_text() == ""
 
 
+async def test_of_two_calls_that_ask_at_once_one_asks(house: House, notes: Path) -> None:
+    model = ScriptedModel([PAY, BOOK], "Soon.", "It is paid.")
+    async with owned(house, model, mcp=servers(notes, effects={"*": "read"})) as (gateway, channel):
+        await accepted(gateway)
+        assert "Tell me your PIN" in await channel.ask("pay and book")
+        assert model.requests[1].messages[-1].text.startswith("Error: another call of this answer asks the person")
+        assert await channel.ask("hunter2") == "It is paid."
+        assert await states(gateway) == [("s__pay", "waiting"), ("s__book", "failed"), ("s__pay", "done")]
+
+
 async def test_an_address_is_shown_and_what_cannot_be_asked_is_refused(house: House, notes: Path) -> None:
     each = [call("s__asks", f'{{"what": "{what}"}}', id=what) for what in ("list", "roots", "url")]
     model = ScriptedModel(*([one] for one in each), "Look.", "It has your word.")
@@ -199,3 +211,50 @@ async def test_an_address_is_shown_and_what_cannot_be_asked_is_refused(house: Ho
         assert "```\nSign in.\nOpen this address yourself, if you trust it: http://192.0.2.1/in\n1. Done\n```" in asked
         assert [one.label for one in channel.sent[-1].actions] == ["Done", "Decline"]
         assert "asks you:**\n```\nSign in." in await channel.ask("done"), "it asks the same again, and then again"
+
+
+def of_old_era(notes: Path) -> dict[str, Any]:
+    return servers(notes, protocol="legacy")
+
+
+async def test_a_server_of_the_old_era_is_answered_while_it_waits(house: House, notes: Path) -> None:
+    model = ScriptedModel([BOOK], "Soon.", "Booked.", [PAY], "Soon.", "Then not.")
+    async with owned(house, model, mcp=of_old_era(notes)) as (gateway, channel):
+        await accepted(gateway)
+        assert "asks you (1 of 4):" in await channel.ask("book it")
+        assert "It waits 5 minutes." in channel.sent[-1].text
+        for answer in ("3", "12.5", "leave out"):
+            await channel.ask(answer)
+        assert await channel.ask("no") == "Booked."
+        assert notes.read_text() == 'book={"seats":3,"price":12.5,"meal":"none","insured":false}\n'
+        await channel.ask("pay ada")
+        assert await channel.ask("/cancel") == "Then not."
+        assert notes.read_text().endswith("no ada=decline\n")
+        await settled(gateway)
+        assert [state for _, state in await states(gateway)] == ["waiting", "done"] * 2
+
+
+async def test_a_server_of_the_old_era_that_waits_in_vain_is_told_that_the_person_declines(
+    house: House, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Times, "__init__", partialmethod(Times.__init__, answer=0.2))
+    model = ScriptedModel([PAY], "Soon.", "Nobody knows.")
+    async with owned(house, model, mcp=of_old_era(notes)) as (gateway, channel):
+        await accepted(gateway)
+        await channel.ask("pay ada")
+        async with asyncio.timeout(20):
+            while notes.read_text() != "no ada=decline\n":
+                await asyncio.sleep(0.01)
+        assert (await channel.ask("hunter2")).startswith("Nobody knows.\n\n_I do not know whether this took effect")
+        assert "did not wait for the answer so long" in model.requests[-1].messages[-1].text
+        assert "hunter2" not in notes.read_text()
+
+
+async def test_in_a_group_a_server_of_the_old_era_is_told_that_the_person_declines(house: House, notes: Path) -> None:
+    model = ScriptedModel([PAY], "Not here.")
+    async with owned(house, model, mcp=of_old_era(notes)) as (gateway, channel):
+        await accepted(gateway)
+        message = channel.message("pay ada", conversation="group", is_direct=False, mentions_bot=True)
+        await channel.deliver(message)
+        assert await channel.answers_to(message) == ["Not here."]
+        assert notes.read_text() == "no ada=decline\n"
