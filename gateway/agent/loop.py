@@ -309,7 +309,7 @@ class AgentLoop:
         """One tool call; one that acts on the world is journalled around, and never made twice."""
         tool = work.toolbox.find(call.name)
         given = work.given if call == state.all_calls[0] else None
-        can_be_asked = work.context.can_be_asked and state.wanted is None
+        can_be_asked = work.context.can_be_asked and state.wanted is None and not state.choosing
         context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked)
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)

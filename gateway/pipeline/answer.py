@@ -154,6 +154,7 @@ class Turn:
         ahead: what is asked already of what it reads.
         is_proved: the platform proves who wrote it; it is not merely claimed.
         approved: the call that it makes, which has its yes.
+        open_question: what a server asks in this chat.
         answered: the call that it makes again, with what the person has answered.
     """
 
@@ -167,6 +168,7 @@ class Turn:
     is_proved: bool
     owner_chat: tuple[str, ConversationRef] | None = None
     approved: Approval | None = None
+    open_question: OpenQuestion | None = None
     answered: Answered | None = None
 
     @property
@@ -246,7 +248,7 @@ class Turn:
             workspace=self.workspace(workspaces),
             outgoing=outgoing,
             choosing=state.choosing,
-            can_be_asked=self.message.is_direct and self.is_proved,
+            can_be_asked=self.message.is_direct and self.is_proved and self.role != "guest",
             below=state.below,
         )
 
@@ -575,7 +577,7 @@ class Answering:
         by_server = "" if asked is None else f"\n\n{question_text(asked)}"
         said = "".join(f"\n\n{each}" for each in state.below.values()) if turn.message.is_direct else ""
         below = memory.notice + notice(state.asks, turn.decider, whole) + said + by_server
-        offered = [choice for one in state.choosing for choice in one.choices]
+        offered = [choice for one in state.choosing for choice in one.choices] if asked is None else []
         buttons = (
             *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
             *memory.choices,

@@ -28,6 +28,7 @@ from gateway.pipeline.reading import Ahead, Reading
 from gateway.pipeline.server_questions import Answered, AskedOn, question_buttons, question_text, taken
 from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.observe import note, stage, waited
+from gateway.tools.forms import OpenQuestion
 
 # Pictures stay in memory until their turn is over, up to 40 MB of them.
 TURNS_WITH_PICTURES = 16
@@ -68,14 +69,27 @@ class TurnRunner:
         if row.attempts == 1 and not row.is_told:  # not what it has waited for since
             waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
         with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
-            with self._reading.begin(row.message, row.turn_id, self._settings.session_scope) as ahead:
-                again_s = await self._admit(row, control, ahead)
+            question = await self._open_question(row)
+            # What may be an answer for a server is no question to the memory.
+            asked = row.message if question is None else replace(row.message, text="")
+            with self._reading.begin(asked, row.turn_id, self._settings.session_scope) as ahead:
+                again_s = await self._admit(row, control, ahead, question)
             note(outcome="done" if again_s is None else "parked")
         if again_s is None:
             self._parts.parking.ended(row.message.conversation)
         return again_s
 
-    async def _admit(self, row: InboxRow, control: TurnControl, ahead: Ahead) -> float | None:
+    async def _open_question(self, row: InboxRow) -> OpenQuestion | None:
+        """What a server asks in this direct chat; None where nothing is open."""
+        questions = self._parts.questions()
+        if questions is None or not row.message.is_direct:
+            return None
+        question = await questions.question(row.lane)
+        return None if question is None or row.accepted_at >= question.expires_at else question
+
+    async def _admit(
+        self, row: InboxRow, control: TurnControl, ahead: Ahead, question: OpenQuestion | None
+    ) -> float | None:
         parts = self._parts
         entry = await parts.admission.access.entry(row.message)
         note(access=entry.verdict)
@@ -96,15 +110,17 @@ class TurnRunner:
             held = self._parts.held_sessions.held(key) if is_met else contextlib.nullcontext()
             async with lock, held, pictures:
                 turn = await self._open(row, entry, user_id, key, ahead)
+                if question is not None and isinstance(turn, Turn):
+                    turn = replace(turn, open_question=question)
                 return await self._run(row, control, entry, turn)
 
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
         with stage("turn.dead_letter", row.turn_id, row.message.conversation):
-            text = dead_letter_notice(without_codes(row.message))
-            await self._committer.commit(
-                self._committer.end(row, replies=(text,), kind="dead", end="dead", error=reason)
-            )
+            is_answer = await self._open_question(row) is not None
+            text = dead_letter_notice("" if is_answer else without_codes(row.message))
+            dead = self._committer.end(row, replies=(text,), kind="dead", end="dead", error=reason)
+            await self._committer.commit(replace(dead, secret=row.message if is_answer else None))
         self._parts.parking.ended(row.message.conversation)
 
     async def _answer_unadmitted(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
@@ -179,11 +195,8 @@ class TurnRunner:
 
     async def _for_server(self, turn: Turn) -> Answered | AskedOn | None:
         """What the message is to the question of a server that is open here; None: it is no answer to any."""
-        questions = self._parts.questions()
-        if questions is None or not turn.message.is_direct:
-            return None
-        question = await questions.question(turn.row.lane)
-        if question is None or turn.row.accepted_at >= question.expires_at:
+        question = turn.open_question
+        if question is None:
             return None
         is_theirs = question.user_id in (turn.user_id, *await self._parts.people.ids(turn.user_id))
         return taken(question, turn.row) if is_theirs and turn.is_proved else None

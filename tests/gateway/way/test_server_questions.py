@@ -18,7 +18,7 @@ from gateway.mcp.server import Times
 from gateway.store.engine import statement
 from tests import forks
 from tests.gateway.way import asking_process
-from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.conftest import House, listed, settled
 from tests.gateway.way.test_approvals import owned
 from tests.gateway.way.test_mcp import accepted
 from tests.mcp_servers import asking
@@ -258,3 +258,15 @@ async def test_in_a_group_a_server_of_the_old_era_is_told_that_the_person_declin
         await channel.deliver(message)
         assert await channel.answers_to(message) == ["Not here."]
         assert notes.read_text() == "no ada=decline\n"
+
+
+async def test_an_answer_whose_turn_fails_again_and_again_is_no_dead_letter_to_read(house: House, notes: Path) -> None:
+    faults = [[RuntimeError("a fault")]] * 8
+    model = ScriptedModel([PAY], "Soon.", *faults, "Good morning.")
+    async with owned(house, model, mcp=servers(notes)) as (gateway, channel):
+        await accepted(gateway)
+        await channel.ask("pay ada")
+        assert (await channel.ask("hunter2")).startswith("Something went wrong here, again and again, while I tried to")
+        assert "hunter2" not in channel.sent[-1].text + await listed(gateway)
+        assert notes.read_text() == "pay ada=hunter2\n"
+        assert await channel.ask("good morning") == "Good morning."
