@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, Definition
 from gateway.mcp.server import McpServer
 from gateway.tools.contract import LONGEST_CALL_S, Effect, InputNeeded, Tool, ToolContext, ToolError, ToolUnavailable
 from gateway.tools.forms import Wanted
+
+if TYPE_CHECKING:
+    from mcp_types import InputRequiredResult
 
 _CONNECTING_S = 30.0
 _NOBODY_TO_ASK = (
@@ -65,22 +68,12 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
             raise
         from mcp_types import InputRequiredResult  # noqa: PLC0415 (the SDK is loaded with the first server)
 
-        from gateway.mcp.questions import points_of  # noqa: PLC0415 (as above)
         from gateway.mcp.results import text_of  # noqa: PLC0415 (as above)
 
         if isinstance(result, InputRequiredResult):
             if not context.can_be_asked:
                 raise ToolError(_NOBODY_TO_ASK)
-            wanted = Wanted(
-                server=entry.server,
-                tool=tool.name,
-                pin=tool.pin,
-                arguments=json.dumps(arguments, ensure_ascii=False),
-                points=points_of(result.input_requests, result.request_state),
-                state=result.request_state,
-                within_s=server.answer_within_s,
-            )
-            raise InputNeeded(wanted)
+            raise InputNeeded(_wanted(result, tool, arguments, server))
         text = text_of(result)
         if result.is_error:
             raise ToolError(text, sources=() if config.trusted else (source,))
@@ -99,3 +92,17 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
         is_findable=True,
     )
     return tool
+
+
+def _wanted(asked: InputRequiredResult, tool: Tool, arguments: Mapping[str, Any], server: McpServer) -> Wanted:
+    from gateway.mcp.questions import points_of  # noqa: PLC0415 (the SDK is loaded with the first server)
+
+    return Wanted(
+        server=server.name,
+        tool=tool.name,
+        pin=tool.pin,
+        arguments=json.dumps(arguments, ensure_ascii=False),
+        points=points_of(asked.input_requests, asked.request_state),
+        state=asked.request_state,
+        within_s=server.answer_within_s,
+    )
