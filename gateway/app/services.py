@@ -70,16 +70,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
-        mcp=McpService(
-            gateway.mcp,
-            store.mcp_tools,
-            gateway.reloading.hide,
-            home=gateway.home,
-            reload=partial(_reload, gateway),
-            is_running=gateway.is_serving.is_set,
-            tokens=store.mcp_tokens,
-            naming=naming,
-        ),
+        mcp=_mcp_service(gateway, naming),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
@@ -112,6 +103,19 @@ async def _reload(gateway: Composition) -> Reloaded:
     done = await gateway.reloading.reload()
     gateway.cluster.news.tell("reload")
     return done
+
+
+def _mcp_service(gateway: Composition, naming: Naming) -> McpService:
+    return McpService(
+        gateway.mcp,
+        gateway.store.mcp_tools,
+        gateway.reloading.hide,
+        home=gateway.home,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+        tokens=gateway.store.mcp_tokens,
+        naming=naming,
+    )
 
 
 async def _versions(gateway: Composition) -> Mapping[str, str]:

@@ -84,7 +84,7 @@ async def add(
 ) -> None:
     """Write a server into config.yaml, use it, and list its tools."""
     from gateway.sdk.errors import ConflictError
-    from gateway.sdk.models.mcp import McpSandbox, NewMcpServer
+    from gateway.sdk.models.mcp import NewMcpServer
 
     if hints and effect:
         raise typer.BadParameter("give --hints or --effect, not both")
@@ -95,9 +95,7 @@ async def add(
             "url": url,
             "headers": dict(_pair(each, ":", "--header 'Name: value'") for each in header or ()),
             "env": dict(_variable(each) for each in env or ()),
-            "sandbox": McpSandbox(
-                write=tuple(write or ()), read=tuple(read or ()), network="none" if no_network else "open"
-            ),
+            "sandbox": {"write": write or (), "read": read or (), "network": "none" if no_network else "open"},
             "effects": "hints" if hints else dict(_pair(each, "=", "--effect 'get_*=read'") for each in effect or ()),
             "tools": tool or None,
             "trusted": trusted,
@@ -109,26 +107,27 @@ async def add(
             change = await client.mcp.add(new)
         except ConflictError as error:
             raise NotNamed(str(error)) from error
-    found, why = await _tried(name)
-    if as_json:
-        print_json({**fields(change), "found": None if found is None else fields(found), "error": why or None})
-    else:
-        _tell_change(change, f"{name} is in config.yaml")
-    if found is None:
-        fail(f"its tools are not known yet: {why}; `ethos mcp test {name}` tries it again")
-    elif not as_json:
-        _show(found)
+    await _tell_added(change, as_json=as_json)
 
 
-async def _tried(name: str) -> tuple[McpServer | None, str]:
-    """A server with its tools, or why there are none."""
+async def _tell_added(change: McpServerChange, *, as_json: bool) -> None:
+    """Say what became of it, and list its tools, or why they are not known."""
     from gateway.sdk.errors import ConflictError, NotFoundError
 
+    found, why = None, None
     async with connected(makes=True, is_whole=True) as client:
         try:
-            return await client.mcp.test(name), ""
+            found = await client.mcp.test(change.server)
         except (NotFoundError, ConflictError) as error:
-            return None, str(error)
+            why = str(error)
+    if as_json:
+        print_json({**fields(change), "found": found and fields(found), "error": why})
+    else:
+        _tell_change(change, f"{change.server} is in config.yaml")
+    if found is None:
+        fail(f"its tools are not known yet: {why}; `ethos mcp test {change.server}` tries it again")
+    elif not as_json:
+        _show(found)
 
 
 @app.command()

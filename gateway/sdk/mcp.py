@@ -52,9 +52,9 @@ class Mcp(Namespace[S]):
         return await self.sender.write("POST", f"{_ONE}/login", SignInLink, idempotency_key, body, server=server)
 
     @operation
-    async def add(self, server: NewMcpServer, *, idempotency_key: str | None = None) -> McpServerChange:
+    async def add(self, new: NewMcpServer, *, idempotency_key: str | None = None) -> McpServerChange:
         """Write it into config.yaml, and use it; `ConflictError` where it is there already, or cannot be written."""
-        return await self.sender.write("POST", "/mcp/servers", McpServerChange, idempotency_key, server)
+        return await self.sender.write("POST", "/mcp/servers", McpServerChange, idempotency_key, new)
 
     @operation
     async def remove(self, server: str, *, idempotency_key: str | None = None) -> McpServerChange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import xml.etree.ElementTree as ET
@@ -153,7 +154,7 @@ def test_a_command_that_is_named_exists_with_its_options(page: str, use: str) ->
         assert not missing, f"{page}: `{use}`: there is no {missing[0]!r}; there are {', '.join(group.commands)}"
         group = group.commands[names[0]]
     options = {option for parameter in group.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    for word in words:
+    for word in itertools.takewhile(lambda word: word != "--", words):  # behind it stands another program
         if re.fullmatch(r"--?[a-z][\w-]*(=.*)?", word):
             assert word.partition("=")[0] in options | {"-h", "--help"}, f"{page}: `{use}`: no option {word}"
 

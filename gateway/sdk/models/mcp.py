@@ -74,7 +74,7 @@ class NewMcpServer(RequestBody):
     start: Literal["on_need", "eager"] = Field(default="on_need", description="When its program is started.")
     protocol: Literal["auto", "legacy", "2026-07-28"] = Field(default="auto", description="Era of the protocol.")
     approver: Literal["owner", "asker"] = Field(default="owner", description="Who may say yes to a call.")
-    timeout_s: int | float = Field(default=60, gt=0, le=600, description="Seconds for one call.")
+    timeout_s: float = Field(default=60, gt=0, le=600, description="Seconds for one call.")
 
 
 class McpServerChange(ApiModel):

@@ -92,6 +92,13 @@ def test_every_way_of_writing_a_section_takes_an_entry_and_gives_it_back(text: s
     assert all(line in left for line in text.splitlines() if line.startswith("#"))
 
 
+def test_the_example_takes_an_entry_and_nothing_else_in_it_changes() -> None:
+    text = (Path(__file__).parents[3] / "config.example.yaml").read_text()
+    added = with_entry(text, PATH, ENTRY)
+    assert "    #notes:\n" in added
+    assert added.replace(LINES, "") == text
+
+
 @pytest.mark.parametrize("text", ["{}\n", "mcp: 3\n", "mcp: {servers: [1]}\n", "a: 1\n a: 2\n"])
 def test_what_cannot_be_changed_safely_is_refused(text: str) -> None:
     with pytest.raises(CannotSplice):

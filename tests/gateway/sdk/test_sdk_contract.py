@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from ethos import AsyncEthos
 from gateway.sdk.chat import SentMessage
 from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
+from gateway.sdk.models.mcp import NewMcpServer
 from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Downloaded, Request
 from gateway.sdk.request_sender import RequestSender
@@ -73,6 +74,8 @@ VALUES: dict[str, Any] = {
     "role": "member",
     "scope": "user",
     "server": "notes",
+    "new": NewMcpServer(name="notes", url="http://127.0.0.1/"),
+    "pin": "0" * 64,
     "tool": "read_file",
     "scopes": ("memory:read",),
     "seen": "0" * 64,
