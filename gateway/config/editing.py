@@ -155,14 +155,14 @@ def _replace(path: Path, before: bytes, after: bytes) -> None:
     try:
         write_new(temporary, after)
         temporary.chmod(stat.S_IMODE(path.stat().st_mode))
-        if _data(path) != before:
-            raise _changed(path)
         if exchange(temporary, path):
             if _data(temporary) != before:  # somebody wrote it at that very moment
                 exchange(temporary, path)
                 raise _changed(path)
             temporary.replace(path.with_name(BEFORE_NAME))
         else:
+            if _data(path) != before:
+                raise _changed(path)
             write_atomically(path.with_name(BEFORE_NAME), before)
             temporary.replace(path)
         sync_directory(path.parent)
