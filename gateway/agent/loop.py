@@ -7,6 +7,7 @@ interrupted goes on from what was saved, calls no tool again whose result is the
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -31,6 +32,7 @@ from gateway.agent.model import (
 )
 from gateway.approvals.approval import Approval
 from gateway.approvals.asking import Asking, NoRoom
+from gateway.domain.images import ModelImage
 from gateway.errors import ModelRefused
 from gateway.messages import Attachment
 from gateway.protocols import MemoryUpdate
@@ -55,6 +57,9 @@ TOO_MANY = Called(
 ONE_QUESTION = "Error: another call of this answer asks the person something. Call this again once that is answered."
 CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
 _CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
+MOST_PICTURES = 16
+"""That the results of one turn show."""
+TOO_MANY_PICTURES = f"[No more pictures are shown: {MOST_PICTURES} are the most in one answer.]"
 MOST_AT_ONCE = 4
 """Calls of one step that only look at something run together, so many at a time."""
 
@@ -154,10 +159,7 @@ class AgentState:
             return cls()
         kept: dict[str, Any] = json.loads(steps)
         return cls(
-            messages=[
-                ChatMessage(**{**message, "tool_calls": tuple(ToolCall(**call) for call in message["tool_calls"])})
-                for message in kept["messages"]
-            ],
+            messages=[_from_kept(message) for message in kept["messages"]],
             updates=[MemoryUpdate(**update) for update in kept["updates"]],
             usage=[ModelUsage(**usage) for usage in kept["usage"]],
             sources=kept["sources"],
@@ -198,7 +200,10 @@ class AgentState:
         self.sources += called.sources
         if called.outcome == "uncertain":
             self.uncertain.append(call.name)
-        self.messages.append(ChatMessage(role="tool", text=called.text, tool_call_id=call.id))
+        shown = sum(len(message.images) for message in self.messages)
+        images = called.images if shown + len(called.images) <= MOST_PICTURES else ()
+        text = called.text if images == called.images else f"{called.text}\n{TOO_MANY_PICTURES}"
+        self.messages.append(ChatMessage(role="tool", text=text, tool_call_id=call.id, images=images))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,10 +458,16 @@ async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def _as_kept(message: ChatMessage) -> dict[str, Any]:
-    """Without images: only a person's message has any, and that is not among the steps."""
     kept = ("role", "text", "tool_call_id")
     calls = [asdict(call) for call in message.tool_calls]
-    return {**{name: getattr(message, name) for name in kept}, "tool_calls": calls}
+    images = [(image.media_type, base64.b64encode(image.data).decode()) for image in message.images]
+    return {**{name: getattr(message, name) for name in kept}, "tool_calls": calls, "images": images}
+
+
+def _from_kept(kept: dict[str, Any]) -> ChatMessage:
+    calls = tuple(ToolCall(**call) for call in kept["tool_calls"])
+    images = tuple(ModelImage(media_type=kind, data=base64.b64decode(data)) for kind, data in kept["images"])
+    return ChatMessage(**{**kept, "tool_calls": calls, "images": images})
 
 
 def _without_calls(message: ChatMessage) -> ChatMessage:

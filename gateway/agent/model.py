@@ -19,7 +19,8 @@ class ChatMessage:
     """One message in front of the model. Those of a session's window are the same objects in turn after turn.
 
     Attributes:
-        images: of a person's message; a model that cannot see passes over them, and knows their names from the text.
+        images: of a person's message, or of what a tool returned; a model that cannot see passes over them, and knows
+            their names from the text.
         role: `assistant` may carry tool calls; `tool` answers one, named by `tool_call_id`.
     """
 

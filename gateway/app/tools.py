@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from gateway.mcp.sign_ins import SignIns
 from gateway.mcp.tokens import KEY_NAME
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
+from gateway.tools.documents import Documents
 from gateway.tools.questions import ASK_PERSON
 from gateway.tools.toolbox import Toolbox
 
@@ -34,9 +36,9 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _log = structlog.get_logger(__name__)
 
 
-async def sandbox_of(config: Config) -> Sandbox | None:
+async def sandbox_of(config: Config, *, is_needed: bool = False) -> Sandbox | None:
     """Try at the start where programs can run; None where nothing needs it."""
-    if not (config.tools.has_programs or config.web.fetch or config.mcp.has_commands):
+    if not (is_needed or config.tools.has_programs or config.web.fetch or config.mcp.has_commands):
         return None
     from gateway.sandbox.probing import find_sandbox, keep_memory_private  # noqa: PLC0415 (only where it is switched on)
 
@@ -50,23 +52,31 @@ async def sandbox_of(config: Config) -> Sandbox | None:
             "run_shell": config.tools.shell,
             "reading PDFs": config.web.fetch,
             "the sandbox of MCP servers": config.mcp.has_commands,
+            "PDFs and large pictures": is_needed,
         }
         _log.error("no_sandbox", left_out=", ".join(filter(parts.get, parts)), remedy=sandbox.remedy)
     return sandbox
 
 
+async def tier_of(gateway: Composition) -> Tier | None:
+    """Where programs run; tried now where the start had no need of it."""
+    async with gateway.trying_sandbox:
+        gateway.sandbox = gateway.sandbox or await sandbox_of(gateway.config, is_needed=True)
+    return None if gateway.sandbox is None else gateway.sandbox.tier
+
+
+def documents_of(gateway: Composition) -> Documents:
+    """What reads PDFs and pictures; a sandbox is looked for with the first of them."""
+    return Documents(partial(tier_of, gateway))
+
+
 def servers_of(gateway: Composition) -> McpServers:
     """The servers whose tools the agent has; a reload may give the first of them."""
-
-    async def tier() -> Tier | None:  # a command at rest has tried none yet
-        gateway.sandbox = gateway.sandbox or await sandbox_of(gateway.config)
-        return None if gateway.sandbox is None else gateway.sandbox.tier
-
     return McpServers(
         gateway.config.mcp,
         gateway.store.mcp_tools,
         home=gateway.home,
-        tier=tier,
+        tier=partial(tier_of, gateway),
         hide=gateway.reloading.hide,
         is_quiet=lambda: gateway.dispatcher.running == 0,
         refresh_s=_REFRESH_S if gateway.store.is_shared else None,

@@ -21,7 +21,7 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.tools import make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
+from gateway.app.tools import documents_of, make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
 from gateway.approvals.whole import WholeCalls
@@ -106,6 +106,7 @@ class Composition:
         self.live = LiveConfig(config)
         self.local_channel = LocalChannel()
         self.sandbox: Sandbox | None = None
+        self.trying_sandbox = asyncio.Lock()
         self.left_out: list[str] = []
         self.channels = Channels(self.local_channel, kinds=self._kinds)
         self.reloading = Reloading(self)
@@ -370,6 +371,7 @@ class Composition:
             dispatcher=self.dispatcher,
             outbox=self.outbox,
             whole_calls=self.whole_calls,
+            documents=documents_of(self),
             recall=self.traces.memory,
             workspaces=Workspaces(self.home) if self.live.current.tools.has_workspaces else None,
         )

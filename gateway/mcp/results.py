@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from urllib.parse import urlsplit
 
 import mcp_types as types
+
+from gateway.tools.contract import Picture
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -20,13 +23,27 @@ def text_of(result: types.CallToolResult) -> str:
     return "\n".join(part for part in parts if part) or "It returned nothing."
 
 
+def pictures_of(result: types.CallToolResult) -> tuple[Picture, ...]:
+    """Its pictures, in order; one whose data is no base 64 is damaged, and is named so later."""
+    found = [block.data for block in result.content if isinstance(block, types.ImageContent)]
+    return tuple(Picture(name=str(number), data=_decoded(data)) for number, data in enumerate(found, start=1))
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data)
+    except ValueError:
+        return b""
+
+
 def _part(block: types.ContentBlock) -> str:
     match block:
         case types.TextContent(text=text):
             return text
-        case types.ImageContent(data=data, mime_type=kind) | types.AudioContent(data=data, mime_type=kind):
-            what = "picture" if isinstance(block, types.ImageContent) else "recording"
-            return f"[A {what}, {kind}, {_bytes(data)} bytes. It cannot be shown here.]"
+        case types.ImageContent(data=data, mime_type=kind):
+            return f"[A picture, {kind}, {_bytes(data)} bytes]"
+        case types.AudioContent(data=data, mime_type=kind):
+            return f"[A recording, {kind}, {_bytes(data)} bytes. It cannot be shown here.]"
         case types.ResourceLink(name=name):
             return f"[A link: {name}]"
         case types.EmbeddedResource(resource=resource):

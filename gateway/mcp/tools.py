@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, Definition
 from gateway.mcp.server import McpServer
-from gateway.tools.contract import LONGEST_CALL_S, Effect, InputNeeded, Tool, ToolContext, ToolError, ToolUnavailable
+from gateway.tools.contract import (
+    LONGEST_CALL_S,
+    Effect,
+    InputNeeded,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    ToolUnavailable,
+)
 from gateway.tools.forms import Wanted
 
 if TYPE_CHECKING:
@@ -52,7 +61,7 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
     effect = effect_of(definition, config)
     source = f"what {entry.tool} returned"
 
-    async def call(arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def call(arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         server = await reach(context)
         try:
             result = await server.call(
@@ -68,7 +77,7 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
             raise
         from mcp_types import InputRequiredResult  # noqa: PLC0415 (the SDK is loaded with the first server)
 
-        from gateway.mcp.results import text_of  # noqa: PLC0415 (as above)
+        from gateway.mcp.results import pictures_of, text_of  # noqa: PLC0415 (as above)
 
         if isinstance(result, InputRequiredResult):
             if not context.can_be_asked:
@@ -77,7 +86,7 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
         text = text_of(result)
         if result.is_error:
             raise ToolError(text, sources=() if config.trusted else (source,))
-        return text
+        return ToolResult(text=text, pictures=pictures_of(result))
 
     tool = Tool(
         name=entry.tool,

@@ -50,6 +50,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.tools.contract import Outgoing, ToolContext
+from gateway.tools.documents import Documents
 from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.forms import OpenQuestion
 from gateway.tools.own import UPDATE_MEMORY
@@ -115,6 +116,7 @@ class TurnDependencies:
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
         whole_calls: writes files for questions that are longer than a chat shows.
+        documents: reads PDFs, and makes pictures ready for models.
     """
 
     store: TurnStore
@@ -137,6 +139,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     whole_calls: WholeCalls
+    documents: Documents | None = None
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
     instructions: Callable[[Collection[str]], Mapping[str, str]] = lambda _names: {}
@@ -385,7 +388,7 @@ class Answering:
             system=await self._system(turn, memory, question, toolbox, capabilities),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=replace(context, findable=toolbox.findable),
+            context=replace(context, findable=toolbox.findable, documents=parts.documents),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,

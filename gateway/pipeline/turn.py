@@ -151,7 +151,8 @@ class TurnRunner:
     async def _read(self, turn: Turn, control: TurnControl, entry: Entry) -> float | None:
         """Do what the message says: a command, or a question to the agent."""
         parts, row = self._parts, turn.row
-        question = await read_message(row.message, parts.channels.if_up(row.message.conversation.channel))
+        channel = parts.channels.if_up(row.message.conversation.channel)
+        question = await read_message(row.message, channel, parts.documents)
         problem = refusal_of(question.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
             await self._end_with_text(row, control, problem or stopped(row.message))

@@ -15,16 +15,20 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from gateway.domain.images import ModelImage
 from gateway.domain.personalities.files import MemoryWrites
 from gateway.domain.roles import Role
 from gateway.messages import Attachment
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.sandbox.workspace import Workspace
+from gateway.tools.documents import Documents
 from gateway.tools.forms import Given, Wanted
 from gateway.tools.spec import ToolSpec
 
 MAX_DESCRIPTION_CHARS = 1_000
 MAX_RESULT_CHARS = 20_000
+MAX_PICTURES = 4
+"""That one result shows."""
 LONGEST_CALL_S = 600.0
 
 Effect = Literal["read", "own", "fetch", "act"]
@@ -111,6 +115,7 @@ class ToolContext:
         findable: tools that the model is not shown before it looks for them.
         can_be_asked: a tool may raise `InputNeeded`: the person is in a direct chat, and proved.
         given: what this call was to wait for.
+        documents: reads PDFs, and makes pictures ready for models.
     """
 
     scope: MemoryScope
@@ -131,6 +136,7 @@ class ToolContext:
     findable: Sequence[Tool] = ()
     can_be_asked: bool = False
     given: Given | None = None
+    documents: Documents | None = None
 
     @property
     def is_tainted(self) -> bool:
@@ -174,15 +180,25 @@ Search = Callable[[str, int], Awaitable[Sequence[SearchHit]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture for the model: PNG, JPEG, GIF or WebP; `name` is for the model, too."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a tool returns, where a text is not enough.
 
     Attributes:
+        pictures: for models that see; the gateway shrinks them, shows four at most, and names all of them in the text.
         sources: whose words of others it holds, in words for people.
     """
 
     text: str
     sources: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +287,7 @@ class Called:
         text: what the model is told.
         approval_id: what it waits for; or `wanted`, what it wants to know.
         is_fault: the tool broke, or what it needs is down; the call itself was good.
+        images: what models that see are shown with it.
     """
 
     outcome: Outcome
@@ -279,6 +296,7 @@ class Called:
     approval_id: int | None = None
     is_fault: bool = False
     wanted: Wanted | None = None
+    images: tuple[ModelImage, ...] = ()
 
     @classmethod
     def asks(cls, wanted: Wanted) -> Called:

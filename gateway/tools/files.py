@@ -15,7 +15,8 @@ from gateway.errors import FileError
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.messages import Attachment
 from gateway.sandbox.workspace import MAX_LISTED, NoSuchFile, Workspace
-from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError, ToolResult, ToolUnavailable
+from gateway.tools.contract import Arguments, Picture, Tool, ToolContext, ToolError, ToolResult, ToolUnavailable
+from gateway.tools.documents import PDF, PICTURES, kind_of
 
 PAGE_CHARS = 16_000
 MAX_HITS = 50
@@ -69,14 +70,20 @@ async def _list(_arguments: Nothing, context: ToolContext) -> ToolResult:
 
 async def _read(arguments: ReadFile, context: ToolContext) -> ToolResult:
     data, is_own = await _at(context, lambda workspace: workspace.read(arguments.name))
-    text = _text(arguments.name, data)
+    sources = () if is_own else (_source(arguments.name),)
+    kind = kind_of(data)
+    if kind in PICTURES:
+        picture = Picture(name=arguments.name, data=data)
+        return ToolResult(text=f"{arguments.name}: {kind}, {len(data)} bytes", sources=sources, pictures=(picture,))
+    documents = context.documents
+    text = await documents.text_of_pdf(data) if kind == PDF and documents else _text(arguments.name, data)
     pages = max(1, -(-len(text) // PAGE_CHARS))
     if arguments.page > pages:
         raise ToolError(f"{arguments.name} has {pages} page{'s' if pages > 1 else ''}")
     shown = text[(arguments.page - 1) * PAGE_CHARS :][:PAGE_CHARS]
     if pages > 1:
         shown += f"\n[Page {arguments.page} of {pages}.]"
-    return ToolResult(text=shown, sources=() if is_own else (_source(arguments.name),))
+    return ToolResult(text=shown, sources=sources)
 
 
 async def _search(arguments: SearchFiles, context: ToolContext) -> ToolResult:
@@ -169,7 +176,7 @@ LIST_FILES = Tool(
 )
 READ_FILE = Tool(
     name="read_file",
-    description="The text of a file, a long one by pages.",
+    description="The text of a file or a PDF, a long one by pages; pictures are shown.",
     arguments=ReadFile,
     call=_read,
     effect="read",

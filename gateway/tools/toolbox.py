@@ -12,15 +12,18 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from gateway.domain.visible import without_hidden
+from gateway.domain.images import ModelImage
+from gateway.domain.visible import clean_name, without_hidden
 from gateway.errors import EthosError, FileError
 from gateway.sandbox.workspace import NoSuchFile, Workspace
 from gateway.tools.contract import (
     LONGEST_CALL_S,
+    MAX_PICTURES,
     MAX_RESULT_CHARS,
     Arguments,
     Called,
     InputNeeded,
+    Picture,
     Tool,
     ToolContext,
     ToolError,
@@ -33,6 +36,7 @@ from gateway.tools.schema import ArgumentsWrong, checked
 from gateway.tools.spec import ToolCall, ToolSpec
 
 BYTES_PER_TOKEN = 4
+_NAME_CHARS = 200
 UNCERTAIN = (
     "Error: nobody knows whether this call took effect{because}. Do not repeat it before you have found out, or asked "
     "the person."
@@ -185,7 +189,27 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
     result = returned if isinstance(returned, ToolResult) else ToolResult(text=returned)
     sources = (*result.sources, *([f"what {tool.name} returned"] if tool.shows_others else []))
     text = without_hidden(result.text) if sources else result.text
-    return Called(outcome="done", text=text, sources=sources)
+    images, notes = await _shown(result.pictures, context)
+    return Called(outcome="done", text="\n".join([text, *notes]), sources=sources, images=images)
+
+
+async def _shown(pictures: Sequence[Picture], context: ToolContext) -> tuple[tuple[ModelImage, ...], Sequence[str]]:
+    """Those that a model can be shown, and a line on each."""
+    images: list[ModelImage] = []
+    notes: list[str] = []
+    for picture in pictures:
+        name = clean_name(picture.name, _NAME_CHARS)
+        if context.documents is None or len(images) == MAX_PICTURES:
+            why = "" if context.documents is None else f": {MAX_PICTURES} are the most"
+            notes.append(f"[The picture {name} is not shown{why}.]")
+            continue
+        try:
+            images.append(await context.documents.picture(picture.data))
+        except ToolError as error:
+            notes.append(f"[The picture {name} is not shown: {error}]")
+        else:
+            notes.append(f"[The picture {name} stands behind the results, for a model that sees pictures.]")
+    return tuple(images), notes
 
 
 def _failed(error: ToolError) -> Called:

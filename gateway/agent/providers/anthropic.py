@@ -237,6 +237,8 @@ def _with_images(message: ChatMessage) -> list[Json]:
     for image in message.images:
         data = base64.b64encode(image.data).decode()
         blocks.append({"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}})
+    if message.role == "tool":
+        return [{"type": "tool_result", "tool_use_id": _id(message.tool_call_id or ""), "content": blocks}]
     return blocks
 
 

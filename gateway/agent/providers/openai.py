@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from gateway.agent.providers.format import (
 )
 from gateway.agent.providers.http import as_json
 from gateway.agent.providers.models import Endpoint
+from gateway.domain.images import ModelImage
 from gateway.tools.spec import ToolCall, ToolSpec
 
 EMPTY_MESSAGE = "(empty message)"  # both formats refuse an empty one
@@ -85,10 +87,13 @@ class OpenAIFormat:
                     # DeepSeek refuses a call of the turn under way without the field, once it reasons.
                     said.setdefault(self._reasoning_field, "")
                 yield as_json(said)
-            elif message.images and self._endpoint.sees_images:
+            elif message.role == "user" and message.images and self._endpoint.sees_images:
                 yield as_json({"role": "user", "content": _with_images(message)})
             elif message.role != "assistant" or message.text.strip() or message.tool_calls:
                 yield message.rendered(_render)
+            is_last_result = message.role == "tool" and (at + 1 == len(messages) or messages[at + 1].role != "tool")
+            if is_last_result and self._endpoint.sees_images:
+                yield from _shown_behind(messages[: at + 1])
 
 
 class OpenAIReader:
@@ -262,9 +267,21 @@ def _call(call: ToolCall) -> Json:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
+def _shown_behind(messages: Sequence[ChatMessage]) -> Iterable[bytes]:
+    """The pictures of the last results, behind all of them: a result itself takes no picture in this format."""
+    results = takewhile(lambda message: message.role == "tool", reversed(messages))
+    images = [image for result in reversed([*results]) for image in result.images]
+    if images:
+        yield as_json({"role": "user", "content": _parts("(These are the pictures of the results above.)", images)})
+
+
 def _with_images(message: ChatMessage) -> list[Json]:
-    parts: list[Json] = [{"type": "text", "text": message.text if message.text.strip() else EMPTY_MESSAGE}]
-    for image in message.images:
+    return _parts(message.text if message.text.strip() else EMPTY_MESSAGE, message.images)
+
+
+def _parts(text: str, images: Sequence[ModelImage]) -> list[Json]:
+    parts: list[Json] = [{"type": "text", "text": text}]
+    for image in images:
         url = f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
         parts.append({"type": "image_url", "image_url": {"url": url}})
     return parts

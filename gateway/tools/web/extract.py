@@ -1,14 +1,15 @@
-"""Takes the text out of a page or a PDF; a program of its own, which runs shut in: some are made to take for ever.
+"""Takes the text out of a page or a PDF, and shrinks a picture; runs shut in: some are made to take for ever.
 
-    python -I extract.py html|plain|pdf ADDRESS CHARSET < page
+    python -I extract.py html|plain|pdf|picture ADDRESS CHARSET < page
 
-Prints one line of JSON: `title`, `date`, `text`, and `links`, each a text and an address; or `error`. What a reader
-would not see is taken out first: the extractor would keep it, and it is where words for machines are hidden. `plain`
-needs the standard library alone.
+Prints one line of JSON: `title`, `date`, `text`, and `links`, each a text and an address; of a picture `media_type`,
+and `data` in base 64 where it was changed; or `error`. What a reader would not see is taken out first: the extractor
+would keep it, and it is where words for machines are hidden. `plain` needs the standard library alone.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import re
@@ -21,6 +22,12 @@ from urllib.parse import urljoin
 MAX_LINKS = 100
 MAX_TEXT_CHARS = 400_000
 MAX_PDF_PAGES = 500
+MODEL_PIXELS = 1_568
+"""The longer side of a picture; models shrink larger ones themselves."""
+MAX_PICTURE_PIXELS = 50_000_000
+MAX_PICTURE_BYTES = 5 << 20
+_MAX_PNG_CHARS = 2 << 20
+_PICTURE_FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 _MAX_LINK_CHARS = 100
 _NEVER_SEEN = frozenset({
     "script", "style", "template", "noscript", "iframe", "object", "embed", "svg", "math", "datalist",
@@ -207,11 +214,56 @@ def read_pdf(data: bytes, _address: str, _charset: str) -> Read:
     return {"title": title, "date": date.date().isoformat() if date else None, "text": "\n\n".join(texts), "links": []}
 
 
+# ---- a picture ------------------------------------------------------------------------------------------------------
+
+
+def read_picture(data: bytes, _address: str, _charset: str) -> Read:
+    """The picture no larger than models take, upright and without what a camera notes of the place."""
+    from PIL import Image, ImageOps  # noqa: PLC0415 (an extra)
+
+    try:
+        with Image.open(io.BytesIO(data), formats=_PICTURE_FORMATS) as picture:
+            kind = picture.format if picture.format in _PICTURE_FORMATS else "JPEG"  # a phone's JPEG of several
+            size = f"{picture.width} x {picture.height}"
+            if picture.width * picture.height > MAX_PICTURE_PIXELS:
+                return {"error": f"the picture has too many pixels: {size}"}
+            is_small = max(picture.size) <= MODEL_PIXELS and len(data) <= MAX_PICTURE_BYTES
+            picture.load()
+            if is_small and not picture.getexif():
+                return {"media_type": f"image/{kind.lower()}"}
+            picture.draft("RGB", (MODEL_PIXELS, MODEL_PIXELS))
+            upright = ImageOps.exif_transpose(picture)
+            upright.thumbnail((MODEL_PIXELS, MODEL_PIXELS))
+            drawn = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
+            if kind == "PNG" or drawn.mode == "RGBA":
+                shrunk = _saved(drawn, "PNG")
+                if len(shrunk["data"]) <= _MAX_PNG_CHARS:
+                    return shrunk
+            paper = Image.new("RGB", drawn.size, "white")
+            paper.paste(drawn, mask=drawn.getchannel("A") if drawn.mode == "RGBA" else None)
+            return _saved(paper, "JPEG")
+    except Image.DecompressionBombError:  # before it is opened
+        return {"error": "the picture has too many pixels"}
+    except (OSError, ValueError, SyntaxError, TypeError, KeyError, IndexError) as error:
+        return {"error": f"the picture is damaged, or no PNG, JPEG, GIF or WebP ({type(error).__name__})"}
+
+
+def _saved(picture: Any, kind: str) -> Read:
+    whole = io.BytesIO()
+    picture.save(whole, kind, **({"quality": 88} if kind == "JPEG" else {}))
+    return {"media_type": f"image/{kind.lower()}", "data": base64.b64encode(whole.getvalue()).decode()}
+
+
 def _line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-_READERS: Mapping[str, Callable[[bytes, str, str], Read]] = {"html": read_html, "plain": read_plain, "pdf": read_pdf}
+_READERS: Mapping[str, Callable[[bytes, str, str], Read]] = {
+    "html": read_html,
+    "plain": read_plain,
+    "pdf": read_pdf,
+    "picture": read_picture,
+}
 
 
 def main() -> None:

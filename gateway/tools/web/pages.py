@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gateway.domain.provenance import as_data
-from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
+from gateway.tools.contract import Arguments, Picture, Tool, ToolContext, ToolError, ToolResult
 from gateway.tools.web.fetching import Fetcher
 from gateway.tools.web.reading import Page, PageReader
 
@@ -49,12 +49,12 @@ class Web:
     def tool(self) -> Tool:
         """`web_fetch`."""
 
-        async def call(arguments: WebFetch, context: ToolContext) -> str:
+        async def call(arguments: WebFetch, context: ToolContext) -> ToolResult:
             page = await self.page(arguments.url, context)
             texts = [*parts(page.text)] or [""]
             if arguments.page > len(texts):
                 raise ToolError(f"it has {len(texts)} page{'s' if len(texts) > 1 else ''}")
-            return as_data(
+            text = as_data(
                 f"the page {page.address}",
                 title=page.title[:_TITLE_CHARS],
                 date=page.date[:_TITLE_CHARS],
@@ -63,6 +63,8 @@ class Web:
                 text=texts[arguments.page - 1],
                 links=self._links(page) if arguments.page == 1 else "",
             )
+            pictures = () if page.picture is None else (Picture(name=page.address, data=page.picture),)
+            return ToolResult(text=text, pictures=pictures)
 
         return Tool(
             name="web_fetch",

@@ -78,10 +78,11 @@ async def test_results_are_text_and_other_things_are_named(room: Room) -> None:
         await servers.connect()
         picture = await servers.call("s__picture")
         assert picture.text == (
-            "[A picture, image/png, 4 bytes. It cannot be shown here.]\n"
+            "[A picture, image/png, 4 bytes]\n"
             "[A link: the plan]\n"
             "[The file notes.txt:]\nBuy tea.\n"
-            "[The file all.zip, of no known kind, 4 bytes. It cannot be shown here.]"
+            "[The file all.zip, of no known kind, 4 bytes. It cannot be shown here.]\n"
+            "[The picture 1 is not shown.]"
         )
         assert picture.sources == ("what s__picture returned",)
         assert (await servers.call("s__structure")).text == '{"degrees": 21}'

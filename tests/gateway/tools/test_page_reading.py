@@ -88,7 +88,7 @@ async def test_text_and_json_are_read_as_they_are_and_a_picture_is_only_named() 
     feed = fetched(b"<rss>Tea</rss>", "application/rss+xml", is_cut=True)
     assert (await reader.read(feed)).notes == ["Only the first 14 bytes were read."]
     picture = await reader.read(fetched(b"\x89PNG CANARY", "image/png"))
-    assert (picture.text, picture.notes) == ("", ["This is a picture: image/png, 11 bytes. It cannot be shown here."])
+    assert (picture.text, picture.notes) == ("", ["This is a picture: image/png, 11 bytes."])
     for kind in ("application/octet-stream", "video/mp4", "ignore/all"):
         with pytest.raises(ToolError, match=r"^this is of a type that cannot be read; text, HTML, JSON and PDF can$"):
             await reader.read(fetched(b"x", kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from tests.fake_channel import Config, FakeChannel
 from tests.gateway.way.conftest import House
 from tests.scripted_model import Hang, ScriptedModel
 
-PNG = b"\x89PNG..."
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
 
 
 class WithFiles(FakeChannel):
