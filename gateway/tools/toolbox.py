@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gateway.domain.images import ModelImage
 from gateway.domain.visible import clean_name, without_hidden
 from gateway.errors import EthosError, FileError
-from gateway.sandbox.workspace import NoSuchFile, Workspace
+from gateway.sandbox.workspace import MAX_FILE_BYTES, NoSuchFile, Workspace
 from gateway.tools.contract import (
     LONGEST_CALL_S,
     MAX_PICTURES,
@@ -250,14 +250,16 @@ async def _shortened(whole: str, called: Called, context: ToolContext, workspace
     """The beginning of a long result, and where all of it is; where it cannot be kept, all of it."""
     name = f"results/{hashlib.sha256(context.idempotency_key.encode('utf-8', 'replace')).hexdigest()[:12]}.txt"
     is_own = not (called.sources or context.is_tainted)
+    data = whole.encode("utf-8", "replace")
+    kept = data[:MAX_FILE_BYTES]
     try:
-        await asyncio.to_thread(workspace.write, name, whole.encode("utf-8", "replace"), is_own=is_own)
+        await asyncio.to_thread(workspace.write, name, kept, is_own=is_own)
     except (NoSuchFile, FileError) as error:
         _log.info("result_not_kept", error=str(error))
         return whole
-    note = (
-        f"\n[This is the beginning of {len(whole)} characters. All of them are in {name}; read_file reads it by pages.]"
-    )
+    how_much = "All of them" if len(kept) == len(data) else f"Their first {MAX_FILE_BYTES >> 20} MB"
+    about = f"This is the beginning of {len(whole)} characters."
+    note = f"\n[{about} {how_much} are in {name}; read_file reads it by pages.]"
     return whole[: MAX_RESULT_CHARS - len(note)] + note
 
 

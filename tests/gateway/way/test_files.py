@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -89,6 +90,31 @@ async def test_a_long_result_is_kept_in_a_file_that_is_read_by_pages(
         await settled(gateway)
         whole = (gateway.home / "users" / await user_of(gateway, "fake:1") / "files" / name).read_text()
         assert whole.endswith("line 4999\n")
+
+
+async def test_of_a_result_of_more_than_a_file_takes_the_first_5_mb_are_kept_and_read(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nothing(Arguments):
+        pass
+
+    async def long(_arguments: Nothing, _context: ToolContext) -> str:
+        return "\n".join(f"line {number:020}" for number in range(240_000))
+
+    monkeypatch.setattr(
+        tools, "CURRENT_TIME", Tool(name="long", description="", arguments=Nothing, call=long, effect="read")
+    )
+    model = ScriptedModel([call("long", "{}", id="c1")], "Long.")
+    async with house.gateway(model, tools=ON) as (_, channel):
+        await channel.ask("go on", user="1", conversation="c1")
+        short = told(model, 1)
+        assert len(short) == MAX_RESULT_CHARS
+        [name] = re.findall(r"Their first 5 MB are in (results/\w+\.txt); read_file reads it by pages", short)
+        read = call("read_file", json.dumps({"name": name, "page": 328}), id="r1")
+        model._steps += [[read], ["Read."]]
+        await channel.ask("read the end", user="1", conversation="c1")
+        assert told(model, 3).endswith("\n[Page 328 of 328.]")
+        assert "line 00000000000000201648\n" in told(model, 3)
 
 
 async def test_what_was_read_of_a_file_that_others_wrote_taints_the_turn(house: House) -> None:
