@@ -28,7 +28,7 @@ from tests.faults.full_disk import DISK_MB, FullDiskStream
 from tests.faults.platform import Platform, WirePlatform
 from tests.faults.process import ROOT, Nursery, small_disk_missing
 from tests.faults.stream import Fault, NeverReached, Stream
-from tests.faults.table import WORKERS, publish, short_table, table
+from tests.faults.table import TOOLS, WORKERS, publish, short_table, table, tools_table
 
 KILLS_PER_STREAM = 20
 # Of what is wrong with a stream; the stacks of its workers are among them.
@@ -87,7 +87,7 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
             for fault in faults
         ]
     found += [
-        Row(f"tools: {name}", Fault(name.strip("`")), options.kills, wire, stream=ActingStream) for name in TOOL_FAULTS
+        Row(f"{TOOLS}{name}", Fault(name.strip("`")), options.kills, wire, stream=ActingStream) for name in TOOL_FAULTS
     ]
     found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]
@@ -197,17 +197,23 @@ def main() -> int:
         tallies = asyncio.run(run(options, wanted)) if wanted else {}
     memories = asyncio.run(_memories(options, began_at))
     minutes = (time.monotonic() - began_at) / 60
-    parted = [{name: tallies[name] for name in tallies if name.startswith(WORKERS) == each} for each in (False, True)]
-    alone, together = ([table(some)] if some else [] for some in parted)
-    alone += [memory.table(memories)] if memories else []
-    sys.stdout.write("\n\n".join([f"Seed {options.seed}, {minutes:.0f} minutes.", *alone, *together]) + "\n")
+    together, tools = ({name: tallies[name] for name in tallies if name.startswith(of)} for of in (WORKERS, TOOLS))
+    alone = {name: tally for name, tally in tallies.items() if name not in together and name not in tools}
+    memory_tables = [memory.table(memories)] if memories else []
+    published = [
+        ("faults", [table(alone), *memory_tables] if alone else memory_tables, alone and short_table(alone)),
+        ("worker-faults", [table(together)] if together else [], together and short_table(together)),
+        ("tool-faults", [tools_table(tools)] if tools else [], tools and tools_table(tools)),
+    ]
+    printed = [each for _, tables, _ in published for each in tables]
+    sys.stdout.write("\n\n".join([f"Seed {options.seed}, {minutes:.0f} minutes.", *printed]) + "\n")
     if options.publish:
         command = f"`python -m tests.faults {' '.join(each for each in sys.argv[1:] if each != '--publish')}`"
         measured = f"Measured with {command}: seed {options.seed}, {minutes:.0f} minutes on {os.cpu_count()} cores."
-        for place, tables, some in zip(("faults", "worker-faults"), (alone, together), parted, strict=True):
-            if some:
+        for place, tables, short in published:
+            if short:
                 publish(ROOT / "docs" / "reliability.md", "\n\n".join([*tables, measured]), place)
-                publish(ROOT / "README.md", f"{short_table(some)}\n\n{measured}", place)
+                publish(ROOT / "README.md", f"{short}\n\n{measured}", place)
     failed = [name for name, tally in tallies.items() if not tally.is_clean or not tally.kills]
     failed += [f"memory: {name}" for name, report in memories.items() if not report.is_clean]
     if failed:
