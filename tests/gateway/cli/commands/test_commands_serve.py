@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,6 +68,31 @@ def test_the_level_of_the_log_can_be_said_on_the_command_line(home: Path) -> Non
     """At `error` the start says nothing but where its page is."""
     seen = first_lines(home, ["--log-level", "error", "--log-format", "json"], "Data: ")
     assert "channel_up" not in seen
+
+
+def test_a_gateway_that_serves_and_answers_loads_no_library_of_what_is_not_configured(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as said:
+        command = [sys.executable, "-X", "importtime", "-m", "gateway.cli", "serve", "--no-chat"]
+        environment = {**os.environ, "ETHOS_HOME": str(tmp_path / "home")}
+        process = subprocess.Popen(command, env=environment, stderr=said)
+    try:
+        while not (tmp_path / "home" / "run" / "gateway.sock").exists():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.02)
+        with Ethos(home=tmp_path / "home") as client:
+            assert client.chat.ask("Hello").text
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    loaded = {
+        line.rpartition("|")[2].strip() for line in log.read_text().splitlines() if line.startswith("import time:")
+    }
+    assert "gateway.app.gateway" in loaded
+    heavy = {"PIL", "jsonschema", "lxml", "mcp", "mcp_types", "pypdf", "referencing", "trafilatura", "httpx_secure"}
+    assert heavy & {name.partition(".")[0] for name in loaded} == set()
+    ours = ("gateway.tools.web", "gateway.mcp.server", "gateway.web.mcp.application", "gateway.sandbox.tiers")
+    assert [name for name in loaded if name.startswith(ours)] == []
 
 
 def test_where_uvloop_is_not_installed_the_loop_of_asyncio_serves(monkeypatch: pytest.MonkeyPatch) -> None:
