@@ -126,6 +126,12 @@ async def test_a_call_that_takes_too_long_is_uncertain_and_the_server_stays(room
         assert (await servers.call("s__post", text="after")).text == "after"
 
 
+async def test_a_server_of_the_old_era_is_refused_where_the_new_one_is_named(room: Room) -> None:
+    async with room.servers(s=command(protocol="2026-07-28")) as servers:
+        await servers.until("resting")
+        assert servers.view("s").standing.error == "it speaks an older era of the protocol; write `protocol: auto`"
+
+
 async def test_a_line_of_fifty_megabytes_is_cut_off(room: Room) -> None:
     async with room.servers(s=command()) as servers:
         await servers.connect()
@@ -163,12 +169,6 @@ async def test_a_server_that_has_moved_to_the_new_era_is_found_there(room: Room)
     async with room.servers(s=new) as servers:
         connection = await (await servers.connect()).connected()
         assert connection.era == "2026-07-28"
-
-
-async def test_a_server_of_the_old_era_is_refused_where_the_new_one_is_named(room: Room) -> None:
-    async with room.servers(s=command(protocol="2026-07-28")) as servers:
-        await servers.until("resting")
-        assert servers.view("s").standing.error == "it speaks an older era of the protocol; write `protocol: auto`"
 
 
 async def test_a_process_that_nobody_calls_is_stopped_and_started_by_the_next_call(room: Room) -> None:
