@@ -111,6 +111,11 @@ async def test_it_works_shut_in_and_is_found_again_after_a_kill_in_a_call(
     assert not [*processes(room)]
 
 
+def received(log: Path) -> int:
+    """How many messages the server says it was sent."""
+    return log.read_text().count("Received MCP POST request")
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Process, str]]:
     """server-everything over HTTP, and its address."""
@@ -127,14 +132,18 @@ async def test_over_http_it_is_killed_in_a_call_restarted_and_found_again(
     room: Room, site: tuple[Process, str], protocol: str
 ) -> None:
     process, url = site
+    log = room.home / "log"
     config = {"url": url, "protocol": protocol, "effects": {"echo": "read"}}
     async with room.servers(s=config) as servers:
         connection = await (await servers.connect()).connected()
         assert connection.is_of_old_era
         assert (await servers.call("s__get_sum", a=2, b=3)).text == "The sum of 2 and 3 is 5."
         assert '"temperature"' in (await servers.call("s__get_structured_content", location="Chicago")).text
-        process.send(signal.SIGSTOP)
-        calling = await begun(servers, ("get_sum", {"a": 2, "b": 3}))
+        before = received(log)
+        calling = asyncio.create_task(servers.call("s__trigger_long_running_operation", duration=600, steps=1))
+        async with asyncio.timeout(20):
+            while received(log) == before:
+                await asyncio.sleep(0.01)
         process.stop()
         assert (await calling).outcome == "uncertain"
         away = await servers.call("s__get_sum", a=2, b=3)
