@@ -227,8 +227,11 @@ class McpServers:
 
         Raises:
             ToolError: nobody is signed in.
+            ToolUnavailable: it is configured no more.
         """
-        config = self._config.servers[name]
+        config = self._config.servers.get(name)
+        if config is None:
+            raise ToolUnavailable(f"the server {name} is not reachable now: it was taken out of the configuration")
         if self.sign_ins is None or not config.needs_sign_in:
             return self._servers[Account(name)]
         if not config.is_per_person:

@@ -15,7 +15,6 @@ from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
-from gateway.approvals.telling import choices, decided_by, notice, questions_for_owners
 from gateway.approvals.whole import WholeCalls
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
@@ -23,7 +22,6 @@ from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
 from gateway.domain.sessions import LOCAL, Session, SessionScope, SessionStore, with_title
-from gateway.domain.visible import as_name
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
@@ -31,11 +29,11 @@ from gateway.memory.prompt_section import MemorySection
 from gateway.memory.proposals import ProposalStore, SettledMemory, settle_updates
 from gateway.memory.recall import Recall, recalled_section, unsaid
 from gateway.memory.sync import MemorySync
-from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage
+from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
-from gateway.pipeline.commands import STOPPED, ChatCommands, chosen_by, gave_up, stopped
+from gateway.pipeline.commands import STOPPED, ChatCommands, gave_up
 from gateway.pipeline.commit import Committer, TurnCommit, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.history import History, as_stored
@@ -45,7 +43,8 @@ from gateway.pipeline.presence import Presence
 from gateway.pipeline.preview import Preview
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading, Unread
-from gateway.pipeline.server_questions import FRESH, Answered, QuestionStore, question_buttons, question_text
+from gateway.pipeline.replies import Replies, unread_notice
+from gateway.pipeline.server_questions import FRESH, Answered, QuestionStore
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
@@ -54,22 +53,12 @@ from gateway.tools.documents import Documents
 from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.forms import OpenQuestion
 from gateway.tools.own import UPDATE_MEMORY
-from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
 from gateway.tools.toolbox import Toolbox
 
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
 _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
-
-UNREAD = "I could not read my memory just now, so this answer was given without it."
-"""What the person is told below an answer."""
-_NOTED = " What I am to remember now is kept, and written as soon as the memory is back."
-_RESTS = (
-    f"{{}} broke {MOST_FAULTS} times within {WITHIN_S / 60:.0f} minutes, and rests for {RESTS_S / 60:.0f} minutes. "
-    f"`ethos tools log` shows the calls."
-)
-_UNCERTAIN = "I do not know whether this took effect: {}. Please look before you ask for it again."
 
 _log = structlog.get_logger(__name__)
 
@@ -311,6 +300,7 @@ class Answering:
         self._reading = reading
         self._settings = settings
         self._committer = committer
+        self._replies = Replies(committer, parts.whole_calls, parts.admission.pairing)
         self._loop = AgentLoop(parts.store)
 
     async def answer(
@@ -502,16 +492,6 @@ class Answering:
         await self._committer.commit(parked)
         return await parking.announced(row.message.conversation, waits_for, error, again_s)
 
-    def _text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
-        if ending == STOPPED:
-            text = state.text.strip() or stopped(turn.message)
-        else:
-            text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip()
-            text = text if text or state.choosing else "Done."
-        if state.uncertain:
-            text += f"\n\n_{_UNCERTAIN.format(', '.join(dict.fromkeys(state.uncertain)))}_"
-        return text
-
     async def _commit_answer(
         self,
         turn: Turn,
@@ -524,19 +504,14 @@ class Answering:
         is_unread: bool,
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
-        mine = decided_by(turn.decider, state.asks)
-        sizes_bytes = (file.size_bytes for file in state.files)
-        channel = turn.message.conversation.channel
-        whole = await self._parts.whole_calls.files(mine, channel, taken_bytes=sum(sizes_bytes))
-        text = self._text(turn, state, ending)
+        text = self._replies.text(turn, state, ending)
         if is_unread and text:
-            text += f"\n\n_{UNREAD}{_NOTED if memory.applied else ''}_"
+            text += unread_notice(memory)
         session = turn.session_after(asked, memory)
         question = turn.question(state, self._settings.approvals_expire_after_h)
-        reply = self._reply(turn, state, text, memory, asked=question, whole=whole)
         commit = replace(
             turn.ended(self._committer.end(turn.row)),
-            replies=(reply, *await self._for_owners(turn, state)),
+            replies=await self._replies.at_end(turn, state, text, memory, question),
             asks=question,
             session=session,
             messages=as_stored(
@@ -564,47 +539,6 @@ class Answering:
         if supersedes is not None:
             self._parts.history.forget(session.id)
         await self._follow_up(turn, state, session, memory)
-
-    def _reply(
-        self,
-        turn: Turn,
-        state: AgentState,
-        text: str,
-        memory: SettledMemory,
-        *,
-        asked: OpenQuestion | None,
-        whole: Mapping[int, Attachment],
-    ) -> OutboundMessage:
-        """The answer with what stands below it: a question, what waits for a yes, their buttons, and files."""
-        text = "\n\n".join([text, *(one.question for one in state.choosing)])
-        by_server = "" if asked is None else f"\n\n{question_text(asked)}"
-        said = "".join(f"\n\n{each}" for each in state.below.values()) if turn.message.is_direct else ""
-        below = memory.notice + notice(state.asks, turn.decider, whole) + said + by_server
-        offered = [choice for one in state.choosing for choice in one.choices] if asked is None else []
-        buttons = (
-            *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
-            *memory.choices,
-            *choices(state.asks, turn.decider),
-            *(() if asked is None else question_buttons(asked)),
-        )
-        reply = reply_to(turn.row, (text + self._committer.in_form(below, turn.message)).strip(), "reply", buttons)
-        return replace(reply, attachments=(*state.files, *whole.values()))
-
-    async def _for_owners(self, turn: Turn, state: AgentState) -> tuple[OutboundMessage, ...]:
-        """What the owners are told in chats of their own.
-
-        They are asked what the person may not decide, or not there, and hear of tools that rest.
-        """
-        asked = [one for one in state.asks if one.approver == "owner" and not turn.decider.may_grant(one)]
-        if not asked and not state.rested:
-            return ()
-        who, turn_id = as_name(turn.message.sender.display_name), turn.row.turn_id
-        chats = await self._parts.admission.pairing.owner_chats()
-        told = questions_for_owners(asked, who, await self._parts.whole_calls.owner_chats(chats, asked), turn_id)
-        for number, chat in enumerate(chats if state.rested else ()):
-            text = _RESTS.format(", ".join(f"`{tool}`" for tool in state.rested))
-            told.append(OutboundMessage(id=f"{turn_id}.rests-{number}", conversation=chat, text=text))
-        return self._committer.notices(told)
 
     async def _follow_up(self, turn: Turn, state: AgentState, session: Session, memory: SettledMemory) -> None:
         """What comes behind the commit, and is done again where the process dies before it."""

@@ -17,7 +17,7 @@ from gateway.app.gateway import Gateway
 from gateway.memory import availability as availability_module
 from gateway.memory import sync as sync_module
 from gateway.memory.webdav import memory as webdav_memory
-from gateway.pipeline.answer import UNREAD
+from gateway.pipeline.replies import UNREAD
 from gateway.protocols import EditableMemory, HistoricMemory, MemoryScope
 from gateway.sdk.models.chat import ChatMessage, SendMessage
 from gateway.services.caller import operator

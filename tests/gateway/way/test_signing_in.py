@@ -137,9 +137,8 @@ async def test_each_person_signs_in_by_a_link_and_is_answered_from_their_own_acc
         assert both == ["Well.", "Well."]
         assert sorted(map(str, server.calls[-2:])) == ["ada", "bob"], "a later sign-in is no matter of the other's"
         assert not any(LINK.search(message.text) for request in model.requests for message in request.messages)
-        assert gateway.mcp is not None
-        eras = {server._connection.is_of_old_era for server in gateway.mcp._personal.values() if server._connection}
-        assert eras == {protocol == "legacy"}
+        eras = {server._connection.era for server in gateway.mcp._servers.values() if server._connection}
+        assert eras == {"legacy" if protocol == "legacy" else "2026-07-28"}
         await settled(gateway)
     assert len(kept(house)) == 3
 
@@ -410,5 +409,5 @@ async def test_the_operator_gets_a_link_by_the_api_and_forgets_a_server_with_its
         assert "You are signed in to mail" in (await browser.sign_in(made["url"])).text
         assert [user for _, user, _ in kept(house)] == [ada]
     async with house.served() as gateway:
-        await (await gateway.load_services()).mcp.forget("mail")
+        await (await gateway.load_services()).mcp.removed("mail")
         assert kept(house) == []
