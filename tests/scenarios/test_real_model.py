@@ -25,6 +25,7 @@ def configured(ethos: Ethos, server: ModelServer, provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.slow
 async def test_a_real_model_answers_calls_tools_and_is_counted(ethos: Ethos, provider: str) -> None:
     async with ModelServer() as server:
         configured(ethos, server, provider)

@@ -45,6 +45,7 @@ async def sent(desk: Traced, content: bytes, **params: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(held=corpora.trace_stores())
+@pytest.mark.slow
 async def test_an_export_imported_into_an_empty_gateway_gives_the_same_export(form: ExportFormat, held: Held) -> None:
     with tempfile.TemporaryDirectory() as name:
         async with traced(Path(name, "one")) as full:

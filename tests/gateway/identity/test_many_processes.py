@@ -27,6 +27,7 @@ def test_first_messages_in_four_processes_at_once_make_one_user(path: Path) -> N
     assert leftovers(path) == []
 
 
+@pytest.mark.slow
 def test_four_processes_that_meet_the_same_fifty_people_agree_on_each(path: Path) -> None:
     keys = [f"telegram:{number}" for number in range(50)]
     answers = minters.run_together([minters.start(path, keys[shift:] + keys[:shift]) for shift in (0, 13, 26, 39)])
@@ -74,6 +75,7 @@ async def test_a_process_that_is_killed_while_it_writes_loses_nobody_and_breaks_
         assert leftovers(path) == []
 
 
+@pytest.mark.slow
 def test_what_an_editor_saves_while_processes_write_is_all_there_in_the_end(path: Path) -> None:
     edits = {f"hand:{number}": f"u_hand_{number}" for number in range(40)}
     processes = [

@@ -20,7 +20,7 @@ from tests.gateway.mcp.conftest import Room, Servers
 from tests.servers import Process, accepts, free_port
 from tests.servers.npm import MISSING, PROGRAMS, program
 
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=MISSING or "")]
 Call = tuple[str, dict[str, Any]]
 
 

@@ -197,6 +197,7 @@ def disk(tmp_path):
     shutil.rmtree(tmp_path)
 
 
+@pytest.mark.slow
 async def test_processes_that_are_killed_and_a_person_who_edits_lose_and_double_nothing(disk):
     await hammer(disk, processes=2, tasks=4, turns=12, kills=2, open_s=0.4)
 

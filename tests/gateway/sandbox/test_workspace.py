@@ -134,6 +134,7 @@ def test_files_of_linked_people_come_together_and_apart_again(tmp_path: Path) ->
     assert [one.name for one in phone.files()] == ["of-u_ada/tea.md"]
 
 
+@pytest.mark.slow
 def test_one_file_of_others_among_very_many_is_not_overlooked(workspace: Workspace) -> None:
     for number in range(MAX_LISTED):
         workspace.write(f"a{number}", b"", is_own=True)

@@ -115,6 +115,7 @@ def failing():
     return Failing()
 
 
+@pytest.mark.slow
 def test_it_can_be_run_from_a_shell(tmp_path):
     arguments = json.dumps({"path": str(tmp_path / "notes.db")})
     command = ["-m", "gateway.testing.hammer", NOTEBOOK, arguments, "--updates", "40", "--processes", "2"]

@@ -121,6 +121,7 @@ async def test_a_turn_that_was_killed_at_any_step_is_there_once_after_the_next_t
 
 
 @pytest.mark.parametrize(("place", "step", "count"), cases(ERASE, 1), indirect=["place"])
+@pytest.mark.slow
 async def test_an_erasure_that_was_killed_at_any_step_is_whole_after_the_next_try(place, step, count):
     async with place.memory() as provider:
         await do(provider, "sync")

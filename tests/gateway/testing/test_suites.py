@@ -142,6 +142,7 @@ NOTHING_ELSE = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")
         pytest.param(ASYNCHRONOUS, PLUGIN, id="with-an-asynchronous-fixture"),
     ],
 )
+@pytest.mark.slow
 def test_a_memory_of_somebody_else_passes(tmp_path, tests, options):
     code, found = run(tmp_path, tests, *options)
     assert code == 0

@@ -132,6 +132,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.slow
 async def test_a_hostile_page_is_read_or_refused_in_bounded_time(data: bytes) -> None:
     """By the extractor, and then as plain text."""
     reader = PageReader(tier=Landlock(), limits=replace(LIMITS, wall_s=1, cpu_s=1))

@@ -179,6 +179,7 @@ async def tell(house: House, post: Post, name: str, events: Sequence[str]) -> No
 @example(events=["ask", "asker is guest", "yes", "asker is member", "yes"])
 @example(events=["ask", "decider is member", "yes", "decider is owner", "changed", "yes"])
 @example(events=["ask", "ask", "cut off", "stop", "yes", "new", "yes"])
+@pytest.mark.slow
 def test_a_call_is_made_once_at_most_after_a_yes_and_as_it_was_asked(
     tmp_path: Path,
     post: Post,  # noqa: F811 (the fixture's value)

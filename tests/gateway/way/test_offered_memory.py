@@ -220,6 +220,7 @@ async def test_a_page_shows_no_way_to_what_is_not_offered_and_says_why(house: Ho
         (("edit", "--store", "user"), "editable"),
     ],
 )
+@pytest.mark.slow
 async def test_a_command_prints_the_sentence_and_fails(
     house: House, memory: Memory, words: tuple[str, ...], needs: str
 ) -> None:

@@ -136,6 +136,7 @@ async def histories(source: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 async def test_there_and_back_gives_the_same_bytes_archives_and_history(
     kind: str, tmp_path: Path, place: Callable[[str], str]
 ) -> None:

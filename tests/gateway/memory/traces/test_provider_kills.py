@@ -75,6 +75,7 @@ async def test_a_write_that_is_killed_before_any_of_its_statements_is_made_once(
     assert were_killed.count(True) > 12
 
 
+@pytest.mark.slow
 async def test_four_processes_at_once_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     path = tmp_path / TRACES_NAME
     async with provider(str(path)) as memory:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from gateway.domain.tombstones import Tombstone
 from gateway.ops.belongings import clear, gather, spread
 from gateway.ops.moving import opened
@@ -26,6 +28,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 async def test_there_and_back_by_a_server_every_file_is_the_same(empty: Empty) -> None:
     first, second, third = empty("sqlite"), empty("postgres"), empty("sqlite")
     assert isinstance(first, Path)

@@ -70,6 +70,7 @@ async def test_any_json_of_conversations(found: list[Any], nodes: dict[str, Any]
 
 @often
 @given(data=st.binary(max_size=200) | st.text("content,;|\"'\n\r\t\0äж", max_size=80).map(str.encode))
+@pytest.mark.slow
 async def test_any_bytes_as_csv(data: bytes) -> None:
     await ends_well(b"content;tags\n" + data, "x.csv", "csv")
 

@@ -43,6 +43,7 @@ async def test_an_import_and_an_export_hold_the_loop_for_no_piece_above_five_mil
     assert watch.longest_cpu_s < LIMIT_S, watch.report
 
 
+@pytest.mark.slow
 async def test_a_zip_of_notes_and_a_table_hold_it_no_longer(tmp_path: Path) -> None:
     (tmp_path / "facts.csv").write_text(
         "content,type\n" + "".join(f"row {number},semantic\n" for number in range(MANY))

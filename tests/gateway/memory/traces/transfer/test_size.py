@@ -45,6 +45,7 @@ def conversations(count: int) -> str:
 
 
 @pytest.mark.parametrize("write", [traces, conversations])
+@pytest.mark.slow
 def test_reading_sixty_megabytes_takes_no_sixty_megabytes(write: object, tmp_path: Path) -> None:
     """A tenth of the file and the file need about the same memory, and far less than the 300 MB that are allowed."""
     used_mb = {}
