@@ -28,6 +28,9 @@ PUBLIC = {
     "/health/ready": "for load balancers",
     "/login": "is how one comes in",
     "/logout": "ends a session, and harms nobody who has none",
+    "/sign-in/client.json": "what authorization servers read of the gateway, which is no secret",
+    "/sign-in/callback": "where they send a browser back, which must be the one that began",
+    "/sign-in/{link}": "for whoever has the link, which names one account and ends soon",
     "/static": "style and pictures, no data",
 }
 

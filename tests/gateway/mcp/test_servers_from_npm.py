@@ -98,7 +98,7 @@ async def test_it_works_shut_in_and_is_found_again_after_a_kill_in_a_call(
     }
     async with room.servers(s=config, tier=tier) as servers:
         connection = await (await servers.connect()).connected()
-        assert connection.is_of_old_era
+        assert connection.era == "legacy"
         assert not servers.view("s").standing.left_out
         assert (await servers.call(f"s__{does[0]}", **does[1])).outcome == "done"
         assert server.shown in (await servers.call(f"s__{looks[0]}", **looks[1])).text
@@ -136,7 +136,7 @@ async def test_over_http_it_is_killed_in_a_call_restarted_and_found_again(
     config = {"url": url, "protocol": protocol, "effects": {"echo": "read"}}
     async with room.servers(s=config) as servers:
         connection = await (await servers.connect()).connected()
-        assert connection.is_of_old_era
+        assert connection.era == "legacy"
         assert (await servers.call("s__get_sum", a=2, b=3)).text == "The sum of 2 and 3 is 5."
         assert '"temperature"' in (await servers.call("s__get_structured_content", location="Chicago")).text
         before = received(log)

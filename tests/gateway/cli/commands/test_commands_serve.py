@@ -91,7 +91,8 @@ def test_a_gateway_that_serves_and_answers_loads_no_library_of_what_is_not_confi
     assert "gateway.app.gateway" in loaded
     heavy = {"PIL", "jsonschema", "lxml", "mcp", "mcp_types", "pypdf", "referencing", "trafilatura", "httpx_secure"}
     assert heavy & {name.partition(".")[0] for name in loaded} == set()
-    ours = ("gateway.tools.web", "gateway.mcp.server", "gateway.web.mcp.application", "gateway.sandbox.tiers")
+    ours = ("gateway.tools.web", "gateway.mcp.life", "gateway.mcp.connection", "gateway.mcp.oauth")
+    ours += ("gateway.web.mcp.application", "gateway.sandbox.tiers")
     assert [name for name in loaded if name.startswith(ours)] == []
 
 
