@@ -1,18 +1,19 @@
-"""What a tool of a server returned, as text for the model."""
+"""What a tool of a server returned: text and pictures for the model, and files."""
 
 from __future__ import annotations
 
 import base64
 import json
+import mimetypes
 from urllib.parse import urlsplit
 
 import mcp_types as types
 
-from gateway.tools.contract import Picture
+from gateway.tools.contract import NamedFile, Picture
 
 
 def text_of(result: types.CallToolResult) -> str:
-    """All of it: texts as they are, pictures and other data named, links by their names alone.
+    """All of it: texts as they are, pictures and files named, links by their names alone.
 
     Structured content is left out where there are texts, which by the protocol say the same.
     """
@@ -29,6 +30,18 @@ def pictures_of(result: types.CallToolResult) -> tuple[Picture, ...]:
     return tuple(Picture(name=str(number), data=_decoded(data)) for number, data in enumerate(found, start=1))
 
 
+def files_of(result: types.CallToolResult) -> tuple[NamedFile, ...]:
+    """Files and recordings in it that are no text."""
+    found = []
+    for number, block in enumerate(result.content, start=1):
+        match block:
+            case types.AudioContent(data=data, mime_type=kind):
+                found.append(NamedFile(name=f"{number}{mimetypes.guess_extension(kind) or ''}", data=_decoded(data)))
+            case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
+                found.append(NamedFile(name=_name(resource), data=_decoded(resource.blob)))
+    return tuple(found)
+
+
 def _decoded(data: str) -> bytes:
     try:
         return base64.b64decode(data)
@@ -43,7 +56,7 @@ def _part(block: types.ContentBlock) -> str:
         case types.ImageContent(data=data, mime_type=kind):
             return f"[A picture, {kind}, {_bytes(data)} bytes]"
         case types.AudioContent(data=data, mime_type=kind):
-            return f"[A recording, {kind}, {_bytes(data)} bytes. It cannot be shown here.]"
+            return f"[A recording, {kind}, {_bytes(data)} bytes]"
         case types.ResourceLink(name=name):
             return f"[A link: {name}]"
         case types.EmbeddedResource(resource=resource):
@@ -51,11 +64,15 @@ def _part(block: types.ContentBlock) -> str:
 
 
 def _file(resource: types.TextResourceContents | types.BlobResourceContents) -> str:
-    name = urlsplit(resource.uri).path.rpartition("/")[2] or resource.uri
+    name = _name(resource)
     if isinstance(resource, types.TextResourceContents):
         return f"[The file {name}:]\n{resource.text}"
     kind = resource.mime_type or "of no known kind"
-    return f"[The file {name}, {kind}, {_bytes(resource.blob)} bytes. It cannot be shown here.]"
+    return f"[The file {name}, {kind}, {_bytes(resource.blob)} bytes]"
+
+
+def _name(resource: types.TextResourceContents | types.BlobResourceContents) -> str:
+    return urlsplit(resource.uri).path.rpartition("/")[2] or resource.uri
 
 
 def _bytes(data: str) -> int:

@@ -77,7 +77,7 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
             raise
         from mcp_types import InputRequiredResult  # noqa: PLC0415 (the SDK is loaded with the first server)
 
-        from gateway.mcp.results import pictures_of, text_of  # noqa: PLC0415 (as above)
+        from gateway.mcp.results import files_of, pictures_of, text_of  # noqa: PLC0415 (as above)
 
         if isinstance(result, InputRequiredResult):
             if not context.can_be_asked:
@@ -86,7 +86,7 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
         text = text_of(result)
         if result.is_error:
             raise ToolError(text, sources=() if config.trusted else (source,))
-        return ToolResult(text=text, pictures=pictures_of(result))
+        return ToolResult(text=text, pictures=pictures_of(result), files=files_of(result))
 
     tool = Tool(
         name=entry.tool,

@@ -28,6 +28,7 @@ from gateway.tools.spec import ToolSpec
 MAX_DESCRIPTION_CHARS = 1_000
 MAX_RESULT_CHARS = 20_000
 MAX_PICTURES = 4
+MAX_FILES = 8
 """That one result shows."""
 LONGEST_CALL_S = 600.0
 
@@ -188,10 +189,19 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFile:
+    """A file for the workspace; `name` is for the model, and the gateway makes a good name of a file of it."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a tool returns, where a text is not enough.
 
     Attributes:
+        files: are kept in the workspace, where there is one, and the text says where; eight at most.
         pictures: for models that see; the gateway shrinks them, shows four at most, and names all of them in the text.
         sources: whose words of others it holds, in words for people.
     """
@@ -199,6 +209,7 @@ class ToolResult:
     text: str
     sources: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    files: tuple[NamedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,13 @@ from gateway.errors import EthosError, FileError
 from gateway.sandbox.workspace import MAX_FILE_BYTES, NoSuchFile, Workspace
 from gateway.tools.contract import (
     LONGEST_CALL_S,
+    MAX_FILES,
     MAX_PICTURES,
     MAX_RESULT_CHARS,
     Arguments,
     Called,
     InputNeeded,
+    NamedFile,
     Picture,
     Tool,
     ToolContext,
@@ -37,6 +39,8 @@ from gateway.tools.spec import ToolCall, ToolSpec
 
 BYTES_PER_TOKEN = 4
 _NAME_CHARS = 200
+_FILE_NAME_CHARS = 50  # in the file system up to four times as many bytes
+_NOT_OF_NAME = re.compile(r"[^\w.-]+")
 UNCERTAIN = (
     "Error: nobody knows whether this call took effect{because}. Do not repeat it before you have found out, or asked "
     "the person."
@@ -190,7 +194,27 @@ async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
     sources = (*result.sources, *([f"what {tool.name} returned"] if tool.shows_others else []))
     text = without_hidden(result.text) if sources else result.text
     images, notes = await _shown(result.pictures, context)
-    return Called(outcome="done", text="\n".join([text, *notes]), sources=sources, images=images)
+    kept = [await _kept(file, context, sources) for file in result.files[:MAX_FILES]]
+    kept += [f"[{len(result.files) - MAX_FILES} more files are not kept.]"] if len(result.files) > MAX_FILES else []
+    return Called(outcome="done", text="\n".join([text, *notes, *kept]), sources=sources, images=images)
+
+
+async def _kept(file: NamedFile, context: ToolContext, sources: Sequence[str]) -> str:
+    """Where a file is that a tool returned, as a line."""
+    name = _NOT_OF_NAME.sub("_", file.name).strip("._")[-_FILE_NAME_CHARS:] or "file"
+    if context.workspace is None:
+        return f"[The file {name} is not kept: there are no files here.]"
+    place = f"results/{_number(context)}-{name}"
+    try:
+        await asyncio.to_thread(context.workspace.write, place, file.data, is_own=not (sources or context.is_tainted))
+    except (NoSuchFile, FileError) as error:
+        return f"[The file {name} is not kept: {error}]"
+    return f"[The file {name} is in {place}.]"
+
+
+def _number(context: ToolContext) -> str:
+    """Of a call, for the names of files: the same call writes the same ones."""
+    return hashlib.sha256(context.idempotency_key.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 async def _shown(pictures: Sequence[Picture], context: ToolContext) -> tuple[tuple[ModelImage, ...], Sequence[str]]:
@@ -248,7 +272,7 @@ def _cut(text: str) -> str:
 
 async def _shortened(whole: str, called: Called, context: ToolContext, workspace: Workspace) -> str:
     """The beginning of a long result, and where all of it is; where it cannot be kept, all of it."""
-    name = f"results/{hashlib.sha256(context.idempotency_key.encode('utf-8', 'replace')).hexdigest()[:12]}.txt"
+    name = f"results/{_number(context)}.txt"
     is_own = not (called.sources or context.is_tainted)
     data = whole.encode("utf-8", "replace")
     kept = data[:MAX_FILE_BYTES]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,10 @@ from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import CataloguedTool, Definition
 from gateway.mcp.server import McpServer
 from gateway.mcp.tools import effect_of, tool_of
-from tests.gateway.mcp.conftest import Room, command
+from gateway.sandbox.workspace import Workspace
+from gateway.tools.spec import ToolCall
+from gateway.tools.toolbox import Toolbox
+from tests.gateway.mcp.conftest import CONTEXT, Room, command
 
 
 def defined(name: str = "post", **hints: bool | None) -> Definition:
@@ -81,11 +86,24 @@ async def test_results_are_text_and_other_things_are_named(room: Room) -> None:
             "[A picture, image/png, 4 bytes]\n"
             "[A link: the plan]\n"
             "[The file notes.txt:]\nBuy tea.\n"
-            "[The file all.zip, of no known kind, 4 bytes. It cannot be shown here.]\n"
-            "[The picture 1 is not shown.]"
+            "[The file all.zip, of no known kind, 4 bytes]\n"
+            "[The picture 1 is not shown.]\n"
+            "[The file all.zip is not kept: there are no files here.]"
         )
         assert picture.sources == ("what s__picture returned",)
         assert (await servers.call("s__structure")).text == '{"degrees": 21}'
+
+
+async def test_a_file_in_a_result_is_kept_in_the_workspace_as_one_of_others(room: Room, tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    async with room.servers(s=command()) as servers:
+        await servers.connect()
+        call = ToolCall(id="c1", name="s__picture", arguments="{}")
+        called = await Toolbox(servers.tools).call(call, replace(CONTEXT, workspace=workspace))
+    [file] = workspace.files()
+    assert f"[The file all.zip is in {file.name}.]" in called.text
+    assert file.name.startswith("results/")
+    assert workspace.read(file.name) == (b"\x89PNG", False), "its words are not the person's"
 
 
 async def test_a_result_that_does_not_fit_its_own_schema_is_done(room: Room) -> None:
