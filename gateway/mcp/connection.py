@@ -301,7 +301,7 @@ def reason_of(error: BaseException) -> str:
         case MCPError(code=http.NOT_REACHED):
             return f"it cannot be reached ({_short(error)}); look whether it runs, and at its `url`"
         case MCPError(code=http.REFUSED):
-            return f"it refuses the gateway ({_short(error)}); correct its `headers`"
+            return f"it refuses the gateway ({_short(error)}); correct its `headers`, or the `scopes` of its `oauth`"
         case MCPError(code=http.NO_TOKEN) | CannotStart() | ToolUnavailable() | ConnectionEnded() | EthosError():
             return str(error) or "it closed the connection"
         case MCPError(code=types.CONNECTION_CLOSED):

@@ -346,7 +346,8 @@ class _Guard(httpx2.AsyncBaseTransport):
     def __init__(self, own: httpx2.URL, rules: Rules) -> None:
         self._own = (own.scheme, own.host, own.port)
         self._rules = rules
-        self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
+        # A kept connection is known by its address alone, and belongs to one name.
+        self._inner = httpx2.AsyncHTTPTransport(trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0))
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url

@@ -140,7 +140,7 @@ async def test_refused_credentials_name_the_headers(room: Room, site: Site) -> N
     async with room.servers(s=site.config) as servers:
         await servers.until("resting")
         [problem] = servers.problems
-        assert problem.endswith("it refuses the gateway (HTTP 401); correct its `headers`")
+        assert problem.endswith("(HTTP 401); correct its `headers`, or the `scopes` of its `oauth`")
         assert "canary" not in problem
 
 
