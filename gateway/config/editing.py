@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import stat
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ from gateway.files.positions.yaml import parse_marked_yaml, value_at
 BEFORE_NAME = f"{CONFIG_NAME}.before"
 SECRETS_NAME = "secrets"
 _SERVERS = ("mcp", "servers")
+# Whoever read what one of us is about to take back would write it again. The lock of the data directory keeps other
+# processes of ours out; an editor of somebody else has no lock.
+_WRITING = threading.Lock()
 _NOT_OF_FILE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -128,6 +132,11 @@ def _new_file(path: Path, secret: str) -> Path:
 
 
 def _change(home: Path, change: Callable[[str], str], name: str, *, is_elsewhere: bool) -> Edited:
+    with _WRITING:
+        return _changed_alone(home, change, name, is_elsewhere=is_elsewhere)
+
+
+def _changed_alone(home: Path, change: Callable[[str], str], name: str, *, is_elsewhere: bool) -> Edited:
     path = home / CONFIG_NAME
     seen = read_settled(path)
     before = b"" if seen is None else seen.data

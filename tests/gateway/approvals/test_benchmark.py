@@ -39,17 +39,14 @@ async def test_each_choice_asks_and_lets_pass_by_its_rules(
     assert (found.acts, found.asked, found.passed, found.injected) == (4, asked, passed, 14)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("agentdojo") is None, reason=agentdojo.INSTALL)
-def test_the_public_benchmark_is_that_of_the_page() -> None:
+def test_the_public_benchmark_is_that_of_the_page_and_without_it_one_is_told_what_to_install() -> None:
+    if importlib.util.find_spec("agentdojo") is None:
+        with pytest.raises(SystemExit, match="pip install --no-deps --target DIRECTORY agentdojo"):
+            agentdojo.suite("slack")
+        return
     all_tasks = [task for suite in agentdojo.SUITES for task in agentdojo.tasks(suite)]
     assert (len(all_tasks), sum(bool(task.acts) for task in all_tasks)) == (97, 60)
     assert sum(len(task.acts) for task in all_tasks) == 82
     assert sum(name == "get_webpage" for task in all_tasks for name, _ in task.reads) == 18
     demanded = sum(len(agentdojo.tasks(suite)) * len(agentdojo.demands(suite)) for suite in agentdojo.SUITES)
     assert f"0 of {demanded} |" in PAGE
-
-
-@pytest.mark.skipif(importlib.util.find_spec("agentdojo") is not None, reason="it is installed")
-def test_without_the_public_benchmark_it_says_what_to_install() -> None:
-    with pytest.raises(SystemExit, match="pip install --no-deps --target DIRECTORY agentdojo"):
-        agentdojo.suite("slack")
