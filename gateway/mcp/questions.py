@@ -12,6 +12,9 @@ from gateway.tools.forms import Given, Point, Value
 
 MAX_POINTS = 12
 MAX_WORDS_CHARS = 1_500
+MAX_ADDRESS_CHARS = 2_000
+MAX_CHOICES = 50
+MAX_CHOICE_CHARS = 200
 MAX_STATE_CHARS = 64 << 10
 _PLAIN = {"string", "number", "integer"}
 _AGREE: tuple[tuple[str, Value], ...] = (("Yes", None),)
@@ -23,7 +26,10 @@ def points_of(requests: types.InputRequests | None, state: str | None) -> tuple[
     Raises:
         ToolError: it cannot be asked here; says why.
     """
-    points = tuple(point for key, one in (requests or {}).items() for point in _points(key, one))
+    try:
+        points = tuple(point for key, one in (requests or {}).items() for point in _points(key, one))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ToolError("its server asks the person something in a form that cannot be read") from error
     if not points:
         raise ToolError("its server wants to be called again later, and does not say what it waits for")
     if len(points) > MAX_POINTS or len(state or "") > MAX_STATE_CHARS:
@@ -46,7 +52,9 @@ def _points(key: str, request: types.InputRequest) -> Iterator[Point]:
         raise ToolError(f"its server asks for {request.method}, which is not offered here")
     asked = request.params
     if isinstance(asked, types.ElicitRequestURLParams):
-        words = f"{asked.message}\nOpen this address yourself, if you trust it: {asked.url}"
+        if len(asked.url) > MAX_ADDRESS_CHARS:
+            raise ToolError("its server asks the person to open an address that is too long to be shown")
+        words = f"{asked.message[:MAX_WORDS_CHARS]}\nOpen this address yourself, if you trust it: {asked.url}"
         yield Point(request=key, name="", words=words, schema={}, choices=(("Done", None),))
         return
     fields: Mapping[str, Any] = asked.requested_schema.get("properties") or {}
@@ -74,13 +82,15 @@ def _choices(name: str, schema: Mapping[str, Any]) -> tuple[tuple[str, Value], .
     """
     if schema.get("type") == "boolean":
         return (("Yes", True), ("No", False))
-    named = schema.get("oneOf")
+    named, values = schema.get("oneOf"), schema.get("enum")
+    choices: tuple[tuple[str, Value], ...] = ()
     if isinstance(named, list):
-        return tuple((str(one.get("title") or one["const"]), str(one["const"])) for one in named)
-    values = schema.get("enum")
-    if isinstance(values, list):
+        choices = tuple((str(one.get("title") or one["const"]), str(one["const"])) for one in named)
+    elif isinstance(values, list):
         labels = schema.get("enumNames") or values
-        return tuple((str(label), str(value)) for label, value in zip(labels, values, strict=False))
-    if schema.get("type") not in _PLAIN:
+        choices = tuple((str(label), str(value)) for label, value in zip(labels, values, strict=False))
+    elif schema.get("type") not in _PLAIN:
         raise ToolError(f"its server asks the person for {name!r}, whose type cannot be asked here")
-    return ()
+    if len(choices) > MAX_CHOICES or any(len(label) > MAX_CHOICE_CHARS for label, _ in choices):
+        raise ToolError(f"its server asks the person to choose for {name!r} among more than can be shown")
+    return choices
