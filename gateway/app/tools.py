@@ -36,33 +36,36 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _log = structlog.get_logger(__name__)
 
 
-async def sandbox_of(config: Config, *, is_needed: bool = False) -> Sandbox | None:
+async def sandbox_of(config: Config) -> Sandbox | None:
     """Try at the start where programs can run; None where nothing needs it."""
-    if not (is_needed or config.tools.has_programs or config.web.fetch or config.mcp.has_commands):
-        return None
-    from gateway.sandbox.probing import find_sandbox, keep_memory_private  # noqa: PLC0415 (only where it is switched on)
+    parts = {
+        "run_python": config.tools.python,
+        "run_shell": config.tools.shell,
+        "reading PDFs": config.web.fetch,
+        "the sandbox of MCP servers": config.mcp.has_commands,
+    }
+    needed = [*filter(parts.get, parts)]
+    return await _tried(config, needed) if needed else None
+
+
+async def _tried(config: Config, needed: Sequence[str]) -> Sandbox:
+    from gateway.sandbox.probing import find_sandbox, keep_memory_private  # noqa: PLC0415 (only where it is needed)
 
     keep_memory_private()
     sandbox = await find_sandbox(config.sandbox.command)
     if sandbox.tier is not None:
         _log.info("sandbox", tier=sandbox.tier.name)
     else:
-        parts = {
-            "run_python": config.tools.python,
-            "run_shell": config.tools.shell,
-            "reading PDFs": config.web.fetch,
-            "the sandbox of MCP servers": config.mcp.has_commands,
-            "PDFs and large pictures": is_needed,
-        }
-        _log.error("no_sandbox", left_out=", ".join(filter(parts.get, parts)), remedy=sandbox.remedy)
+        _log.error("no_sandbox", left_out=", ".join(needed), remedy=sandbox.remedy)
     return sandbox
 
 
 async def tier_of(gateway: Composition) -> Tier | None:
     """Where programs run; tried now where the start had no need of it."""
     async with gateway.trying_sandbox:
-        gateway.sandbox = gateway.sandbox or await sandbox_of(gateway.config, is_needed=True)
-    return None if gateway.sandbox is None else gateway.sandbox.tier
+        if gateway.sandbox is None:
+            gateway.sandbox = await _tried(gateway.config, ["PDFs, large pictures, the sandbox of MCP servers"])
+        return gateway.sandbox.tier
 
 
 def documents_of(gateway: Composition) -> Documents:
