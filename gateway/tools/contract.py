@@ -28,8 +28,9 @@ from gateway.tools.spec import ToolSpec
 MAX_DESCRIPTION_CHARS = 1_000
 MAX_RESULT_CHARS = 20_000
 MAX_PICTURES = 4
-MAX_FILES = 8
 """That one result shows."""
+MAX_FILES = 8
+"""That are kept of one result."""
 LONGEST_CALL_S = 600.0
 
 Effect = Literal["read", "own", "fetch", "act"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from pydantic import ValidationError
@@ -36,6 +36,8 @@ from gateway.tools.contract import (
 from gateway.tools.finding import FIND_TOOLS
 from gateway.tools.schema import ArgumentsWrong, checked
 from gateway.tools.spec import ToolCall, ToolSpec
+
+T = TypeVar("T")
 
 BYTES_PER_TOKEN = 4
 _NAME_CHARS = 200
@@ -75,10 +77,8 @@ class Prepared:
         """The same with arguments that are exact; what is wrong with them, as its outcome."""
         if self.tool.settle is None:
             return self
-        try:
-            return replace(self, arguments=await self.tool.settle(self.arguments, context))
-        except ToolError as error:
-            return replace(_failed(error), outcome="refused")
+        settled = await _guarded(self.tool, self.tool.settle(self.arguments, context), is_repeatable=True)
+        return replace(settled, outcome="refused") if isinstance(settled, Called) else replace(self, arguments=settled)
 
     async def make(self, context: ToolContext) -> Called:
         """Make it."""
@@ -174,37 +174,45 @@ def _checked(tool: Tool, given: str) -> Arguments | Mapping[str, Any]:
     return tool.arguments.model_validate_json(given)
 
 
-async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
+async def _guarded(tool: Tool, work: Awaitable[T], *, is_repeatable: bool) -> T | Called:
+    """What the tool's own code gives, within its time; else what became of the call."""
     limit = asyncio.timeout(min(tool.timeout_s, LONGEST_CALL_S))
     try:
         async with limit:
-            returned = await tool.call(arguments, context)
+            return await work
     except ToolError as error:
         return _failed(error)
     except (InputNeeded, ToolUnavailable, ToolUncertain) as error:
         return _ended_by(error)
     except TimeoutError:
-        return _broken_off(tool, f"it took longer than {tool.timeout_s:g} s" if limit.expired() else "its time ran out")
+        why = f"it took longer than {tool.timeout_s:g} s" if limit.expired() else "its time ran out"
+        return _broken_off(why, is_repeatable=is_repeatable)
     except EthosError:  # ours, such as a store that is away: the turn is tried again
         raise
     except Exception:  # noqa: BLE001 (whatever a plugin raises, the turn goes on)
         _log.exception("tool_fault", tool=tool.name)
-        return _broken_off(tool, "the tool has a fault, which is in the gateway's log")
+        return _broken_off("the tool has a fault, which is in the gateway's log", is_repeatable=is_repeatable)
+
+
+async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
+    returned = await _guarded(tool, tool.call(arguments, context), is_repeatable=tool.is_repeatable)
+    if isinstance(returned, Called):
+        return returned
     result = returned if isinstance(returned, ToolResult) else ToolResult(text=returned)
     sources = (*result.sources, *([f"what {tool.name} returned"] if tool.shows_others else []))
     text = without_hidden(result.text) if sources else result.text
     images, notes = await _shown(result.pictures, context)
-    kept = [await _kept(file, context, sources) for file in result.files[:MAX_FILES]]
+    kept = [await _kept(number, file, context, sources) for number, file in enumerate(result.files[:MAX_FILES], 1)]
     kept += [f"[{len(result.files) - MAX_FILES} more files are not kept.]"] if len(result.files) > MAX_FILES else []
     return Called(outcome="done", text="\n".join([text, *notes, *kept]), sources=sources, images=images)
 
 
-async def _kept(file: NamedFile, context: ToolContext, sources: Sequence[str]) -> str:
-    """Where a file is that a tool returned, as a line."""
+async def _kept(number: int, file: NamedFile, context: ToolContext, sources: Sequence[str]) -> str:
+    """Where a file is that a tool returned, as a line; several may have one name."""
     name = _NOT_OF_NAME.sub("_", file.name).strip("._")[-_FILE_NAME_CHARS:] or "file"
     if context.workspace is None:
         return f"[The file {name} is not kept: there are no files here.]"
-    place = f"results/{_number(context)}-{name}"
+    place = f"results/{_digest(context)}-{number}-{name}"
     try:
         await asyncio.to_thread(context.workspace.write, place, file.data, is_own=not (sources or context.is_tainted))
     except (NoSuchFile, FileError) as error:
@@ -212,7 +220,7 @@ async def _kept(file: NamedFile, context: ToolContext, sources: Sequence[str]) -
     return f"[The file {name} is in {place}.]"
 
 
-def _number(context: ToolContext) -> str:
+def _digest(context: ToolContext) -> str:
     """Of a call, for the names of files: the same call writes the same ones."""
     return hashlib.sha256(context.idempotency_key.encode("utf-8", "replace")).hexdigest()[:12]
 
@@ -251,8 +259,8 @@ def _ended_by(error: InputNeeded | ToolUnavailable | ToolUncertain) -> Called:
             return replace(uncertain(str(error)), is_fault=True)
 
 
-def _broken_off(tool: Tool, why: str) -> Called:
-    if tool.is_repeatable:
+def _broken_off(why: str, *, is_repeatable: bool) -> Called:
+    if is_repeatable:
         return Called(outcome="failed", text=f"Error: {why}.", is_fault=True)
     return replace(uncertain(why), is_fault=True)
 
@@ -272,7 +280,7 @@ def _cut(text: str) -> str:
 
 async def _shortened(whole: str, called: Called, context: ToolContext, workspace: Workspace) -> str:
     """The beginning of a long result, and where all of it is; where it cannot be kept, all of it."""
-    name = f"results/{_number(context)}.txt"
+    name = f"results/{_digest(context)}.txt"
     is_own = not (called.sources or context.is_tainted)
     data = whole.encode("utf-8", "replace")
     kept = data[:MAX_FILE_BYTES]
