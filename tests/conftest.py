@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 
@@ -29,6 +31,24 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# A test that does not choose a port must fail each time: otherwise it fails where another one, or a gateway of the
+# person who runs the tests, has the default port just then.
+_DEFAULT_PORT = pytest.StashKey[socket.socket]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hold the port that a gateway takes by default, in the one process that starts all others."""
+    if not hasattr(config, "workerinput"):
+        with contextlib.suppress(OSError):
+            config.stash[_DEFAULT_PORT] = socket.create_server(("127.0.0.1", 8420))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give the port back."""
+    if _DEFAULT_PORT in config.stash:
+        config.stash[_DEFAULT_PORT].close()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -70,17 +70,21 @@ def test_the_level_of_the_log_can_be_said_on_the_command_line(home: Path) -> Non
     assert "channel_up" not in seen
 
 
-def test_a_gateway_that_serves_and_answers_loads_no_library_of_what_is_not_configured(tmp_path: Path) -> None:
+def test_a_gateway_that_serves_and_answers_loads_no_library_of_what_is_not_configured(
+    fresh_home: Path, tmp_path: Path
+) -> None:
+    fresh_home.mkdir(mode=0o700)
+    (fresh_home / "config.yaml").write_text("web: {port: 0}\n")
     log = tmp_path / "log"
     with log.open("wb") as said:
         command = [sys.executable, "-X", "importtime", "-m", "gateway.cli", "serve", "--no-chat"]
-        environment = {**os.environ, "ETHOS_HOME": str(tmp_path / "home")}
+        environment = {**os.environ, "ETHOS_HOME": str(fresh_home)}
         process = subprocess.Popen(command, env=environment, stderr=said)
     try:
-        while not (tmp_path / "home" / "run" / "gateway.sock").exists():
+        while not (fresh_home / "run" / "gateway.sock").exists():
             assert process.poll() is None, log.read_text()
             time.sleep(0.02)
-        with Ethos(home=tmp_path / "home") as client:
+        with Ethos(home=fresh_home) as client:
             assert client.chat.ask("Hello").text
     finally:
         process.terminate()
