@@ -81,7 +81,7 @@ def test_a_gateway_that_serves_and_answers_loads_no_library_of_what_is_not_confi
         environment = {**os.environ, "ETHOS_HOME": str(fresh_home)}
         process = subprocess.Popen(command, env=environment, stderr=said)
     try:
-        while not (fresh_home / "run" / "gateway.sock").exists():
+        while not (fresh_home / "run" / "gateway.json").exists():  # which says that it listens
             assert process.poll() is None, log.read_text()
             time.sleep(0.02)
         with Ethos(home=fresh_home) as client:
