@@ -25,6 +25,8 @@ from gateway.testing import memory as suites
 from tests.scenarios.process import Ethos
 from tests.servers import postgres
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "memory-providers.md").read_text(encoding="utf-8")
 # Each block of code begins with the name of its file.
@@ -170,7 +172,6 @@ async def test_the_table_of_the_page_says_what_each_kind_can(kind: str, tmp_path
 # ---- the package ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_its_types_are_those_of_the_contract(project: Path, tmp_path: Path) -> None:
     """Strictly: what `provider` returns is a memory with all the abilities that the page gives it."""
     (tmp_path / "check.py").write_text(
@@ -197,7 +198,6 @@ def test_its_types_are_those_of_the_contract(project: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_it_passes_the_suites_and_the_hammer_where_it_is_installed(
     project: Path, environment: dict[str, str], database: str
 ) -> None:
@@ -275,7 +275,6 @@ def test_a_value_that_its_config_refuses_is_named_with_its_line_and_no_secret_is
     assert "hunter2" not in shown.stdout + done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_a_program_gives_its_own_memory_to_the_gateway(ethos: Ethos, project: Path) -> None:
     ethos.configure(BY_HAND)
     with subprocess.Popen(
@@ -310,7 +309,6 @@ def test_a_memory_that_cannot_erase_is_refused_unless_the_operator_does_it(ethos
     assert "erasure: by_hand" in done.stderr
 
 
-@pytest.mark.slow
 def test_what_files_know_is_copied_into_it(ethos: Ethos, database: str) -> None:
     ethos.configure("web: {port: 0}\n")
     ethos.run("chat", stdin="remember that my cat is called Mia")
@@ -325,7 +323,6 @@ def test_what_files_know_is_copied_into_it(ethos: Ethos, database: str) -> None:
     assert "Mia" in ethos.run("chat", stdin="what do you know about me?").stdout
 
 
-@pytest.mark.slow
 def test_a_chat_is_answered_while_its_server_is_away_and_what_it_noted_comes_later(ethos: Ethos) -> None:
     if postgres.MISSING:
         pytest.skip(postgres.MISSING)

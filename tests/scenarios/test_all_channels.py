@@ -16,6 +16,8 @@ from tests.adapters.slack.fake_slack import Fault
 from tests.scenarios.people import ByMail, InTerminal, OnDiscord, OnPage, OnSlack, OnTelegram, Way, ask, changed
 from tests.scenarios.platforms import ALL, Platforms, Served, running_platforms
 
+pytestmark = pytest.mark.slow
+
 FACTS = {
     "telegram": ("cat", "Mia"),
     "slack": ("boat", "Argo"),
@@ -129,7 +131,6 @@ async def find_nothing(way: Way) -> None:
     assert not [value for _, value in FACTS.values() if value in heard], way.account
 
 
-@pytest.mark.slow
 async def test_what_a_person_tells_on_any_channel_is_known_on_every_other_and_to_no_stranger(world: World) -> None:
     """Each channel is the one that was told once; strangers ask on every channel that lets them in."""
     for source, way in world.ada.items():
@@ -149,7 +150,6 @@ async def test_what_a_person_tells_on_any_channel_is_known_on_every_other_and_to
     assert await world.served.stop() == 0
 
 
-@pytest.mark.slow
 async def test_after_kill_9_in_the_middle_every_channel_knows_it_still_and_nobody_is_answered_twice(
     world: World,
 ) -> None:
@@ -223,7 +223,6 @@ async def test_accounts_that_are_linked_by_hand_while_it_runs_are_one_person_fro
     await ask(phone, "what is my horse?", "From my notes: Horse: Bucephalus")
 
 
-@pytest.mark.slow
 async def test_accounts_are_linked_by_a_code_and_a_yes_on_real_channels_and_by_mail(world: World) -> None:
     """Row 22 through the real adapters: Telegram asks, Discord and a letter redeem; a letter begins nothing."""
     phone, desk, letters = world.bob["telegram"], world.bob["discord"], world.bob["mail"]

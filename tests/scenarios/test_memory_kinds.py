@@ -25,6 +25,8 @@ from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ObeyingModel
 from tests.servers import postgres, redis, webdav
 
+pytestmark = pytest.mark.slow
+
 OPERATOR = operator("test")
 Settings = Mapping[str, Any]
 

@@ -21,6 +21,8 @@ import pytest
 from ethos import Ethos as Client
 from tests.scenarios.process import PATIENCE_S, Ethos
 
+pytestmark = pytest.mark.slow
+
 MORE = "  second: {kind: tests.fake_channel}\n"
 CONFIG = "web: {port: 0}\nchannels:\n"
 
@@ -87,7 +89,6 @@ def service(ethos: Ethos) -> Iterator[Callable[..., Service]]:
 # ---- reload ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_sighup_reads_the_configuration_again_and_keeps_the_last_good_one(
     ethos: Ethos, service: Callable[..., Service]
 ) -> None:
@@ -159,7 +160,6 @@ def test_a_second_gateway_on_one_directory_is_refused_until_the_first_is_gone(
 # ---- the end --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(
     ethos: Ethos, service: Callable[..., Service], silent_port: int, number: signal.Signals

@@ -17,6 +17,8 @@ from tests import forks
 from tests.gateway.memory import writer_process
 from tests.stores import empty_database
 
+pytestmark = pytest.mark.slow
+
 MEMORY = "personalities/assistant/MEMORY.md"
 USER = "users/u_1/USER.md"
 STEPS = ["begun", "looked", "staged", "linked", "recorded", "archived", "compared", "exchanged", "renamed", "synced"]

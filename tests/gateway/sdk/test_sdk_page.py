@@ -19,6 +19,8 @@ from gateway.sdk.styles import Namespace, listing, operation
 
 from .conftest import ROOT, WAIT_S
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 
@@ -124,7 +126,6 @@ def test_the_backup_has_everything_and_fetches_only_what_is_new(blocking: Ethos,
     assert run("backup.py", target).stdout == "1 fetched\n"
 
 
-@pytest.mark.slow
 def test_the_programs_keep_the_strictest_types(tmp_path: Path) -> None:
     """Both clients keep the types of what goes in and comes out: a program with a mistake is refused."""
     for name, text in PROGRAMS.items():

@@ -28,7 +28,7 @@ NOTE = "INSERT INTO adapter_notes (channel, key, text) VALUES (?, ?, ?)"
 KEEP = f"{NOTE} ON CONFLICT (channel, key) DO UPDATE SET text = excluded.text"
 KEYS = "SELECT key FROM adapter_notes"
 
-pytestmark = pytest.mark.skipif(postgres.MISSING is not None, reason=str(postgres.MISSING))
+pytestmark = [pytest.mark.skipif(postgres.MISSING is not None, reason=str(postgres.MISSING)), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,6 @@ def proxy(server: PostgresServer) -> Iterator[SilentProxy]:
         yield made
 
 
-@pytest.mark.slow
 async def test_what_was_confirmed_outlives_restarts_and_calls_wait_for_the_server(
     server: PostgresServer, engine: PostgresEngine
 ) -> None:
@@ -212,7 +211,6 @@ async def test_what_a_worker_locked_before_its_network_went_silent_is_free_befor
         await other.close()
 
 
-@pytest.mark.slow
 async def test_a_silent_network_is_noticed_and_over_at_once(
     proxy: SilentProxy, server: PostgresServer, engine: PostgresEngine
 ) -> None:
@@ -267,7 +265,6 @@ async def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> N
             await store.close()
 
 
-@pytest.mark.slow
 async def test_what_cannot_be_reached_is_told_without_the_password(server: PostgresServer) -> None:
     port = server.port
     with silent_proxy(port) as proxy:

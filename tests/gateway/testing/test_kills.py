@@ -21,6 +21,8 @@ from tests.gateway.testing.dying_process import ABSORBED, DOCUMENT, SURVIVOR, TU
 from tests.gateway.testing.places import FILE_STEPS, SERVERS
 from tests.memories import memory
 
+pytestmark = pytest.mark.slow
+
 # By server: the points that a turn comes to, and those that an erasure and a union come to besides.
 _POSTGRES = ("read", "writing", "committing", "committed")
 _WEBDAV = ("sending", "put", "noted")
@@ -102,7 +104,6 @@ async def assert_each_once(provider):
         assert newer.hash_before == older.hash_after
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("place", "step", "count"), cases(SYNC, 1, 2, 5), indirect=["place"])
 async def test_a_turn_that_was_killed_at_any_step_is_there_once_after_the_next_try(place, step, count):
     """Row 14."""
@@ -121,7 +122,6 @@ async def test_a_turn_that_was_killed_at_any_step_is_there_once_after_the_next_t
 
 
 @pytest.mark.parametrize(("place", "step", "count"), cases(ERASE, 1), indirect=["place"])
-@pytest.mark.slow
 async def test_an_erasure_that_was_killed_at_any_step_is_whole_after_the_next_try(place, step, count):
     async with place.memory() as provider:
         await do(provider, "sync")
@@ -211,7 +211,6 @@ async def put_there(place, data):
         assert (await client.put(f"{place.arguments['url']}/{DOCUMENT}", content=data)).is_success
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", ["webdav-wsgidav"], indirect=True)
 async def test_a_file_that_a_dead_process_has_locked_is_written_when_the_lock_is_over(place):
     await before(place)

@@ -30,6 +30,8 @@ from tests.hanging_memory import measure
 from tests.scripted_model import ScriptedModel, call
 from tests.servers import redis, webdav
 
+pytestmark = pytest.mark.slow
+
 OPERATOR = operator("test")
 LINE = f"_{UNREAD}_"
 LINE_NOTED = f"_{UNREAD} What I am to remember now is kept, and written as soon as the memory is back._"

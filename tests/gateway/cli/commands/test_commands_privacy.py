@@ -18,6 +18,8 @@ from gateway.config.file import load_config
 from tests.fake_channel import FakeChannel
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos
 
+pytestmark = pytest.mark.slow
+
 REX = "fake:1"
 
 

@@ -21,6 +21,8 @@ from tests.gateway.store.copying import ends
 from tests.gateway.store.copying.conftest import Empty
 from tests.gateway.store.copying.ends import accept, copied, count, digests, execute, filled, searched, silent, state
 
+pytestmark = pytest.mark.slow
+
 PAIRS = [("sqlite", "sqlite"), ("sqlite", "postgres"), ("postgres", "sqlite"), ("postgres", "postgres")]
 both_ways = pytest.mark.parametrize(("one", "other"), PAIRS)
 on_both = pytest.mark.parametrize("engine", ["sqlite", "postgres"])

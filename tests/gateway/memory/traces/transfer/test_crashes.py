@@ -20,6 +20,8 @@ from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, Clock, of
 from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, Held, fill
 
+pytestmark = pytest.mark.slow
+
 COUNT = 6_000
 IMPORT = """
 import asyncio, sys
@@ -37,7 +39,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 async def test_an_import_that_is_killed_and_repeated_neither_loses_nor_doubles(tmp_path: Path) -> None:
     source, place = tmp_path / "x.json", tmp_path / TRACES_NAME
     traces = [{"id": f"mt_{number}", "content": f"fact number {number}"} for number in range(COUNT)]
