@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -15,7 +15,7 @@ from gateway.cli.output import fields, local, print_json, print_table, say
 from gateway.services.caller import NotNamed
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
-    from gateway.sdk.models.mcp import McpServer, McpServerChange, McpTool
+    from gateway.sdk.models.mcp import Effect, McpServer, McpServerChange, McpTool
 
 app = typer.Typer(help="Add servers of tools (MCP), see them, and accept what they offer.", invoke_without_command=True)
 
@@ -79,28 +79,34 @@ async def add(
     effect: Annotated[list[str] | None, typer.Option(help="`PATTERN=CLASS` for its tools.")] = None,
     tool: Annotated[list[str] | None, typer.Option(help="A pattern of the tools that you want.")] = None,
     trusted: Annotated[bool, typer.Option("--trusted", help="What it returns is not words of others.")] = False,
-    protocol: Annotated[str, typer.Option(help="auto, legacy or 2026-07-28.")] = "auto",
+    instructions: Annotated[
+        bool, typer.Option("--instructions", help="Show the model what it says of itself, once you accept that.")
+    ] = False,
+    protocol: Annotated[Literal["auto", "legacy", "2026-07-28"], typer.Option(help="Which it speaks.")] = "auto",
+    start: Annotated[Literal["on_need", "eager"], typer.Option(help="eager: with the gateway.")] = "on_need",
+    approver: Annotated[Literal["owner", "asker"], typer.Option(help="Who may say yes to a call.")] = "owner",
+    timeout_s: Annotated[float, typer.Option(min=1, max=600, help="Seconds for one call.")] = 60,
     as_json: AsJson = False,
 ) -> None:
     """Write a server into config.yaml, use it, and list its tools."""
     from gateway.sdk.errors import ConflictError
-    from gateway.sdk.models.mcp import NewMcpServer
+    from gateway.sdk.models.mcp import McpSandbox, NewMcpServer
 
-    if hints and effect:
-        raise typer.BadParameter("give --hints or --effect, not both")
-    new = NewMcpServer.model_validate(
-        {
-            "name": name,
-            "command": command or (),
-            "url": url,
-            "headers": dict(_pair(each, ":", "--header 'Name: value'") for each in header or ()),
-            "env": dict(_variable(each) for each in env or ()),
-            "sandbox": {"write": write or (), "read": read or (), "network": "none" if no_network else "open"},
-            "effects": "hints" if hints else dict(_pair(each, "=", "--effect 'get_*=read'") for each in effect or ()),
-            "tools": tool or None,
-            "trusted": trusted,
-            "protocol": protocol,
-        }
+    new = NewMcpServer(
+        name=name,
+        command=tuple(command or ()),
+        url=url,
+        headers=dict(_pair(each, ":", "--header 'Name: value'") for each in header or ()),
+        env=dict(_variable(each) for each in env or ()),
+        sandbox=McpSandbox(write=tuple(write or ()), read=tuple(read or ()), network="none" if no_network else "open"),
+        effects=_effects(effect or (), are_believed=hints),
+        tools=tuple(tool) if tool else None,
+        trusted=trusted,
+        instructions=instructions,
+        protocol=protocol,
+        start=start,
+        approver=approver,
+        timeout_s=timeout_s,
     )
     async with connected(makes=True, is_whole=True) as client:
         try:
@@ -220,6 +226,20 @@ def _pair(text: str, sign: str, expected: str) -> tuple[str, str]:
     if not found or not name.strip():
         raise typer.BadParameter(f"expected {expected}")
     return name.strip(), value.strip()
+
+
+def _effects(patterns: Sequence[str], *, are_believed: bool) -> Literal["hints"] | dict[str, Effect]:
+    from gateway.sdk.models.mcp import Effect
+
+    if are_believed and patterns:
+        raise typer.BadParameter("give --hints or --effect, not both")
+    found: dict[str, Effect] = {}
+    for pattern, word in (_pair(each, "=", "--effect 'get_*=read'") for each in patterns):
+        effect = next((one for one in get_args(Effect) if one == word), None)
+        if effect is None:
+            raise typer.BadParameter(f"--effect {pattern}={word}: expected one of {', '.join(get_args(Effect))}")
+        found[pattern] = effect
+    return "hints" if are_believed else found
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -70,6 +70,9 @@ class NewMcpServer(RequestBody):
         default_factory=dict, description="Class of tools by patterns of their names; `hints` believes the server."
     )
     trusted: bool = Field(default=False, description="What its tools return is not words of others.")
+    instructions: bool = Field(
+        default=False, description="The model is shown what the server says of itself, once that is accepted."
+    )
     tools: tuple[str, ...] | None = Field(default=None, description="Patterns of the tools that are wanted; null: all.")
     start: Literal["on_need", "eager"] = Field(default="on_need", description="When its program is started.")
     protocol: Literal["auto", "legacy", "2026-07-28"] = Field(default="auto", description="Era of the protocol.")

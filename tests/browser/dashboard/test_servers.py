@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from playwright.async_api import Page, expect
 
 from gateway.mcp.tokens import Account
@@ -136,3 +137,47 @@ async def test_an_address_that_is_wrong_is_refused_beside_the_form(open_desk: Op
     await expect(form.get_by_role("alert")).to_contain_text("NOT_HERE_AT_ALL is not set")
     await expect(form.get_by_label("Address")).to_have_value("ftp://127.0.0.1/")
     assert (desk.gateway.home / "config.yaml").read_text() == before
+
+
+async def test_all_keys_can_be_set_and_what_is_wrong_is_named(open_desk: Open) -> None:
+    desk = await open_desk()
+    config = desk.gateway.home / "config.yaml"
+    before = config.read_text()
+    page = await desk.open("/servers/add")
+    form = page.get_by_role("form", name="A program on this machine")
+    await expect(form.get_by_label("Seconds for one call")).to_be_hidden()
+    await form.get_by_label("Name").fill("notes")
+    await form.get_by_label("Command").fill(f"{shlex.quote(sys.executable)} {shlex.quote(SCRIPT)}")
+    await form.get_by_label("Further ones that it may read").fill(FOLDER)
+    await form.get_by_text("Advanced").click()
+    await form.get_by_label("Tools that you want").fill("ec*\nadd")
+    await form.get_by_label("What its tools may do").fill("ec*=sing")
+    await form.get_by_label("Who may say yes to a call").select_option("asker")
+    await form.get_by_label("Started").select_option("eager")
+    await form.get_by_label("Protocol").select_option("legacy")
+    await form.get_by_label("What it returns does not count").check()
+    await form.get_by_label("Show the model what it says of itself").check()
+    await form.get_by_label("Seconds for one call").fill("12")
+    await form.get_by_role("button", name="Add the program").click()
+    await expect(form.get_by_role("alert")).to_contain_text("What its tools may do: ec*=sing: expected one of read,")
+    await look_over(page)
+    await form.get_by_label("What its tools may do").fill("ec*=read")
+    await form.get_by_label("Seconds for one call").evaluate("field => { field.type = 'text'; field.value = '900'; }")
+    await form.get_by_role("button", name="Add the program").click()
+    await expect(form.get_by_role("alert")).to_contain_text("Seconds for one call: Input should be less than or equal")
+    assert config.read_text() == before
+    await form.get_by_label("Seconds for one call").fill("12")
+    await form.get_by_role("button", name="Add the program").click()
+    await expect(page.get_by_role("status").filter(has_text="notes is added.")).to_be_visible()
+    assert yaml.safe_load(config.read_text())["mcp"]["servers"]["notes"] == {
+        "command": [sys.executable, SCRIPT],
+        "sandbox": {"read": [FOLDER]},
+        "effects": {"ec*": "read"},
+        "trusted": True,
+        "instructions": True,
+        "tools": ["ec*", "add"],
+        "start": "eager",
+        "protocol": "legacy",
+        "approver": "asker",
+        "timeout_s": 12.0,
+    }

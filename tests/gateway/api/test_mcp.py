@@ -111,6 +111,10 @@ async def test_a_server_is_added_used_and_removed_while_the_gateway_runs(
     [
         ({"url": "nowhere"}, 409, "mcp.servers.new."),
         ({"timeoutS": 0}, 422, "timeoutS"),
+        ({"start": "never"}, 422, "start"),
+        ({"approver": "all"}, 422, "approver"),
+        ({"instructions": "some"}, 422, "instructions"),
+        ({"sandbox": {}, "tools": [""]}, 409, "mcp.servers.new.tools"),
         ({"name": "New"}, 422, "name"),
         ({"env": {"TOKEN": "${NOT_HERE_AT_ALL}"}}, 409, "variable NOT_HERE_AT_ALL is not set"),
     ],

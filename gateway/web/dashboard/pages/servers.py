@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -31,6 +31,27 @@ ACCEPTANCE: Mapping[str, tuple[str, str]] = {
     "changed": ("Withheld: changed", "warn"),
 }
 SHOWN_LINES = 5
+ADVANCED: Mapping[str, str] = {
+    "tools": "",
+    "effects": "",
+    "trusted": "",
+    "instructions": "",
+    "approver": "owner",
+    "timeout_s": "60",
+    "start": "on_need",
+    "protocol": "auto",
+}
+"""Fields that most servers do not need, and what stands in them at first."""
+LABELS: Mapping[str, str] = {
+    "name": "Name",
+    "tools": "Tools that you want",
+    "effects": "What its tools may do",
+    "approver": "Who may say yes to a call",
+    "timeout_s": "Seconds for one call",
+    "start": "Started",
+    "protocol": "Protocol",
+}
+"""What the form calls a field, by its key."""
 
 
 @PAGE.route()
@@ -118,23 +139,49 @@ async def remove(context: PageContext, request: Request, form: Form) -> Response
 
 def _typed(form: Form) -> NewMcpServer:
     is_program = form.get("kind") == "program"
+    typed = {
+        "name": form.get("name").strip(),
+        "command": _words(form.get("command")) if is_program else (),
+        "url": None if is_program else form.get("url").strip(),
+        "headers": _pairs("Headers", form.get("headers"), ":"),
+        "env": _pairs("Variables", form.get("env"), "="),
+        "sandbox": McpSandbox(
+            write=_lines(form.get("write")),
+            read=_lines(form.get("read")),
+            network="none" if form.get("network") == "none" else "open",
+        ),
+        "effects": _effects(form),
+        "tools": _lines(form.get("tools")) or None,
+        "trusted": form.has("trusted"),
+        "instructions": form.has("instructions"),
+        **{name: form.get(name).strip() or default for name, default in ADVANCED.items() if default},
+    }
     try:
-        return NewMcpServer(
-            name=form.get("name").strip(),
-            command=tuple(shlex.split(form.get("command"))) if is_program else (),
-            url=None if is_program else form.get("url").strip(),
-            headers=_pairs(form.get("headers"), ":"),
-            env=_pairs(form.get("env"), "="),
-            sandbox=McpSandbox(
-                write=_lines(form.get("write")),
-                read=_lines(form.get("read")),
-                network="none" if form.get("network") == "none" else "open",
-            ),
-            effects="hints" if form.get("hints") else {},
-        )
+        return NewMcpServer.model_validate(typed)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        wrong = "; ".join(f"{_label(one['loc'])}: {one['msg']}" for one in error.errors())
         raise Malformed(wrong) from error
+
+
+def _label(place: Sequence[int | str]) -> str:
+    """What the form calls a field."""
+    return LABELS.get(str(place[0]), ".".join(map(str, place)))
+
+
+def _effects(form: Form) -> str | dict[str, str]:
+    found = _pairs(LABELS["effects"], form.get("effects"), "=")
+    for pattern, effect in found.items():
+        if effect not in EFFECTS:
+            expected = ", ".join(EFFECTS)
+            raise Malformed(f"{LABELS['effects']}: {pattern}={effect}: expected one of {expected}.")
+    if found and form.has("hints"):
+        raise Malformed(f"{LABELS['effects']}: leave it empty, or do not believe what the server says its tools do.")
+    return "hints" if form.has("hints") else found
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
     except ValueError as error:
         raise Malformed(f"The command cannot be read: {error}; close each quote that you open.") from error
 
@@ -143,13 +190,13 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
-def _pairs(text: str, sign: str) -> dict[str, str]:
+def _pairs(label: str, text: str, sign: str) -> dict[str, str]:
     """Each line a name and a value."""
     found = {}
     for line in _lines(text):
         name, is_there, value = line.partition(sign)
         if not is_there:
-            raise Malformed(f"A line has no `{sign}`; expected `NAME{sign}value`, one in each line.")
+            raise Malformed(f"{label}: a line has no `{sign}`; expected `NAME{sign}value`, one in each line.")
         found[name.strip()] = value.strip()
     return found
 
@@ -162,6 +209,8 @@ def _forms(context: PageContext, request: Request, form: Form, *, problem: str |
         trail=[(PAGE.title, PAGE.path)],
         status=200 if problem is None else 409,
         typed=dict(form.fields),
+        labels=LABELS,
+        is_advanced=any(form.get(name, default) != default for name, default in ADVANCED.items()),
         problem=problem,
     )
 

@@ -85,6 +85,32 @@ def test_a_server_is_added_without_a_gateway(ethos: Ethos, home: Path) -> None:
     assert ethos("mcp", "accept", "notes", "--pin", listed["pin"], "--json").value == {"tools": ["notes__echo"]}
 
 
+def test_every_key_of_a_server_has_its_option(ethos: Ethos, home: Path) -> None:
+    words = ("--start", "eager", "--approver", "asker", "--timeout-s", "7.5", "--instructions", "--trusted")
+    added = ethos("mcp", "add", "notes", *READ, *words, "--protocol", "legacy", "--", sys.executable, SCRIPT)
+    assert added.code == 0, added.err
+    written = yaml.safe_load((home / "config.yaml").read_text())["mcp"]["servers"]["notes"]
+    assert written == {
+        "command": [sys.executable, SCRIPT],
+        "sandbox": {"read": [str(Path(SCRIPT).parent)]},
+        "trusted": True,
+        "instructions": True,
+        "start": "eager",
+        "protocol": "legacy",
+        "approver": "asker",
+        "timeout_s": 7.5,
+    }
+
+
+def test_a_server_that_exists_is_not_written_over(ethos: Ethos, home: Path) -> None:
+    """So no key that the command does not know is lost."""
+    text = CONFIG + "mcp:\n  servers:\n    home: {url: http://h.lan/mcp, oauth: gateway}  # ours\n"
+    (home / "config.yaml").write_text(text)
+    refused = ethos("mcp", "add", "home", "--url", "http://other.lan/mcp", "--trusted")
+    assert "there is a server home in config.yaml; remove it first, or take another name" in refused.err
+    assert (home / "config.yaml").read_text() == text
+
+
 def test_a_server_is_added_to_a_gateway_that_runs_and_removed_from_it(
     ethos_beside: Ethos, home: Path, serving: object
 ) -> None:
@@ -114,7 +140,11 @@ def test_a_server_that_does_not_answer_is_added_and_says_why(ethos: Ethos, home:
         (("notes", "--url", "http://127.0.0.1:9/", "--no-network"), "mcp.servers.notes.sandbox: has no effect here"),
         (("notes", "--hints", "--effect", "a=read", "--", "a"), "give --hints or --effect, not both"),
         (("Notes", "--url", "http://127.0.0.1:9/"), "name: String should match pattern"),
-        (("notes", "--effect", "a=nothing", "--", "a"), "effects"),
+        (("notes", "--effect", "a=nothing", "--", "a"), "--effect a=nothing: expected one of read, own, fetch, act"),
+        (("notes", "--start", "never", "--", "a"), "Invalid value for '--start'"),
+        (("notes", "--approver", "all", "--", "a"), "Invalid value for '--approver'"),
+        (("notes", "--protocol", "old", "--", "a"), "Invalid value for '--protocol'"),
+        (("notes", "--timeout-s", "601", "--", "a"), "Invalid value for '--timeout-s'"),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_written(
