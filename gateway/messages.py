@@ -7,6 +7,7 @@ All times are aware UTC.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -67,10 +68,35 @@ class Action:
     id: str
     label: str
 
-    @property
-    def question(self) -> str:
-        """What it decides, the last word of its id. Once it is chosen in a direct chat, the others of it go too."""
-        return self.id.rpartition(" ")[2]
+
+def remaining_actions(ids: Sequence[str], pressed: str) -> list[str | None]:
+    """What is left of the actions of one message, once one of them was chosen in a direct chat.
+
+    An action decides what its last word names, or each of the numbers at its end. What is decided is taken out of the
+    others: `yes 3 4` is `yes 4` after `no 3`, and goes if the message has that one already.
+
+    Returns:
+        For each id the one that takes its place; None where the action goes.
+    """
+    _, decided = _decided(pressed)
+    left = []
+    for one in ids:
+        verb, things = _decided(one)
+        rest = [thing for thing in things if thing not in decided]
+        is_new = len(rest) < len(things)
+        name = " ".join([*verb, *rest])
+        left.append(None if not rest or (is_new and name in ids) else name)
+    return left
+
+
+def _decided(action: str) -> tuple[list[str], list[str]]:
+    """The words of an id: its verb, and what it decides."""
+    words = action.split(" ")
+    begin = len(words)
+    while begin > 1 and words[begin - 1].isdecimal():
+        begin -= 1
+    begin = min(begin, len(words) - 1)
+    return words[:begin], words[begin:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

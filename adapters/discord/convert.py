@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, QuotedText, Sender
+from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender, remaining_actions
 from gateway.protocols import CommandInfo
 
 Payload = Mapping[str, Any]
@@ -269,7 +269,7 @@ def command_to_inbound(payload: Payload, context: ReadContext) -> InboundMessage
 
 
 def remaining_components(payload: Payload) -> tuple[int, int, list[Payload]] | None:
-    """The channel and message of a pressed button, and the components without those that answer the same question.
+    """The channel and message of a pressed button, and the components that remain.
 
     None in a server, where others may press them, or without components.
     """
@@ -277,13 +277,13 @@ def remaining_components(payload: Payload) -> tuple[int, int, list[Payload]] | N
     rows = message.get("components") or ()
     if payload["type"] != _COMPONENT or guild_id_of(payload) is not None or not rows:
         return None
-    question = _question(payload["data"])
-    kept = [{**row, "components": [each for each in row["components"] if _question(each) != question]} for row in rows]
+    ids = [str(each.get("custom_id") or "") for row in rows for each in row["components"]]
+    left = iter(remaining_actions(ids, str(payload["data"].get("custom_id") or "")))
+    kept = [
+        {**row, "components": [{**each, "custom_id": i} for each in row["components"] if (i := next(left)) is not None]}
+        for row in rows
+    ]
     return int(payload["channel_id"]), int(message["id"]), [row for row in kept if row["components"]]
-
-
-def _question(button: Payload) -> str:
-    return Action(id=str(button.get("custom_id") or ""), label="").question
 
 
 # ---- commands out ---------------------------------------------------------------------------------------------------

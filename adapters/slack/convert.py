@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, QuotedText, Sender
+from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender, remaining_actions
 
 _MESSAGE_EVENTS = frozenset({"message", "app_mention"})
 # A message of these subtypes is still one that a person wrote: https://docs.slack.dev/reference/events/message
@@ -231,21 +231,19 @@ def message_from_action(name: str, app: Installation, payload: Payload, *, sent_
 
 
 def without_answered_buttons(payload: Payload) -> dict[str, Any] | None:
-    """The pressed button's message, without the buttons of the same question; None where Slack does not send it."""
+    """The pressed button's message, with the buttons that remain; None where Slack does not send it."""
     message = payload.get("message") or {}
-    question = _question(payload["actions"][0])
+    pressed = str(payload["actions"][0].get("value") or "")
     blocks = []
     for block in message.get("blocks") or ():
         left = block
         if block.get("type") == "actions":
-            left = {**block, "elements": [each for each in block["elements"] if _question(each) != question]}
+            values = remaining_actions([str(each.get("value") or "") for each in block["elements"]], pressed)
+            pairs = zip(block["elements"], values, strict=True)
+            left = {**block, "elements": [{**each, "value": value} for each, value in pairs if value is not None]}
         if left.get("type") != "actions" or left["elements"]:
             blocks.append(left)
     return {"blocks": blocks, "text": str(message.get("text") or "")} if blocks else None
-
-
-def _question(button: Payload) -> str:
-    return Action(id=str(button.get("value") or ""), label="").question
 
 
 def time_of(ts: str) -> datetime:

@@ -178,7 +178,7 @@ class TelegramAdapter:
         message = query["message"]
         rows = (message.get("reply_markup") or {}).get("inline_keyboard") or ()
         if rows:
-            keyboard = self._buttons.without_question_of(query["data"], rows)
+            keyboard = await self._buttons.remaining(query["data"], rows)
             await self._client.edit_keyboard(message["chat"]["id"], message["message_id"], keyboard)
 
     # ---- inside -----------------------------------------------------------------------------------------------------

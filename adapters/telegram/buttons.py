@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.messages import Action
+from gateway.messages import Action, remaining_actions
 from gateway.protocols import AdapterNotes
 
 MAX_DATA_BYTES = 64
@@ -60,18 +60,25 @@ class Buttons:
         """The command, without a slash; None for a button that is not ours, or too old."""
         return data[1:] or None if data.startswith("/") else self._commands.get(data.removeprefix("#"))
 
-    def without_question_of(self, pressed: str, rows: Sequence[Sequence[Mapping[str, Any]]]) -> Keyboard:
-        """The buttons of a message, as Telegram sends them, without those that answer the same question as `pressed`.
+    async def remaining(self, pressed: str, rows: Sequence[Sequence[Mapping[str, Any]]]) -> Keyboard:
+        """The buttons of a message, as Telegram sends them, that remain once one was pressed.
 
         https://core.telegram.org/bots/api#inlinekeyboardbutton
         """
-        question = self._question(pressed)
-        shown = [[Button(label=each["text"], data=each["callback_data"]) for each in row] for row in rows]
-        kept = [[button for button in row if self._question(button.data) != question] for row in shown]
-        return [row for row in kept if row]
+        commands = [self._named(each["callback_data"]) for row in rows for each in row]
+        left = iter(remaining_actions(commands, self._named(pressed)))
+        kept = [[(each, command) for each in row if (command := next(left)) is not None] for row in rows]
+        return [
+            [Button(label=each["text"], data=await self._left(each["callback_data"], command)) for each, command in row]
+            for row in kept
+            if row
+        ]
 
-    def _question(self, data: str) -> str:
-        return Action(id=self.command(data) or data, label="").question
+    def _named(self, data: str) -> str:
+        return self.command(data) or data
+
+    async def _left(self, data: str, command: str) -> str:
+        return data if command == self._named(data) else await self._data(command)
 
     async def _data(self, command: str) -> str:
         if len(command.encode()) < MAX_DATA_BYTES:

@@ -121,7 +121,7 @@ def choices(approvals: Sequence[Approval], decider: Decider) -> tuple[Action, ..
         Action(id=f"{verb} {one.id}", label=f"{label} {one.id}" if several else label) for verb, label, one in buttons
     ]
     if several and all(is_shown_whole(one) and decider.may_grant(one) for one in mine):
-        actions.append(Action(id=f"yes {_numbers(mine)}", label=f"Yes to all {len(mine)}"))
+        actions.append(Action(id=f"yes {_numbers(mine)}", label="Yes to all"))
     return tuple(actions)
 
 

@@ -218,6 +218,21 @@ async def test_the_buttons_of_what_was_decided_go_and_others_stay(harness: Disco
     assert harness.platform.texts()[0] == "Decide."
 
 
+async def test_a_yes_to_all_goes_on_without_what_is_decided(harness: DiscordHarness) -> None:
+    choices = [Action(id=one, label=one) for one in ("yes 1", "no 1", "yes 2", "no 2", "yes 1 2 3")]
+
+    def left() -> list[str]:
+        rows = harness.platform.of_bot()[0]["components"]
+        return [button["custom_id"] for row in rows for button in row["components"]]
+
+    async with running(harness):
+        await soon(harness.adapter.send(outbound("Decide.", actions=tuple(choices))))
+        (offered,) = harness.platform.of_bot()
+        for pressed, kept in (("no 2", ["yes 1", "no 1", "yes 1 3"]), ("yes 1 3", [])):
+            harness.platform.interact(DM, {"custom_id": pressed, "component_type": 2}, kind=3, message=dict(offered))
+            await harness.platform.until(lambda kept=kept: left() == kept)  # type: ignore[misc]
+
+
 async def test_a_press_that_cannot_be_taken_is_answered_to_who_pressed(harness: DiscordHarness) -> None:
     async with running(harness) as inbox:
         inbox.failure = StoreUnavailable("the disk is full")

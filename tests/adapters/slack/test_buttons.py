@@ -55,6 +55,22 @@ async def test_the_buttons_of_what_was_decided_go_and_others_stay(person: Socket
         assert offered["blocks"][0]["text"] == "Decide."
 
 
+async def test_a_yes_to_all_goes_on_without_what_is_decided(person: SocketHarness) -> None:
+    choices = [Action(id=one, label=one) for one in ("yes 1", "no 1", "yes 2", "no 2", "yes 1 2 3")]
+
+    def left() -> list[str]:
+        return [button["value"] for block in person.slack.ours()[0]["blocks"] for button in block.get("elements", ())]
+
+    async with running(person) as inbox:
+        await soon(person.adapter.send(replace(answer(person, "Decide."), actions=tuple(choices))))
+        (offered,) = person.slack.ours()
+        await person.slack.deliver(press(offered, 3), kind="interactive")
+        await person.slack.until(lambda: left() == ["yes 1", "no 1", "yes 1 3"])
+        await person.slack.deliver(press(offered, 2), kind="interactive")
+        await person.slack.until(lambda: left() == [])
+        assert [each.command for each in await inbox.has(2)] == ["no 2", "yes 1 3"]
+
+
 async def test_a_press_in_a_channel_is_answered_below_the_button(person: SocketHarness) -> None:
     async with running(person) as inbox:
         conversation = replace(person.conversation, conversation=GENERAL)

@@ -170,6 +170,23 @@ async def test_the_buttons_of_what_was_decided_go_and_others_stay(
     assert [message.command for message in inbox.messages] == ["memory refuse 1", "memory approve 2"]
 
 
+async def test_a_yes_to_all_goes_on_without_what_is_decided(
+    telegram: FakeTelegram, adapter: TelegramAdapter, inbox: Inbox
+) -> None:
+    numbers = " ".join(str(number) for number in range(100_003, 100_011))
+    choices = [Action(id=one, label=one) for one in ("yes 100003", "no 100003", f"yes {numbers}", "cancel")]
+    await adapter.send(asked(actions=tuple(choices)))
+    shown = telegram.bot_messages()[0]
+    await telegram.give(telegram.press("/no 100003", shown))
+    await telegram.until(lambda: len(telegram.called("editMessageReplyMarkup")) == 1)
+    rest = f"/{choices[2].id}".replace(" 100003", "")
+    assert [data for row in shown_buttons(telegram) for _, data in row] == [rest, "/cancel"]
+    await telegram.give(telegram.press(rest, shown))
+    await telegram.until(lambda: len(telegram.called("editMessageReplyMarkup")) == 2)
+    assert [data for row in shown_buttons(telegram) for _, data in row] == ["/cancel"]
+    assert [message.command for message in inbox.messages] == ["no 100003", rest[1:]]
+
+
 async def test_in_a_group_the_buttons_stay_for_the_others(
     telegram: FakeTelegram, adapter: TelegramAdapter, inbox: Inbox
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from gateway.approvals import whole
 from gateway.approvals.telling import SHOWN_CHARS
 from gateway.errors import FileError, StoreUnavailable
+from gateway.messages import remaining_actions
 from gateway.store.approvals import SqlApprovals
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import Post, last_actions, owned, pass_by, states
@@ -35,7 +37,7 @@ async def test_one_press_has_all_calls_of_an_answer_made_once_each(house: House,
         assert answer.count("```\ntext: hello\nto: ") == 3
         assert "`/yes 1`, `/yes 1 2 3`, `/no 1 2 3`, `/approvals`" in answer
         button = channel.sent[-1].actions[-1]
-        assert (button.id, button.label) == ("yes 1 2 3", "Yes to all 3")
+        assert (button.id, button.label) == ("yes 1 2 3", "Yes to all")
         assert await channel.ask(f"/{button.id}") == "These have their yes; I do them now: 1, 2, 3."
         await channel.until(lambda: channel.sent[-1].text == "All are sent.")
         await settled(gateway)
@@ -48,6 +50,55 @@ async def test_one_press_has_all_calls_of_an_answer_made_once_each(house: House,
         await settled(gateway)
         assert await states(gateway) == [(1, "done"), (2, "done"), (3, "done")]
     assert len(post.sent) == 3
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+async def test_in_every_order_the_buttons_that_remain_decide_what_still_waits(
+    house: House, post: Post, count: int
+) -> None:
+    """On a channel that edits its message, and with the same presses on one that cannot."""
+    async with owned(house, ScriptedModel(posts(*"abcde"[:count]), "Soon.")) as (_, channel):
+        await channel.ask("post them")
+        offered = [one.id for one in channel.sent[-1].actions]
+    everything = {str(number) for number in range(1, count + 1)}
+    for order in permutations(offered):
+        left, waiting = list(offered), set(everything)
+        for press in order:
+            if press not in left:
+                continue
+            waiting -= set(press.split()[1:])
+            left = [one for one in remaining_actions(left, press) if one is not None]
+            assert {thing for one in left for thing in one.split()[1:]} == waiting, "each can still be decided"
+            assert len(set(left)) == len(left), "and no button stands there twice"
+            whole = [one for one in left if len(one.split()) > 2]
+            assert whole == ([f"yes {' '.join(sorted(waiting))}"] if len(waiting) > 1 else [])
+
+
+def test_a_yes_to_all_goes_on_without_what_is_decided() -> None:
+    three = ["yes 1", "no 1", "yes 2", "no 2", "yes 1 2 3"]
+    assert remaining_actions(three, "no 1") == [None, None, "yes 2", "no 2", "yes 2 3"]
+    assert remaining_actions(["yes 2", "no 2", "yes 2 3"], "yes 2") == [None, None, "yes 3"]
+    assert remaining_actions(three, "yes 1 2 3") == [None] * 5
+    two = ["yes 1", "no 1", "yes 2", "no 2", "yes 1 2"]
+    assert remaining_actions(two, "yes 2") == ["yes 1", "no 1", None, None, None], "it would be a second Yes 1"
+    assert remaining_actions(two, "yes 1") == [None, None, "yes 2", "no 2", None]
+    of_others = ["choose 1 t_3", "choose 2 t_3", "yes here 3", "memory approve 4", "pair refuse 3AB"]
+    assert remaining_actions(of_others, "yes always 3") == [*of_others[:2], None, *of_others[3:]]
+    assert remaining_actions(of_others, "choose 2 t_3") == [None, None, *of_others[2:]]
+
+
+async def test_where_the_buttons_stay_each_press_decides_only_what_still_waits(house: House, post: Post) -> None:
+    model = ScriptedModel(posts("ada", "ben"), "Soon.", "Sent.", "Both are sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("post them")
+        await channel.ask("/yes 2")
+        told = await channel.ask("/yes 1 2")
+        assert told.startswith("These have their yes; I do them now: 1.\nPassed over:\n- number 2 is "), told
+        await channel.until(lambda: channel.sent[-1].text == "Both are sent.")
+        for press in ("/no 1", "/yes 2", "/yes 1 2"):
+            assert "already" in await channel.ask(press)
+        await settled(gateway)
+    assert sorted(post.sent) == ["ada: hello", "ben: hello"]
 
 
 async def test_what_is_decided_by_then_is_passed_over_and_said(house: House, post: Post) -> None:
