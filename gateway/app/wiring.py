@@ -24,7 +24,7 @@ from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_
 from gateway.app.tools import documents_of, make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
-from gateway.approvals.whole import WholeCalls
+from gateway.approvals.whole import KeepFile, WholeCalls
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -248,9 +248,7 @@ class Composition:
             guard=self.pairing,
         )
         self.presence = Presence()
-        exports = SharedExports(SqlBlobs(store.engine), self.home / "run" / "exports") if store.is_shared else None
-        if exports is not None:
-            self.outbox.fetched = exports.fetched
+        exports = self._keep_files()
         self.privacy = PrivacyWorker(
             home=self.home,
             store=store,
@@ -284,6 +282,16 @@ class Composition:
         )
         self._follow_links()
 
+    def _keep_files(self) -> SharedExports | None:
+        """Say where files lie that people are sent: here, or where every worker reaches them."""
+        if not self.store.is_shared:
+            workspaces = Workspaces(self.home)
+            self.keep_file: KeepFile = lambda *file: asyncio.to_thread(workspaces.keep_to_send, *file)
+            return None
+        exports = SharedExports(SqlBlobs(self.store.engine), self.home / "run" / "exports", self.live)
+        self.outbox.fetched, self.keep_file = exports.fetched, exports.keep_data
+        return exports
+
     def _follow_links(self) -> None:
         """What else follows when two users become one person, or two again."""
         workspaces, successors = Workspaces(self.home), self.linking.people.successors
@@ -310,7 +318,7 @@ class Composition:
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
-        self.whole_calls = WholeCalls(Workspaces(self.home).outgoing, self.channels)
+        self.whole_calls = WholeCalls(self.keep_file, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
@@ -371,6 +379,7 @@ class Composition:
             dispatcher=self.dispatcher,
             outbox=self.outbox,
             whole_calls=self.whole_calls,
+            keep_file=self.keep_file,
             documents=documents_of(self),
             recall=self.traces.memory,
             workspaces=Workspaces(self.home) if self.live.current.tools.has_workspaces else None,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -12,8 +10,10 @@ from gateway.approvals.approval import Approval
 from gateway.approvals.telling import OwnerChat, is_shown_whole, pretty
 from gateway.domain.channels import Channels
 from gateway.errors import FileError
-from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.messages import Attachment, ConversationRef
+
+KeepFile = Callable[[str, str, bytes], Awaitable[str]]
+"""Keeps a file that a user is sent, under a name, and gives the attachment's `ref`; raises `FileError`."""
 
 _log = structlog.get_logger(__name__)
 
@@ -21,9 +21,9 @@ _log = structlog.get_logger(__name__)
 class WholeCalls:
     """Writes such files, each once for its call, however often it is asked for."""
 
-    def __init__(self, place: Callable[[str], Path], channels: Channels) -> None:
-        """`place` gives a directory of a user, whose files are removed with the user's other files that were sent."""
-        self._place = place
+    def __init__(self, keep: KeepFile, channels: Channels) -> None:
+        """`keep` keeps a copy as one of the files that the user was sent, with which it is removed."""
+        self._keep = keep
         self._channels = channels
 
     async def owner_chats(self, chats: Sequence[ConversationRef], approvals: Sequence[Approval]) -> Sequence[OwnerChat]:
@@ -53,17 +53,11 @@ class WholeCalls:
             if not data or len(data) > left_bytes:
                 continue
             try:
-                path = await asyncio.to_thread(self._written, one, data)
+                ref = await self._keep(one.user_id, f"call-{one.digest[:32]}.txt", data)
             except FileError as error:
                 _log.warning("call_not_attached", approval=one.id, error=str(error))
                 continue
             left_bytes -= len(data)
             name = f"number-{one.id}.txt"
-            found[one.id] = Attachment(media_type="text/plain", filename=name, size_bytes=len(data), ref=str(path))
+            found[one.id] = Attachment(media_type="text/plain", filename=name, size_bytes=len(data), ref=ref)
         return found
-
-    def _written(self, approval: Approval, data: bytes) -> Path:
-        path = self._place(approval.user_id) / f"call-{approval.digest[:32]}.txt"
-        make_private_directory(path.parent)
-        write_atomically(path, data)
-        return path

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -15,7 +16,7 @@ from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
-from gateway.approvals.whole import WholeCalls
+from gateway.approvals.whole import KeepFile, WholeCalls
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
@@ -105,6 +106,7 @@ class TurnDependencies:
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
         whole_calls: writes files for questions that are longer than a chat shows.
+        keep_file: keeps a file that a person is sent, where every worker reaches it.
         documents: reads PDFs, and makes pictures ready for models.
     """
 
@@ -128,6 +130,7 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     whole_calls: WholeCalls
+    keep_file: KeepFile
     documents: Documents | None = None
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
@@ -220,14 +223,14 @@ class Turn:
         state: AgentState,
         asked: Question,
         memory: MemoryContext | Unread | None,
-        workspaces: Workspaces | None,
+        parts: TurnDependencies,
         capabilities: Capabilities,
     ) -> ToolContext:
         """On whose behalf tools are called."""
         outgoing = None
-        if workspaces is not None:
-            place, limit_bytes = workspaces.outgoing(self.user_id), capabilities.max_attachment_bytes
-            outgoing = Outgoing(place=place, limit_bytes=limit_bytes, files=state.files)
+        if parts.workspaces is not None:
+            keep, limit_bytes = partial(parts.keep_file, self.user_id), capabilities.max_attachment_bytes
+            outgoing = Outgoing(keep=keep, limit_bytes=limit_bytes, files=state.files)
         return ToolContext(
             scope=self.scope,
             memory=None if memory == "unread" else memory,
@@ -237,7 +240,7 @@ class Turn:
             writes=self.personality.memory_writes,
             read=self.read(asked),
             sources=state.sources,
-            workspace=self.workspace(workspaces),
+            workspace=self.workspace(parts.workspaces),
             outgoing=outgoing,
             choosing=state.choosing,
             can_be_asked=self.message.is_direct and self.is_proved and self.role != "guest",
@@ -371,7 +374,7 @@ class Answering:
         )
         toolbox, found = await self._tools(turn)
         capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
-        context = turn.tool_context(state, asked, memory, parts.workspaces, capabilities)
+        context = turn.tool_context(state, asked, memory, parts, capabilities)
         return AgentWork(
             turn_id=turn.row.turn_id,
             model=tab.model(personality.model),

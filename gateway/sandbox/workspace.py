@@ -232,9 +232,16 @@ class Workspaces:
         """The files of a user."""
         return Workspace(inside(self._home, "users", user_id, "files"))
 
-    def outgoing(self, user_id: str) -> Path:
-        """Where copies of files lie that were sent to a user, until the exports of that time are removed."""
-        return inside(self._home, EXPORTS_NAME, user_id)
+    def keep_to_send(self, user_id: str, name: str, data: bytes) -> str:
+        """Keep a copy of a file that a user is sent, until the exports of that time are removed; its path.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        path = inside(self._home, EXPORTS_NAME, user_id) / name
+        make_private_directory(path.parent)
+        write_atomically(path, data)
+        return str(path)
 
     def of_group(self, channel: str, conversation: str) -> Workspace:
         """The files of those who share a conversation."""

@@ -18,6 +18,10 @@ BATCH_PIECES = 32
 SPARE_MS = 3_600_000
 """So much longer the pieces stay than the whole: they are written before it, and in this time."""
 _PUT = "INSERT INTO blobs (id, number, data, media_type, size_bytes, until) VALUES (?, ?, ?, ?, ?, now_ms() + ?)"
+_KEEP_ON = """
+    UPDATE blobs SET until = now_ms() + ? + CASE number WHEN 0 THEN 0 ELSE ? END
+    WHERE id = ? AND EXISTS (SELECT 1 FROM blobs WHERE id = ? AND number = 0 AND until > now_ms())
+"""
 _WHOLE = "number = 0 AND until > now_ms()"
 _EXPIRED = """
     DELETE FROM blobs WHERE (id, number) IN (
@@ -59,6 +63,11 @@ class SqlBlobs:
         await self._engine.write(statement(_PUT, (blob_id, 0, b"", media_type, size_bytes, keep_ms)), alone=())
         await self.remove_expired()
         return size_bytes
+
+    async def keep_on(self, blob_id: str, *, keep_ms: int) -> bool:
+        """Let a whole file stay for so long from now on; False where there is none."""
+        write = statement(_KEEP_ON, (keep_ms, SPARE_MS, blob_id, blob_id))
+        return await self._engine.write(write, alone=()) > 0
 
     async def info(self, blob_id: str) -> BlobInfo | None:
         """What is known of a whole file; None where there is none, or its time is over."""

@@ -77,12 +77,13 @@ class Outgoing:
     """Files that go with the answer.
 
     Attributes:
-        place: where copies of them lie until they are sent, and some days longer.
+        keep: keeps a copy under a name until it is sent, and some days longer, and gives the attachment's `ref`; raises
+            `FileError`.
         limit_bytes: what the channel takes with one answer; 0: no files.
         files: those that are chosen by now.
     """
 
-    place: Path
+    keep: Callable[[str, bytes], Awaitable[str]]
     limit_bytes: int
     files: list[Attachment]
 

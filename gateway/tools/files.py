@@ -12,7 +12,6 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from gateway.errors import FileError
-from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.messages import Attachment
 from gateway.sandbox.workspace import MAX_LISTED, NoSuchFile, Workspace
 from gateway.tools.contract import Arguments, Picture, Tool, ToolContext, ToolError, ToolResult, ToolUnavailable
@@ -111,15 +110,14 @@ async def _send(arguments: SendFile, context: ToolContext) -> str:
     if len(data) > left_bytes:
         raise ToolError(f"{arguments.name} has {len(data)} bytes, and this answer takes {left_bytes} more")
     filename = PurePosixPath(arguments.name).name
-    number = hashlib.sha256(context.idempotency_key.encode("utf-8", "replace")).hexdigest()[:12]
-    place = outgoing.place / f"{number}{PurePosixPath(filename).suffix}"
+    key = context.idempotency_key.encode("utf-8", "replace")
+    number = hashlib.sha256(hashlib.sha256(key).digest() + data).hexdigest()[:16]
     try:
-        await asyncio.to_thread(make_private_directory, place.parent)
-        await asyncio.to_thread(write_atomically, place, data)
+        ref = await outgoing.keep(f"{number}{PurePosixPath(filename).suffix}", data)
     except FileError as error:
         raise ToolUnavailable(str(error)) from error
     media_type = mimetypes.guess_type(filename)[0] or "application/octet-stream"
-    outgoing.files.append(Attachment(media_type=media_type, filename=filename, size_bytes=len(data), ref=str(place)))
+    outgoing.files.append(Attachment(media_type=media_type, filename=filename, size_bytes=len(data), ref=ref))
     return f"{arguments.name} goes with your answer, {len(data)} bytes."
 
 

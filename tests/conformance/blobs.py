@@ -51,6 +51,15 @@ class BlobSuite:
         assert info is not None
         assert (info.media_type, info.size_bytes) == ("text/plain", size)
 
+    async def test_one_stays_as_long_as_it_is_wanted(self, blobs: SqlBlobs, pass_ms: Callable[[int], None]) -> None:
+        await put(blobs, "a", b"tea")
+        await put(blobs, "b", b"milk")
+        pass_ms(MINUTE_MS - 1_000)
+        assert await blobs.keep_on("a", keep_ms=10 * MINUTE_MS)
+        pass_ms(5 * MINUTE_MS + SPARE_MS)
+        assert await blobs.keep_on("b", keep_ms=MINUTE_MS) is False, "it has gone"
+        assert await blobs.keep_on("c", keep_ms=MINUTE_MS) is False
+
     async def test_one_that_is_not_there_is_none(self, blobs: SqlBlobs) -> None:
         assert await blobs.info("a") is None
         assert await text(blobs, "a") == b""

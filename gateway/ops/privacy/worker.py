@@ -51,7 +51,6 @@ FAREWELL_S = 30.0
 """How long an erasure waits for its last word to be sent; then it goes unsent."""
 AGAIN_S = 60.0
 EVERY_S = 86_400.0
-_LONGEST_DAYS = 36_500
 
 _log = structlog.get_logger(__name__)
 
@@ -153,9 +152,7 @@ class PrivacyWorker:
         path, attachment = self._home / name, None
         capabilities = self._channels.capabilities(conversation.channel)
         if capabilities is not None and size_bytes <= capabilities.max_attachment_bytes:
-            days = self._config.current.retention.exports_days
-            keep_ms = round((_LONGEST_DAYS if days is None else days) * EVERY_S * 1000)
-            await exports.keep(name, path, keep_ms=keep_ms)
+            await exports.keep(name, path)
             attachment = Attachment(media_type=MEDIA_TYPE, filename=path.name, size_bytes=size_bytes, ref=name)
         else:
             await asyncio.to_thread(path.unlink)
