@@ -20,6 +20,7 @@ from gateway.app.tools import sandbox_of
 from gateway.app.traces import open_configured_traces
 from gateway.app.upkeep import Upkeep
 from gateway.app.wiring import Composition
+from gateway.app.workspaces import FindWorkspaces, workspaces_if_there, workspaces_of
 from gateway.config import Config
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME, announce, prepare_home
@@ -94,7 +95,7 @@ class Gateway(Composition):
             refuse_half_placed(self.home)
             reach("start.held")
             self.sandbox = await sandbox_of(self.config)
-            await self._open(stack, self.home / DATABASE_NAME)
+            await self._open(stack, self.home / DATABASE_NAME, workspaces_of)
             await self.privacy.clean()
             await self.operators.join(self.identities)
             await self.web.start()
@@ -129,7 +130,7 @@ class Gateway(Composition):
             refuse_half_placed(self.home)  # in the middle of a restore there may be no database
             if not is_kept:
                 database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
-            await self._open(stack, database)
+            await self._open(stack, database, workspaces_if_there)
             if self.cluster.is_shared:
                 await self.linking.people.load()
             else:
@@ -138,12 +139,13 @@ class Gateway(Composition):
             await stack.enter_async_context(self.cluster.for_a_command())
             yield self.web.of_owner
 
-    async def _open(self, stack: AsyncExitStack, database: Path) -> None:
+    async def _open(self, stack: AsyncExitStack, database: Path, workspaces: FindWorkspaces) -> None:
         """Open the stores and put everything together; what the stack closes ends it."""
         self.store = await asyncio.to_thread(open_configured_store, self.config, database)
         stack.push_async_callback(self.store.close)
         if self.store.engine.dialect.is_shared:
             await check_secret(self.store.engine, self.secret)
+        self.workspaces = await workspaces(self.config, self.home, self.store.engine, self.secret)
         self.trace_store = await open_configured_traces(stack, database.parent, self.config, self.store)
         self._metrics = await measure(stack, self.config)
         self._compose()

@@ -24,13 +24,14 @@ from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_
 from gateway.app.tools import documents_of, make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
-from gateway.approvals.whole import KeepFile, WholeCalls
+from gateway.approvals.whole import WholeCalls
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
 from gateway.domain.root_secret import read_root_secret
+from gateway.files.sent_files import kept_in
 from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
 from gateway.memory.review import MemoryReview
@@ -89,6 +90,7 @@ class Composition:
     store: Stores
     trace_store: TraceStore | None
     web: WebServer
+    workspaces: Workspaces
     idempotency: SqlIdempotency
     browser_url: str | None = None
 
@@ -267,6 +269,7 @@ class Composition:
             channels=self.channels,
             outbox=self.outbox,
             jobs=self.cluster.jobs,
+            workspaces=self.workspaces,
             shared_exports=exports,
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
@@ -284,9 +287,8 @@ class Composition:
 
     def _keep_files(self) -> SharedExports | None:
         """Say where files lie that people are sent: here, or where every worker reaches them."""
+        self.keep_file = kept_in(self.home)
         if not self.store.is_shared:
-            workspaces = Workspaces(self.home)
-            self.keep_file: KeepFile = lambda *file: asyncio.to_thread(workspaces.keep_to_send, *file)
             return None
         exports = SharedExports(SqlBlobs(self.store.engine), self.home / "run" / "exports", self.live)
         self.outbox.fetched, self.keep_file = exports.fetched, exports.keep_data
@@ -294,7 +296,7 @@ class Composition:
 
     def _follow_links(self) -> None:
         """What else follows when two users become one person, or two again."""
-        workspaces, successors = Workspaces(self.home), self.linking.people.successors
+        workspaces, successors = self.workspaces, self.linking.people.successors
         self.linking.job.when_linked += [
             self.admission.let_through,
             lambda link: asyncio.to_thread(workspaces.unite, successors(link.survivor)[-1], link.absorbed),
@@ -382,7 +384,7 @@ class Composition:
             keep_file=self.keep_file,
             documents=documents_of(self),
             recall=self.traces.memory,
-            workspaces=Workspaces(self.home) if self.live.current.tools.has_workspaces else None,
+            workspaces=self.workspaces if self.live.current.tools.has_workspaces else None,
         )
 
     # ---- what all surfaces ask --------------------------------------------------------------------------------------

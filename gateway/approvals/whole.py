@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -10,10 +10,8 @@ from gateway.approvals.approval import Approval
 from gateway.approvals.telling import OwnerChat, is_shown_whole, pretty
 from gateway.domain.channels import Channels
 from gateway.errors import FileError
+from gateway.files.sent_files import KeepFile
 from gateway.messages import Attachment, ConversationRef
-
-KeepFile = Callable[[str, str, bytes], Awaitable[str]]
-"""Keeps a file that a user is sent, under a name, and gives the attachment's `ref`; raises `FileError`."""
 
 _log = structlog.get_logger(__name__)
 

@@ -208,6 +208,7 @@ class ToolsConfig(Section):
         files: it has a workspace for each person and each group, with files that it reads and writes.
         python: it runs Python programs there, shut in.
         shell: it runs shell commands there, shut in.
+        workspaces: a directory that all workers share, for the files of people and groups; only with `store.url`.
         questions: it asks questions with a button for each answer.
         messages: it sends messages to the person's other accounts, and for an owner to other people.
         packages: tools of other authors.
@@ -217,6 +218,7 @@ class ToolsConfig(Section):
     files: bool = False
     python: bool = False
     shell: bool = False
+    workspaces: Text | None = None
     questions: bool = False
     messages: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig, ToolPackageConfig
+from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig, ToolPackageConfig, ToolsConfig
 from gateway.config.channel_kinds import ChannelKind, expected_kinds, known_kinds, load_kind
 from gateway.config.listing import values_of
 from gateway.config.mcp import names_secret
@@ -497,14 +497,29 @@ def _check_workers(config: Config, reading: _Reading) -> None:
         if named != "all" or config.worker.roles != ROLES:
             text = "has no effect without `store.url`: the only worker has all channels and roles"
             reading.warned.complain(("worker",), text)
+        if config.tools.workspaces is not None:
+            text = "has no effect without `store.url`: the files of people are in the data directory"
+            reading.warned.complain(("tools", "workspaces"), text)
         return
-    for name in ("files", "python", "shell"):
-        if getattr(config.tools, name):
-            text = "true, but with `store.url` a worker on another machine would not have these files; expected false"
-            document.complain(("tools", name), text)
+    _check_workspaces(config.tools, reading)
     if config.secret is None:
         text = "missing; workers that share a database have one secret: `openssl rand -hex 32`, as `${ETHOS_SECRET}`"
         document.complain(("secret",), text)
+
+
+def _check_workspaces(tools: ToolsConfig, reading: _Reading) -> None:
+    """A workspace is a directory, which workers on other machines have, too, only where it is shared."""
+    path = ("tools", "workspaces")
+    if tools.workspaces is None:
+        for name in ("files", "python", "shell"):
+            if getattr(tools, name):
+                text = (
+                    "true, but with `store.url` workers on other machines would not have these files; set "
+                    "`tools.workspaces` to a directory that all workers share, such as NFS or a ReadWriteMany volume"
+                )
+                reading.document.complain(("tools", name), text)
+    elif not Path(tools.workspaces).is_absolute():
+        reading.document.complain(path, f"{shown(tools.workspaces)} is no whole path; expected one such as /mnt/ethos")
 
 
 def _check_mcp(config: Config, document: MarkedYaml) -> None:

@@ -16,7 +16,7 @@ from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
-from gateway.approvals.whole import KeepFile, WholeCalls
+from gateway.approvals.whole import WholeCalls
 from gateway.cluster.sessions import HeldSessions
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
@@ -24,6 +24,7 @@ from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
 from gateway.domain.sessions import LOCAL, Session, SessionScope, SessionStore, with_title
 from gateway.errors import ModelRefused, ModelUnavailable
+from gateway.files.sent_files import KeepFile
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
 from gateway.memory.prompt_section import MemorySection

@@ -7,13 +7,14 @@ in the sandbox has put there. Everything here blocks.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -21,7 +22,6 @@ from typing import BinaryIO
 
 from gateway.errors import FileError
 from gateway.files.atomic import inside, make_private_directory, write_atomically
-from gateway.files.home import EXPORTS_NAME
 
 QUOTA_BYTES = 200 << 20
 MAX_FILE_BYTES = 5 << 20
@@ -47,15 +47,24 @@ class Listed:
 
 
 class Workspace:
-    """One directory, made with the first file."""
+    """One directory, made with the first file.
 
-    def __init__(self, root: Path, *, quota_bytes: int = QUOTA_BYTES) -> None:
+    Where workers share it, every method raises `FileError` while the place of all workspaces is not there.
+    """
+
+    def __init__(
+        self, root: Path, *, quota_bytes: int = QUOTA_BYTES, check_place: Callable[[], None] = lambda: None
+    ) -> None:
+        """`check_place` raises `FileError` while the place of all workspaces is not there."""
         self.root = root
         self._quota_bytes = quota_bytes
+        self._check_place = check_place
         self._record = root.with_name(f"{root.name}.own.json")
+        self._lock = root.with_name(f".{root.name}.lock")
 
     def make(self) -> Path:
         """The directory, for a program to run in."""
+        self._check_place()
         make_private_directory(self.root)
         return self.root
 
@@ -126,16 +135,21 @@ class Workspace:
         parts = _parts(name)
         if len(data) > MAX_FILE_BYTES:
             raise NoSuchFile(f"{name} would have {len(data)} bytes; {MAX_FILE_BYTES} can be written")
-        if self.used_bytes() + len(data) > self._quota_bytes:
-            raise NoSuchFile(f"the workspace is full: {self._quota_bytes >> 20} MB in all; delete files first")
-        self.make()
+        with self.locked():
+            if self.used_bytes() + len(data) > self._quota_bytes:
+                raise NoSuchFile(f"the workspace is full: {self._quota_bytes >> 20} MB in all; delete files first")
+            self.make()
+            status = self._put(parts, data)
+            self._note("/".join(parts), _mark(status) if is_own else None)
+
+    def _put(self, parts: Sequence[str], data: bytes) -> os.stat_result:
+        name = "/".join(parts)
         with self._directory(parts, makes=True) as directory:
             draft = f".{secrets.token_hex(8)}.tmp"
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 with os.fdopen(os.open(draft, flags, 0o600, dir_fd=directory), "wb") as file:
                     file.write(data)
-                    status = os.fstat(file.fileno())
                 os.rename(draft, parts[-1], src_dir_fd=directory, dst_dir_fd=directory)
             except OSError as error:
                 with contextlib.suppress(OSError):
@@ -143,8 +157,7 @@ class Workspace:
                 if isinstance(error, IsADirectoryError):
                     raise NoSuchFile(f"{name} is a directory") from error
                 raise FileError(f"{name} could not be written: {error.strerror}") from error
-            status = os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
-        self._note("/".join(parts), _mark(status) if is_own else None)
+            return os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
 
     def delete(self, name: str) -> None:
         """Remove one file.
@@ -153,12 +166,35 @@ class Workspace:
             NoSuchFile: there is none.
         """
         parts = _parts(name)
-        with self._directory(parts) as directory:
+        with self.locked():
+            with self._directory(parts) as directory:
+                try:
+                    os.unlink(parts[-1], dir_fd=directory)
+                except OSError as error:
+                    raise _missing(name) from error
+            self._note("/".join(parts), None)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone among all threads, processes and workers that change it through this class; ends with a process.
+
+        Raises:
+            FileError: the place cannot be written or locked.
+        """
+        self._check_place()
+        make_private_directory(self._lock.parent)
+        try:
+            opened = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise FileError(f"{self._lock} could not be made: {error.strerror}") from error
+        try:
             try:
-                os.unlink(parts[-1], dir_fd=directory)
+                fcntl.flock(opened, fcntl.LOCK_EX)
             except OSError as error:
-                raise _missing(name) from error
-        self._note("/".join(parts), None)
+                raise FileError(f"{self._lock} could not be locked: {error.strerror}") from error
+            yield
+        finally:
+            os.close(opened)
 
     def _own(self) -> Mapping[str, str]:
         """By name, how each file looked when it was written with nothing of others in it."""
@@ -192,6 +228,7 @@ class Workspace:
     @contextlib.contextmanager
     def _directory(self, parts: Sequence[str], *, makes: bool = False) -> Iterator[int]:
         """The directory that holds a file of this name, opened."""
+        self._check_place()
         opened: list[int] = []
         try:
             try:
@@ -209,6 +246,7 @@ class Workspace:
                 os.close(each)
 
     def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
+        self._check_place()
         if not self.root.is_dir():
             return
         for directory, below, names, opened in os.fwalk(self.root, follow_symlinks=False):
@@ -222,55 +260,58 @@ class Workspace:
 
 
 class Workspaces:
-    """Those of one data directory: of a person `users/<user id>/files`, of a group `groups/<hash>/files`."""
+    """Those in one place: of a person `users/<user id>/files`, of a group `groups/<hash>/files`.
 
-    def __init__(self, home: Path) -> None:
-        """Nothing is made yet."""
-        self._home = home
+    Attributes:
+        place: the data directory, or the directory that all workers share.
+    """
+
+    def __init__(self, place: Path, check_place: Callable[[], None] = lambda: None) -> None:
+        """Nothing is made yet; `check_place` as `Workspace` has it."""
+        self.place = place
+        self._check_place = check_place
 
     def of_person(self, user_id: str) -> Workspace:
         """The files of a user."""
-        return Workspace(inside(self._home, "users", user_id, "files"))
+        return self._at("users", user_id)
 
-    def keep_to_send(self, user_id: str, name: str, data: bytes) -> str:
-        """Keep a copy of a file that a user is sent, until the exports of that time are removed; its path.
+    def _at(self, kind: str, name: str) -> Workspace:
+        return Workspace(inside(self.place, kind, name, "files"), check_place=self._check_place)
 
-        Raises:
-            FileError: it cannot be written.
-        """
-        path = inside(self._home, EXPORTS_NAME, user_id) / name
-        make_private_directory(path.parent)
-        write_atomically(path, data)
-        return str(path)
+    def check_place(self) -> None:
+        """Raises `FileError` while the place is not there."""
+        self._check_place()
 
     def of_group(self, channel: str, conversation: str) -> Workspace:
         """The files of those who share a conversation."""
         whole = json.dumps([channel, conversation]).encode()
-        return Workspace(inside(self._home, "groups", hashlib.sha256(whole).hexdigest()[:32], "files"))
+        return self._at("groups", hashlib.sha256(whole).hexdigest()[:32])
 
     def unite(self, survivor: str, absorbed: str) -> None:
         """Put the files of one user into a folder among those of another, who is the same person; may be repeated.
 
         Raises:
-            OSError: they could not be moved now.
+            OSError, FileError: they could not be moved now.
         """
         old, new = self.of_person(absorbed), self.of_person(survivor)
-        if old.root.is_dir():
-            folder = _free(new.make() / _folder(absorbed))
-            new.take_marks(old, here=f"{folder.name}/")
-            old.root.rename(folder)
-        old.forget_marks()
+        with new.locked():
+            if old.root.is_dir():
+                folder = _free(new.make() / _folder(absorbed))
+                new.take_marks(old, here=f"{folder.name}/")
+                old.root.rename(folder)
+            old.forget_marks()
 
     def part(self, survivor: str, absorbed: str) -> None:
         """Give the folder back, wherever it is by now; may be repeated. Raises as `unite`."""
         old, new = self.of_person(absorbed), self.of_person(survivor)
-        for folder in [*new.root.rglob(_folder(absorbed))] if new.root.is_dir() else ():
-            if folder.is_dir() and not folder.is_symlink():
-                make_private_directory(old.root.parent)
-                place = _free(old.root / "earlier") if old.root.exists() else old.root
-                at = f"{place.name}/" if place != old.root else ""
-                old.take_marks(new, there=f"{folder.relative_to(new.root)}/", here=at)
-                folder.rename(place)
+        with new.locked():
+            for folder in [*new.root.rglob(_folder(absorbed))] if new.root.is_dir() else ():
+                if folder.is_dir() and not folder.is_symlink():
+                    make_private_directory(old.root.parent)
+                    place = _free(old.root / "earlier") if old.root.exists() else old.root
+                    at = f"{place.name}/" if place != old.root else ""
+                    old.take_marks(new, there=f"{folder.relative_to(new.root)}/", here=at)
+                    folder.rename(place)
 
 
 def _folder(user_id: str) -> str:

@@ -10,8 +10,10 @@ from gateway.store.copy_state import ask_whether_moved
 from gateway.store.engine import Connection, Engine
 
 _SECRET = "secret"  # noqa: S105 (a name)
+_WORKSPACES = "workspaces"
 _CLAIM = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
 _FORGET = f"DELETE FROM settings WHERE name = '{_SECRET}'"  # noqa: S608 (a constant)
+FORGET_WORKSPACES = f"DELETE FROM settings WHERE name = '{_WORKSPACES}'"  # noqa: S608 (a constant)
 
 
 async def check_secret(engine: Engine, secret: bytes | None) -> None:
@@ -38,6 +40,22 @@ async def check_secret(engine: Engine, secret: bytes | None) -> None:
         return str(connection.execute("SELECT value FROM settings WHERE name = ?", (_SECRET,)).fetchone()["value"])
 
     _compare(await engine.write(work, alone=()), own)
+
+
+async def known_workspaces(engine: Engine) -> str | None:
+    """The id of the directory of workspaces that all workers share, once one has been used; raises as `Engine`."""
+    row = await engine.row("SELECT value FROM settings WHERE name = ?", (_WORKSPACES,))
+    return None if row is None else str(row["value"])
+
+
+async def settle_workspaces(engine: Engine, directory: str) -> str:
+    """Make it the one of all workers, unless there is one; the id of that. Raises as `Engine`."""
+
+    def work(connection: Connection) -> str:
+        connection.execute(_CLAIM, (_WORKSPACES, directory))
+        return str(connection.execute("SELECT value FROM settings WHERE name = ?", (_WORKSPACES,)).fetchone()["value"])
+
+    return await engine.write(work, alone=())
 
 
 async def check_still(engine: Engine, place: str, secret: bytes | None) -> None:

@@ -61,17 +61,27 @@ def built(directory: Path) -> list[Resource]:
     for patch in wanted.pop("patches", []):
         [target] = [one for one in found if (one["kind"], one["metadata"]["name"]) == tuple(patch["target"].values())]
         for change in yaml.safe_load(patch["patch"]):
-            *above, last = change["path"].split("/")[1:]
-            assert change["op"] == "remove"
-            inner = target
-            for key in above:
-                inner = inner[key]
-            del inner[last]
+            _patch(target, change)
     namespace = wanted.pop("namespace")
     for one in found:
         one["metadata"]["namespace"] = namespace
     assert wanted == {}, "keys that this test does not know"
     return found
+
+
+def _patch(target: Resource, change: Resource) -> None:
+    """RFC 6902, as far as ours use it."""
+    *above, last = change["path"].split("/")[1:]
+    inner: Any = target
+    for key in above:
+        inner = inner[int(key) if isinstance(inner, list) else key]
+    if change["op"] == "remove":
+        del inner[last]
+    elif last == "-":
+        inner.append(change["value"])
+    else:
+        assert (change["op"], last in inner) == ("add", False)
+        inner[last] = change["value"]
 
 
 def containers_of(resource: Resource) -> Iterator[Resource]:

@@ -17,7 +17,7 @@ COMPOSE = read(DEPLOY / "compose.postgres.yaml")
 WORKERS = {name: service for name, service in COMPOSE["services"].items() if name != "postgres"}
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.postgres.yaml"])
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.postgres.yaml", "compose.workspaces.yaml"])
 def test_a_compose_file_is_valid_by_the_schema_of_the_specification(name: str) -> None:
     schema = get_builtin_schema("vendor.compose-spec")
     validator = jsonschema.validators.validator_for(schema)(schema)
@@ -44,6 +44,17 @@ def test_only_the_database_has_a_volume_and_it_is_open_to_the_workers_alone() ->
         assert [(mount["type"], mount["read_only"]) for mount in worker["volumes"]] == [("bind", True)]
         assert worker["read_only"] is True
         assert worker["cap_drop"] == ["ALL"]
+
+
+def test_both_workers_share_the_directory_for_workspaces_if_that_is_wanted() -> None:
+    more = read(DEPLOY / "compose.workspaces.yaml")["services"]
+    assert set(more) == set(WORKERS)
+    for service in more.values():
+        [mount] = service["volumes"]
+        assert (mount["source"], mount["target"], "read_only" in mount) == ("../workspaces", "/workspaces", False)
+        assert mount["bind"] == {"create_host_path": False}, "else the engine makes one that is root's"
+        assert set(service) == {"volumes"}
+    assert "/workspaces/" in (ROOT / ".gitignore").read_text().split()
 
 
 def test_a_worker_may_write_its_home_in_memory_as_the_images_user() -> None:

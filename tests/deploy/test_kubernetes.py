@@ -22,9 +22,11 @@ from tests.fake_sign_ins import FakeSignIns
 
 BASE = DEPLOY / "kubernetes" / "base"
 KEDA = DEPLOY / "kubernetes" / "keda"
-OVERLAYS = {"base": BASE, "keda": KEDA}
+WORKSPACES = DEPLOY / "kubernetes" / "workspaces"
+OVERLAYS = {"base": BASE, "keda": KEDA, "workspaces": WORKSPACES}
 # The oldest that the Deployment's pause before the end needs, and the newest whose schemas are here.
 KUBERNETES = ("1.30", kubernetes_validate.latest_version())
+WITH_FILES = {"files": True, "workspaces": "/workspaces"}  # as docs/scale.md says
 OF_KEDA = ("ScaledObject", "TriggerAuthentication")
 
 
@@ -107,8 +109,12 @@ def test_what_is_mounted_is_there_and_what_is_there_is_mounted(pod: Resource) ->
     assert set(config["data"]) == {"config.yaml"}
 
 
-def test_no_manifest_has_a_secret_or_claims_a_volume(resources: list[Resource], pod: Resource) -> None:
-    assert {each["kind"] for each in resources}.isdisjoint({"Secret", "PersistentVolumeClaim", "StatefulSet"})
+def test_no_manifest_has_a_secret_and_only_that_for_workspaces_claims_a_volume(
+    resources: list[Resource], pod: Resource
+) -> None:
+    kinds = {each["kind"] for each in resources}
+    assert kinds.isdisjoint({"Secret", "StatefulSet"})
+    assert ("PersistentVolumeClaim" in kinds) == (resources == built(WORKSPACES))
     for volume in pod["volumes"]:
         [kind] = set(volume) - {"name"}
         assert kind in ("configMap", "secret", "emptyDir")
@@ -206,6 +212,21 @@ async def test_the_probes_ask_what_the_gateway_answers(worker: Resource, tmp_pat
             answers[probe] = (asked["path"], (await client.get(asked["path"])).status_code)
     assert answers["startupProbe"] == answers["livenessProbe"] == ("/health/live", 200)
     assert answers["readinessProbe"] == ("/health/ready", 503)
+
+
+def test_all_workers_have_one_volume_for_workspaces_if_that_is_wanted(tmp_path: Path) -> None:
+    resources = built(WORKSPACES)
+    claim, pod = only(resources, "PersistentVolumeClaim"), only(resources, "Deployment")["spec"]["template"]["spec"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    [volume] = [each for each in pod["volumes"] if each["name"] == "workspaces"]
+    assert volume["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+    [container] = pod["containers"]
+    [mount] = [each for each in container["volumeMounts"] if each["name"] == "workspaces"]
+    assert mount == {"name": "workspaces", "mountPath": "/workspaces"}
+    assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    written = read(BASE / "config.yaml")
+    (tmp_path / "with.yaml").write_text(yaml.safe_dump({**written, "tools": WITH_FILES}))
+    assert usable(tmp_path / "with.yaml", tmp_path).tools.workspaces == mount["mountPath"]
 
 
 # ---- KEDA -----------------------------------------------------------------------------------------------------------

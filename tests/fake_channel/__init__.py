@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -55,6 +56,8 @@ class FakeChannel:
             shows_log=config.shows_log,
         )
         self.sent: list[OutboundMessage] = []
+        self.files: dict[str, bytes] = {}
+        """What went with them, by name."""
         self.failures: list[Exception] = []
         """Raised by the next sends, in order."""
         self.failures_after: list[Exception] = []
@@ -91,6 +94,8 @@ class FakeChannel:
             raise self.failures.pop(0)
         if not (self.capabilities.is_idempotent_send and any(one.id == message.id for one in self.sent)):
             self.sent.append(message)
+            files = {one.filename: Path(one.ref) for one in message.attachments if one.filename}
+            self.files |= {name: path.read_bytes() for name, path in files.items() if path.is_file()}
         await self._notify()
         if self.failures_after:
             raise self.failures_after.pop(0)

@@ -25,10 +25,12 @@ from gateway.ops.privacy.files import (
     remove_copies,
     remove_exports,
     remove_traces_of_chats,
+    remove_workspaces,
 )
 from gateway.ops.privacy.memory import PersonalMemory, owners_of
 from gateway.ops.privacy.people import directories_of_users, ids_of, known_user_ids, named
 from gateway.people.identity.identities import Identities
+from gateway.sandbox.workspace import Workspaces
 from gateway.store import erasure, gathering
 from gateway.store.accounts import settle
 from gateway.store.blobs import SqlBlobs
@@ -54,6 +56,7 @@ class Eraser:
         store: the directory's database, open. No turn of the erased people may run.
         memory: open, where it is one that must be opened.
         kinds: of the channels, by name.
+        workspaces: where they are not below `home`; None: they are.
         trace_store: the directory's traces, where they are open; else they are opened for the time being.
         on_step: told the name of every step, before it begins.
     """
@@ -64,6 +67,7 @@ class Eraser:
     tombstones: Tombstones
     memory: PersonalMemory
     kinds: Mapping[str, str]
+    workspaces: Workspaces | None = None
     trace_store: TraceStore | None = None
     on_step: Callable[[str], None] = field(default=lambda _step: None)
 
@@ -169,6 +173,8 @@ class Eraser:
             async with self._opened_traces() as trace_store:
                 if trace_store is not None:
                     await StoredMemory(TraceDocuments(trace_store)).erase(person.user_ids, lines)
+        if self.workspaces is not None:
+            await asyncio.to_thread(remove_workspaces, self.workspaces, person.user_ids)
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_exports, self.home, user_id)
             await SqlBlobs(self.store.engine).remove_all(f"{EXPORTS_NAME}/{user_id}/")
@@ -187,6 +193,8 @@ class Eraser:
             of_traces = () if trace_store is None else await trace_store.database.read(owner_ids)
         of_documents = owners_of(await self.store.documents.keys())
         directories = await asyncio.to_thread(directories_of_users, self.home)
+        if self.workspaces is not None:
+            directories = [*directories, *await asyncio.to_thread(directories_of_users, self.workspaces.place)]
         return {*directories, *of_traces, *of_documents}
 
     @asynccontextmanager

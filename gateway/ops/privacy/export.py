@@ -69,6 +69,7 @@ class Exporter:
     store: Stores
     identities: Identities
     memory: PersonalMemory
+    workspaces: Workspaces
     kinds: Mapping[str, str]
 
     async def write(self, user_id: str, path: Path) -> int:
@@ -131,7 +132,7 @@ class Exporter:
             await asyncio.to_thread(archive.writestr, f"memory/{_inside(place)}", data)
         for each in ids:
             place = "files/" if len(ids) == 1 else f"files/{each}/"
-            await asyncio.to_thread(_add_files, archive, place, Workspaces(self.home).of_person(each))
+            await asyncio.to_thread(_add_files, archive, place, self.workspaces.of_person(each))
         for session_id in sessions:
             await self._add_session(archive, session_id, ids)
         await self._add_traces(archive, ids, await read(partial(own_sessions, user_ids=ids)))

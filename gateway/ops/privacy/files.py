@@ -18,6 +18,7 @@ from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown_erasing import filter_lines, lines_taken_out, remove_directory, remove_user
 from gateway.memory.webdav.copies import COPIES_NAME, Copies
 from gateway.ops.backup.contents import REPLACED_PREFIX, UNPACKED_PREFIX
+from gateway.sandbox.workspace import Workspaces
 from gateway.traces.trace_store import TRACES_NAME
 
 _LOCK_TIMEOUT_S = 30.0
@@ -55,6 +56,13 @@ async def erase_earlier_memories(
 def remove_exports(home: Path, user_id: str) -> None:
     """Remove a user's exports; raises as `remove_directory`."""
     remove_directory(home, home / EXPORTS_NAME / user_id)
+
+
+def remove_workspaces(workspaces: Workspaces, user_ids: Collection[str]) -> None:
+    """Remove the files of users, where all workers share them; raises as `remove_directory`."""
+    workspaces.check_place()
+    for user_id in user_ids:
+        remove_user(workspaces.place, user_id)
 
 
 def remove_traces_of_chats(home: Path, accounts: Collection[str], conversations: Iterable[tuple[str, str]]) -> None:

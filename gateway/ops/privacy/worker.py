@@ -40,6 +40,7 @@ from gateway.pipeline.history import History
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
 from gateway.runtime.observe import happened
+from gateway.sandbox.workspace import Workspaces
 from gateway.sdk.models.system import Forgotten
 from gateway.store.erasure import applied_erasures
 from gateway.store.gathering import sessions_of
@@ -94,10 +95,12 @@ class PrivacyWorker:
         channels: Channels,
         outbox: Outbox,
         jobs: Jobs,
+        workspaces: Workspaces,
         shared_exports: SharedExports | None = None,
     ) -> None:
         """Nothing is read yet; `home` is the data directory, `shared_exports` is for more workers than one."""
         self._jobs = jobs
+        self._workspaces = workspaces
         self._home = home
         self._store = store
         self._trace_store = trace_store
@@ -170,6 +173,7 @@ class PrivacyWorker:
             store=self._store,
             identities=self._identities,
             memory=self._personal_memory,
+            workspaces=self._workspaces,
             kinds=self._channels.kinds,
         )
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
@@ -411,5 +415,6 @@ class PrivacyWorker:
             tombstones=self._tombstones,
             memory=self._personal_memory,
             kinds=self._channels.kinds,
+            workspaces=None if self._workspaces.place == self._home else self._workspaces,
             trace_store=self._trace_store,
         )

@@ -86,6 +86,7 @@ async def test_an_export_never_takes_the_place_of_a_file(house: House) -> None:
             store=gateway.store,
             identities=gateway.identities,
             memory=PersonalMemory(provider=gateway.memory_provider, kind="markdown"),
+            workspaces=gateway.workspaces,
             kinds={"fake": "fake"},
         )
         with pytest.raises(FileError, match="is there already"):

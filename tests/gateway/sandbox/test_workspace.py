@@ -38,7 +38,14 @@ def test_a_name_that_leads_out_or_is_none_is_refused(workspace: Workspace, name:
     for use in (workspace.read, workspace.delete, lambda name: workspace.write(name, b"x", is_own=True)):
         with pytest.raises(NoSuchFile):
             use(name)
-    assert sorted(path.name for path in workspace.root.parent.rglob("*")) == ["a", "b", "u_ada", "u_ada.own.json"]
+    names = sorted(path.name for path in workspace.root.parent.rglob("*"))
+    assert names == [
+        ".u_ada.lock",
+        "a",
+        "b",
+        "u_ada",
+        "u_ada.own.json",
+    ]
 
 
 def test_an_absolute_name_is_beneath_the_workspace(workspace: Workspace) -> None:
@@ -118,7 +125,7 @@ def test_files_of_linked_people_come_together_and_apart_again(tmp_path: Path) ->
         "of-u_desk/tea.md": True,
         "tea.md": True,
     }
-    assert not [*(tmp_path / "users" / "u_desk").iterdir()]
+    assert [path.name for path in (tmp_path / "users" / "u_desk").iterdir()] == [".files.lock"]
     workspaces.unite("u_phone", "u_ada")
     nested = {"of-u_ada/tea.md", "of-u_ada/of-u_desk/mail.txt", "of-u_ada/of-u_desk/tea.md"}
     assert {one.name for one in phone.files()} == nested
