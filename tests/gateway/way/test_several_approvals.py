@@ -11,8 +11,8 @@ import pytest
 
 from gateway.approvals.telling import SHOWN_CHARS
 from gateway.errors import FileError, StoreUnavailable
+from gateway.files import sent_files
 from gateway.messages import remaining_actions
-from gateway.sandbox import workspace
 from gateway.store.approvals import SqlApprovals
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import Post, last_actions, owned, pass_by, states
@@ -256,7 +256,7 @@ async def test_a_file_that_cannot_be_written_costs_no_question(
     def full(_path: Path, _data: bytes) -> None:
         raise FileError("the disk is full")
 
-    monkeypatch.setattr(workspace, "write_atomically", full)
+    monkeypatch.setattr(sent_files, "write_atomically", full)
     model = ScriptedModel(posts("ada", text=LONG), "Soon.")
     async with owned(house, model, fake={"max_attachment_bytes": 100_000}) as (_, channel):
         assert "characters in all. On the machine," in await channel.ask("post it")
