@@ -47,6 +47,17 @@ async def workspaces_of(config: Config, home: Path, engine: Engine, secret: byte
     return Workspaces(place, check_place)
 
 
+async def look_at_workspaces(config: Config, home: Path, engine: Engine, secret: bytes | None) -> bool:
+    """For a check, which begins nothing: whether a worker has begun to use it; raises as `workspaces_of`."""
+    place = Path(config.tools.workspaces or home)
+    await asyncio.to_thread(_try, place, home)
+    marker = await asyncio.to_thread(_read, place / MARKER_NAME)
+    if marker is None and await known_workspaces(engine) is None:
+        return False
+    await workspaces_of(config, home, engine, secret)
+    return True
+
+
 async def workspaces_if_there(config: Config, home: Path, engine: Engine, secret: bytes | None) -> Workspaces:
     """The same for a command, which may run on a machine without the directory: only what needs it fails there."""
     try:

@@ -194,6 +194,7 @@ CHECKS: Sequence[Check] = (
     doctor_files.port,
     running,
     doctor_server.server,
+    doctor_tools.workspaces,
     doctor_stores.database,
     doctor_stores.queues,
     doctor_memory.memory,

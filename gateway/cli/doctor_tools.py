@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from gateway.app.tools import made_tools
+from gateway.app.workspaces import look_at_workspaces
+from gateway.cli.data import opened_store
 from gateway.cli.finding import Finding, Ground
 from gateway.config.packages import KindUnusable
+from gateway.domain.root_secret import read_root_secret
+from gateway.errors import ConfigError, StoreError
 
 
 def packages(ground: Ground) -> Iterator[Finding]:
@@ -17,6 +21,24 @@ def packages(ground: Ground) -> Iterator[Finding]:
         except KindUnusable as error:
             what = f"The tools of {chosen.package} are left out: {error}."
             yield Finding("problem", what, f"`ethos plugins check {chosen.package}` says when it is mended.")
+
+
+async def workspaces(ground: Ground) -> AsyncIterator[Finding]:
+    """The directory that all workers share is there, and the same one as theirs."""
+    config = ground.config
+    if config is None or not config.has_others or config.tools.workspaces is None or config.secret is None:
+        return
+    secret = read_root_secret(config.secret.get_secret_value())
+    try:
+        async with opened_store(ground.home) as store:
+            if store is not None:
+                is_used = await look_at_workspaces(config, ground.home, store.engine, secret)
+                state = "the one of all workers" if is_used else "empty; the first worker begins it"
+                yield Finding("note", f"The directory of workspaces, {config.tools.workspaces}, is {state}.")
+    except ConfigError as error:
+        yield Finding("problem", f"Workers cannot start here: {error}.", 'See docs/sandbox.md, "With many workers".')
+    except StoreError:
+        return  # the check of the server says why
 
 
 async def sandbox(ground: Ground) -> AsyncIterator[Finding]:

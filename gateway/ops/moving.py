@@ -18,7 +18,7 @@ from gateway.config.file import CONFIG_NAME
 from gateway.errors import BackupError, ConfigError, StoreUnavailable
 from gateway.files.atomic import sync_directory, write_atomically
 from gateway.files.home import DATABASE_NAME, prepare_home
-from gateway.files.positions.yaml import parse_marked_yaml
+from gateway.files.positions.yaml import parse_marked_yaml, read_marked_yaml, value_at
 from gateway.files.running_gateway import take
 from gateway.ops.backup.archive import list_files
 from gateway.ops.backup.contents import STAGING_PREFIX, secrets_of
@@ -38,6 +38,7 @@ from gateway.traces.trace_store import TRACES_NAME
 Place = Path | str
 """A data directory, or the address of a database on a server."""
 
+_WORKSPACES = ("tools", "workspaces")
 _STAGING = f"{STAGING_PREFIX}moving"
 
 
@@ -215,12 +216,21 @@ def copy_of_server(url: str, told: Told, *, has_memory: bool = True) -> Copy:
         await back_up_into(target, url, told, has_memory=has_memory)
         copied.schema_version = migrations()[-1].version
         config = target / CONFIG_NAME
+        place = await asyncio.to_thread(_workspaces_in, config)
+        if place is not None:
+            copied.left_out.append(f"the files of people in {place}; back that directory up, too")
         if config.exists() and not await asyncio.to_thread(_leave_server, config):
             copied.left_out.append(f"nothing of {CONFIG_NAME}, which names the server: take `store` out of it")
         await asyncio.to_thread(_drop_locks, target)
         return copied
 
     return copy
+
+
+def _workspaces_in(config: Path) -> str | None:
+    """The directory that all workers share for the files of people, where there is one."""
+    found = value_at(read_marked_yaml(config, CONFIG_NAME).values, _WORKSPACES) if config.exists() else None
+    return found if isinstance(found, str) else None
 
 
 def _drop_locks(directory: Path) -> None:

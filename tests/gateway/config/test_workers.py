@@ -95,6 +95,23 @@ def test_markdown_files_are_refused_where_many_workers_would_share_them(tmp_path
     assert "`markdown` cannot be used with `store.url`: its files lie on one machine" in told
 
 
+@pytest.mark.parametrize("name", ["files", "python", "shell"])
+def test_tools_for_files_need_a_directory_that_all_workers_share(tmp_path: Path, name: str) -> None:
+    told = "\n".join(problems(tmp_path, f"{SHARED}tools: {{{name}: true}}"))
+    assert f"tools.{name}: true, but with `store.url` workers on other machines would not have these files" in told
+    assert "set `tools.workspaces` to a directory that all workers share" in told
+    told = "\n".join(problems(tmp_path, f"{SHARED}tools: {{{name}: true, workspaces: files}}"))
+    assert "tools.workspaces: 'files' is no whole path; expected one such as /mnt/ethos" in told
+    assert loaded(tmp_path, f"{SHARED}tools: {{{name}: true, workspaces: /mnt/ethos}}").tools.workspaces == "/mnt/ethos"
+
+
+def test_a_shared_directory_without_other_workers_has_no_effect(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("tools: {files: true, workspaces: /mnt/ethos}")
+    [warning] = load_config(path, environment={}).warnings
+    assert "tools.workspaces: has no effect without `store.url`" in warning
+
+
 def test_roles_stand_in_one_order(tmp_path: Path) -> None:
     assert loaded(tmp_path, "worker: {roles: [web, turns], name: north}").worker.roles == ("turns", "web")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from gateway.app.workspaces import MARKER_NAME
 from gateway.cli import doctor_server
+from gateway.domain.root_secret import fingerprint
 from gateway.errors import StoreUnavailable
 from gateway.store.engine import statement
 from gateway.store.postgres.engine import PostgresEngine
@@ -71,6 +74,35 @@ def asked(url: str, sql: str, *values: Any) -> None:
 
 def has(findings: list[str], text: str) -> bool:
     return any(text in finding for finding in findings)
+
+
+def test_the_directory_of_workspaces_is_looked_at_and_a_wrong_one_is_named(
+    ethos: Ethos, fresh_home: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh_home.mkdir(mode=0o700)
+    monkeypatch.setenv("ROOT", SECRET)
+    (place := tmp_path / "shared").mkdir()
+
+    def examine(place: Path) -> dict[str, Any]:
+        path = fresh_home / "config.yaml"
+        path.write_text(
+            f"web: {{port: 0}}\nsecret: ${{ROOT}}\nstore: {{url: '{url}'}}\n"
+            f"tools: {{files: true, workspaces: '{place}'}}\n"
+        )
+        path.chmod(0o600)
+        [one] = [one for one in ethos("doctor", "--json").value if "workspaces" in one["what"]]
+        return dict(one)
+
+    assert examine(place)["what"].endswith("shared, is empty; the first worker begins it.")
+    assert not [*place.iterdir()], "a look begins nothing"
+    missing = examine(tmp_path / "nowhere")
+    assert (missing["level"], "there is no directory" in missing["what"]) == ("problem", True)
+    (place / MARKER_NAME).write_text(json.dumps({"gateway": fingerprint(bytes.fromhex(SECRET)), "directory": "of all"}))
+    assert examine(place)["what"].endswith("shared, is the one of all workers.")
+    (other := tmp_path / "other").mkdir()
+    wrong = examine(other)
+    assert wrong["level"] == "problem"
+    assert "is not the directory that the other workers use, or its disk is not mounted" in wrong["what"]
 
 
 def test_a_server_in_use_is_told_from_a_good_one(found: Found, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
