@@ -98,8 +98,11 @@ def question_text(question: OpenQuestion) -> str:
     """The question in the server's words, which stand in a fence, and how to answer it."""
     point, points = question.point, question.wanted.points
     which = f" ({len(question.answers) + 1} of {len(points)})" if len(points) > 1 else ""
-    words = visible(point.words)
-    numbered = [f"{number}. {visible(label)}" for number, (label, _) in enumerate(point.offered, start=1)]
+    words = visible(point.words if point.proposed is None else f"{point.words}\nProposed: {point.proposed[0]}")
+    numbered = [
+        f"{number}. {visible(label)}"
+        for number, (label, _) in enumerate(point.offered if point.choices else (), start=1)
+    ]
     fence = "```"
     while fence in "\n".join([words, *numbered]):
         fence += "`"

@@ -17,6 +17,8 @@ from gateway.tools.schema import is_valid
 
 Value = str | int | float | bool | None
 LEAVE_OUT = "Leave out"
+AS_PROPOSED = "As proposed"
+MAX_PROPOSED_CHARS = 200
 _FORMATS = {
     "email": "a mail address",
     "uri": "an address such as https://example.org",
@@ -49,15 +51,31 @@ class Point:
     choices: tuple[tuple[str, Value], ...] = ()
 
     @property
+    def proposed(self) -> tuple[str, Value] | None:
+        """What the service proposes, as it is shown and as it is sent; None: nothing that fits and can be shown."""
+        value = self.schema.get("default")
+        if not isinstance(value, str | int | float) or not is_valid(self.schema, value):
+            return None
+        if self.choices:
+            return next((choice for choice in self.choices if choice[1] == value), None)
+        label = str(value).strip()
+        return (label, value) if 0 < len(label) <= MAX_PROPOSED_CHARS else None
+
+    @property
     def offered(self) -> tuple[tuple[str, Value], ...]:
-        """The choices, and one to leave it out where that is allowed."""
-        return self.choices if self.is_required else (*self.choices, (LEAVE_OUT, None))
+        """The choices, or what is proposed instead of them, and one to leave it out where that is allowed."""
+        proposed = () if self.choices or self.proposed is None else ((AS_PROPOSED, self.proposed[1]),)
+        return (*self.choices, *proposed, *(() if self.is_required else ((LEAVE_OUT, None),)))
 
     @property
     def expected(self) -> str:
         """What fits, in words."""
         if self.choices:
             return f"one of: {', '.join(label for label, _ in self.offered)}"
+        return " or ".join([self._expected_type, *(f'"{label}"' for label, _ in self.offered)])
+
+    @property
+    def _expected_type(self) -> str:
         schema = self.schema
         match schema.get("type"):
             case "string":
@@ -69,7 +87,7 @@ class Point:
         return " ".join([text, " and ".join(how.format(schema[key]) for key, how in limits if key in schema)]).strip()
 
     def read(self, text: str) -> Value:
-        """The value that a text stands for: a choice by its number or its words; None: it is left out.
+        """The value that a text stands for: a choice by its number or its words, or the proposal; None: it is left out.
 
         Raises:
             AnswerWrong: it stands for none.
@@ -78,6 +96,8 @@ class Point:
         named = [value for label, value in self.offered if text.casefold() == label.casefold()]
         if named:
             return named[0]
+        if self.proposed is not None and text.casefold() == AS_PROPOSED.casefold():
+            return self.proposed[1]
         if self.choices:
             if text.isascii() and text.isdecimal() and len(text) < 4 and 0 < int(text) <= len(self.offered):
                 return self.offered[int(text) - 1][1]

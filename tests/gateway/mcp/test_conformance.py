@@ -11,11 +11,8 @@ from tests.servers.npm import MISSING, conformance
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=MISSING or "")]
 CLIENT = f"{sys.executable} -m tests.gateway.mcp.conformance_client"
-SCENARIOS = ("initialize", "tools_call", "sse-retry")
+SCENARIOS = ("initialize", "tools_call", "sse-retry", "elicitation-sep1034-client-defaults")
 LEFT_OUT = {
-    "a question that is answered in the middle of a call by the values that it proposes; a person answers ours": (
-        "elicitation-sep1034-client-defaults",
-    ),
     "a sign-in by OAuth without a browser and a person": ("auth/",),
 }
 

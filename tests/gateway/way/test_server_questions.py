@@ -84,6 +84,7 @@ async def test_several_fields_are_asked_one_after_the_other(house: House, notes:
         assert "(2 of 4):" in await channel.ask("3")
         assert "Expected: a number." in await channel.ask("cheap")
         assert "(3 of 4):" in await channel.ask("12.5")
+        assert "Proposed: none\n1. fish\n2. none\n3. Leave out\n```" in channel.sent[-1].text
         labels = [one.label for one in channel.sent[-1].actions]
         assert labels == ["fish", "none", "Leave out", "Decline"]
         assert "Expected: one of: fish, none, Leave out." in await channel.ask("meat")
@@ -223,7 +224,7 @@ async def test_a_server_of_the_old_era_is_answered_while_it_waits(house: House, 
         await accepted(gateway)
         assert "asks you (1 of 4):" in await channel.ask("book it")
         assert "It waits 5 minutes." in channel.sent[-1].text
-        for answer in ("3", "12.5", "leave out"):
+        for answer in ("3", "12.5", "as proposed"):
             await channel.ask(answer)
         assert await channel.ask("no") == "Booked."
         assert notes.read_text() == 'book={"seats":3,"price":12.5,"meal":"none","insured":false}\n'
