@@ -7,9 +7,11 @@ happens within the library's cancel scopes ever cancels a turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import count
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -25,7 +27,8 @@ from gateway.mcp.catalogue import MAX_INSTRUCTIONS_CHARS, MAX_PAGES, MAX_TOOLS, 
 from gateway.mcp.errors import CannotStart, ConnectionEnded, SessionGone
 from gateway.mcp.live import DECLINED, LiveCall
 from gateway.mcp.mending import Mending
-from gateway.mcp.questions import points_of, responses_of
+from gateway.mcp.questions import MAX_STATE_CHARS, points_of, responses_of
+from gateway.runtime.backoff import delay_s
 from gateway.tools.contract import MAX_DESCRIPTION_CHARS, ToolError, ToolUnavailable, ToolUncertain
 from gateway.tools.forms import Given
 from gateway.tools.schema import fault_of_schema
@@ -37,7 +40,6 @@ _NOT_BEGUN = frozenset({
     types.MISSING_REQUIRED_CLIENT_CAPABILITY, types.URL_ELICITATION_REQUIRED,
 })  # fmt: skip
 
-# After these the next call makes a new connection.
 _ENDING = frozenset({http.NOT_REACHED, http.BROKEN, http.SESSION_GONE})
 # The SDK's own word for an end; servers use its code for other things, too.
 _CLOSED = (types.CONNECTION_CLOSED, "Connection closed")
@@ -45,6 +47,9 @@ _ANSWER_WITHIN_S = 1.0
 # The key of the only question that there is at a time, in the old era; and how long such a call may go on in all.
 _ONLY = "question"
 _LONGEST_LIVE_S = 3_600.0
+
+# Between two tries of a call that its server wants to be made again later.
+_FIRST_LATER_S, _LONGEST_LATER_S = 0.25, 5.0
 
 T = TypeVar("T")
 
@@ -169,20 +174,11 @@ class Connection:
         try:
             if self.era == "legacy" and (given is not None or can_be_asked):
                 return await self._live_step(name, arguments, timeout_s, given)
-            asking = self._client.session.call_tool(
-                name,
-                dict(arguments),
-                read_timeout_seconds=timeout_s,
-                allow_input_required=True,
-                input_responses=None if given is None else {**responses_of(given)},
-                request_state=None if given is None else given.state,
-            )
-            return await self._until_end(self._counted(asking))
+            return await self._counted(self._until_done(name, arguments, timeout_s, given))
         except ConnectionEnded:
             raise ToolUncertain("the connection to its server broke") from None
         except MCPError as error:
-            if error.code in _ENDING or (error.code, error.message) == _CLOSED:
-                self.ended.set()
+            self._note_end(error)
             raise _translated(error, timeout_s) from error
         except ToolUncertain:
             raise
@@ -197,6 +193,52 @@ class Connection:
             return await asking
         finally:
             self.running -= 1
+
+    async def _until_done(
+        self, name: str, arguments: Mapping[str, Any], timeout_s: float, given: Given | None
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Make a call, and again with the server's state as long as it wants nothing but to be asked later.
+
+        Raises:
+            ToolUncertain: it has not ended in time; or something failed after the server had begun with it.
+            Exception: of the SDK, and ConnectionEnded, where the first try fails.
+        """
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + timeout_s
+        responses: types.InputResponses | None = None if given is None else {**responses_of(given)}
+        state = None if given is None else given.state
+        for tries in count(1):
+            asking = self._client.session.call_tool(
+                name,
+                dict(arguments),
+                read_timeout_seconds=until_s - clock(),
+                allow_input_required=True,
+                input_responses=responses,
+                request_state=state,
+            )
+            try:
+                result = await self._until_end(asking)
+            except (ConnectionEnded, MCPError) as error:
+                if tries == 1:
+                    raise
+                self._note_end(error)
+                raise ToolUncertain("its server had begun with it, and then did not say what became of it") from error
+            if isinstance(result, types.CallToolResult) or result.input_requests:
+                return result
+            left_s = until_s - clock()
+            if left_s < _FIRST_LATER_S or len(result.request_state or "") > MAX_STATE_CHARS:
+                break
+            responses, state = None, result.request_state
+            pause_s = delay_s(tries, first_s=_FIRST_LATER_S, longest_s=_LONGEST_LATER_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(pause_s, left_s / 2)):
+                    await self.ended.wait()
+        raise ToolUncertain(f"its server had begun with it, and did not end it within {timeout_s:g} s; it may go on")
+
+    def _note_end(self, error: Exception) -> None:
+        """After some errors the next call makes a new connection."""
+        if isinstance(error, MCPError) and (error.code in _ENDING or (error.code, error.message) == _CLOSED):
+            self.ended.set()
 
     async def _live_step(
         self, name: str, arguments: Mapping[str, Any], timeout_s: float, given: Given | None

@@ -30,8 +30,6 @@ def points_of(requests: types.InputRequests | None, state: str | None) -> tuple[
         points = tuple(point for key, one in (requests or {}).items() for point in _points(key, one))
     except (AttributeError, KeyError, TypeError) as error:
         raise ToolError("its server asks the person something in a form that cannot be read") from error
-    if not points:
-        raise ToolError("its server wants to be called again later, and does not say what it waits for")
     if len(points) > MAX_POINTS or len(state or "") > MAX_STATE_CHARS:
         raise ToolError(f"its server asks the person too much; at most {MAX_POINTS} fields can be asked here")
     return points

@@ -5,15 +5,18 @@ python asking.py FILE
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from mcp.server.elicitation import ElicitationResult
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.request_state import RequestStateSecurity
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitRequestURLParams,
@@ -74,6 +77,23 @@ def asks(what: str) -> InputRequiredResult:
         "roots": ListRootsRequest(),
     }
     return InputRequiredResult(input_requests={what: requests[what]}, request_state=what)
+
+
+@server.tool()
+def bake(
+    ctx: Context, rounds: int, then: Literal["ends", "dies", "refuses", "asks"] = "ends"
+) -> str | InputRequiredResult:
+    """Says so many times that it is to be called again later."""
+    number = int(ctx.request_state or "0") + 1
+    done(f"bake {number}")
+    if number <= rounds or (then == "asks" and not ctx.input_responses):
+        url = ElicitRequest(params=ElicitRequestURLParams(message="Look.", url="http://192.0.2.1/", elicitation_id="1"))
+        return InputRequiredResult(input_requests={"url": url} if number > rounds else None, request_state=str(number))
+    if then == "dies":
+        os._exit(1)
+    if then == "refuses":
+        raise MCPError(code=INVALID_PARAMS, message="I have forgotten it")
+    return f"baked after {number}"
 
 
 if __name__ == "__main__":

@@ -31,3 +31,18 @@ async def _run(home: Path, servers: dict[str, Any], failpoint: str) -> None:
         if not failpoint:
             os.kill(os.getpid(), signal.SIGKILL)
         await channel.ask("hunter2")
+
+
+def run_baking(home: Path, servers: dict[str, Any], notes: Path) -> None:
+    """Die while the server wants to be called again later."""
+    asyncio.run(_run_baking(home, servers, notes))
+
+
+async def _run_baking(home: Path, servers: dict[str, Any], notes: Path) -> None:
+    baking = call("s__bake", '{"rounds": 1000}', id="b1")
+    async with owned(House(home), ScriptedModel([baking], is_replaying=True), mcp=servers) as (gateway, channel):
+        await accepted(gateway)
+        await channel.deliver(channel.message("bake"))
+        while notes.read_text().count("bake") < 3:
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)

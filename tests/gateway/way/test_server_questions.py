@@ -145,6 +145,56 @@ def test_a_killed_gateway_goes_on_with_the_question(
     assert notes.read_text() == "pay ada=hunter2\n", "it was paid once"
 
 
+BAKE = call("s__bake", '{"rounds": 1000}', id="b1")
+
+
+async def until_baking(notes: Path) -> None:
+    async with asyncio.timeout(20):
+        while notes.read_text().count("bake") < 3:
+            await asyncio.sleep(0.01)
+
+
+def test_a_gateway_that_is_killed_while_a_server_wants_to_be_called_later_does_not_call_it_anew(
+    house: House, notes: Path
+) -> None:
+    process = forks.start(asking_process.run_baking, house.home, servers(notes), notes)
+    assert forks.ended(process) == -signal.SIGKILL
+    before = notes.read_text()
+
+    async def go_on() -> None:
+        model = ScriptedModel([BAKE], "Nobody knows.", is_replaying=True)
+        async with house.gateway(model, mcp=servers(notes)) as (gateway, channel):
+            await channel.until(lambda: any("Nobody knows." in one.text for one in channel.sent))
+            await settled(gateway)
+            assert await states(gateway) == [("s__bake", "uncertain")]
+
+    asyncio.run(go_on())
+    assert notes.read_text() == before
+
+
+async def test_a_stop_ends_the_wait_for_a_server_that_wants_to_be_called_later(house: House, notes: Path) -> None:
+    async with owned(house, ScriptedModel([BAKE]), mcp=servers(notes)) as (gateway, channel):
+        await accepted(gateway)
+        await channel.deliver(channel.message("bake"))
+        await until_baking(notes)
+        began_s = asyncio.get_running_loop().time()
+        assert "Stopped" in await channel.ask("/stop")
+        assert asyncio.get_running_loop().time() - began_s < 1.0
+        before = notes.read_text()
+        await settled(gateway)
+        assert await states(gateway) == [("s__bake", "uncertain")]
+        assert notes.read_text() == before
+
+
+async def test_a_server_that_wants_to_be_called_later_can_ask_then(house: House, notes: Path) -> None:
+    bake = call("s__bake", '{"rounds": 1, "then": "asks"}', id="b1")
+    async with owned(house, ScriptedModel([bake], "Soon.", "Baked."), mcp=servers(notes)) as (gateway, channel):
+        await accepted(gateway)
+        assert "asks you:**\n```\nLook." in await channel.ask("bake")
+        assert await channel.ask("done") == "Baked."
+        assert notes.read_text() == "bake 1\nbake 2\nbake 3\n"
+
+
 async def test_what_is_late_forwarded_or_a_file_is_not_taken_for_the_answer(house: House, notes: Path) -> None:
     model = ScriptedModel([PAY], "Soon.", "It is paid.")
     async with owned(house, model, mcp=servers(notes)) as (gateway, channel):
