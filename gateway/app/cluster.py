@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from gateway.app.answers import PassingAnswers
 from gateway.app.handing import Handing
 from gateway.cluster.channels import CHANNEL, ChannelHolding, LeasedChannels, OneWorker
 from gateway.cluster.jobs import Jobs, LeasedJobs, OwnJobs
@@ -23,7 +24,9 @@ from gateway.cluster.sessions import HeldSessions, LeasedSessions, OwnSessions
 from gateway.cluster.worker import Beats, SeenWorker, Worker, config_hash, differences, this_worker
 from gateway.config import Config
 from gateway.config.addresses import shown
+from gateway.domain.key_files import load_key
 from gateway.errors import EthosError, StoreError, StoreUnavailable
+from gateway.mcp.tokens import KEY_NAME, Seal
 from gateway.messages import ConversationRef
 from gateway.protocols import HandOver, to_nobody
 from gateway.runtime.rhythm import next_moment_s
@@ -125,6 +128,7 @@ class Shared(Alone):
         self._beats = Beats(self._workers, self.worker, self._now, self._check)
         self._doing: set[asyncio.Task[Any]] = set()
         self._handing = Handing(gateway.channels, SqlBlobs(store.engine), self.news, self._do)
+        self._answers: PassingAnswers | None = None
         self._stack = ExitStack()
         self._telling: Telling | None = None
         self._told: set[str] = set()  # channels with replies
@@ -141,6 +145,9 @@ class Shared(Alone):
         gateway = self._gateway
         gateway.outbox.tell_holder = lambda channel: self.news.tell("replies", channel=channel)
         self._share_turns()
+        remedy = "give all workers the same `secret`"
+        seal = Seal(lambda: load_key(gateway.home / KEY_NAME, "mcp-tokens", gateway.secret, remedy=remedy))
+        self._answers = PassingAnswers(gateway.mcp.lives, SqlBlobs(gateway.store.engine), self.news, seal, self._do)
         self.news.on("replies", self._hear_replies)
         await self._bus.open()
         try:
@@ -269,6 +276,8 @@ class Shared(Alone):
                     told |= {*work.channels}
                     if work.has_lane:
                         gateway.dispatcher.look_here()
+                    if self._answers is not None:
+                        await self._answers.look()
                 for channel in told & held:
                     await gateway.outbox.look(channel)
                 for channel in told & everybodys:

@@ -28,6 +28,8 @@ Kind = Literal[
     "changed",  # people, documents or accounts, by what is kept of them
     "handed",  # a call for the holder of `channel` is kept under `id`
     "taken",  # what became of it
+    "answer",  # a person's answer to a server is kept under `id`, for the worker in whose call it waits
+    "outcome",  # what came of it is
 ]
 KINDS = frozenset(get_args(Kind))
 # PostgreSQL takes less than 8 000 bytes, https://www.postgresql.org/docs/15/sql-notify.html.

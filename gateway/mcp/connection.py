@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from itertools import count
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from gateway.mcp import http
 from gateway.mcp.catalogue import MAX_INSTRUCTIONS_CHARS, MAX_PAGES, MAX_TOOLS, Definition, Era, Listing
 from gateway.mcp.errors import CannotStart, ConnectionEnded, SessionGone
 from gateway.mcp.live import DECLINED, LiveCall
+from gateway.mcp.lives import LOST, Lives
 from gateway.mcp.mending import Mending
 from gateway.mcp.questions import MAX_STATE_CHARS, points_of, responses_of
 from gateway.runtime.backoff import delay_s
@@ -62,14 +63,17 @@ class Connection:
         running: calls that have no answer yet.
     """
 
-    def __init__(self, client: Client, mended: Mending, ended: asyncio.Event, *, answer_within_s: float) -> None:
-        """`client` is entered, and stays so until `ended` is set; `answer_within_s`: in the old era."""
+    def __init__(
+        self, client: Client, mended: Mending, ended: asyncio.Event, *, answer_within_s: float, lives: Lives
+    ) -> None:
+        """`client` is entered, and stays so until `ended` is set; the last two are for the old era."""
         self._client = client
         self._mended = mended
         self.ended = ended
         self.running = 0
         self._answer_within_s = answer_within_s
         self._live: dict[str, LiveCall] = {}
+        self._lives = lives
 
     @property
     def era(self) -> Era:
@@ -171,10 +175,21 @@ class Connection:
             ToolUnavailable: it was not done.
             ToolUncertain: nobody knows.
         """
+        if self.era != "legacy" or not (can_be_asked or given):
+            work = self._counted(self._until_done(name, arguments, timeout_s, given))
+        elif given is None:
+            work = self._begin_live(name, arguments, timeout_s)
+        else:
+            raise ToolUncertain(LOST)
+        return await self._translating(work, timeout_s)
+
+    async def answer(self, given: Given, *, timeout_s: float) -> types.CallToolResult | types.InputRequiredResult:
+        """Go on with a call of the old era that waits for this answer. Raises as `call`."""
+        return await self._translating(self._answer_live(given, timeout_s), timeout_s)
+
+    async def _translating(self, work: Awaitable[T], timeout_s: float) -> T:
         try:
-            if self.era == "legacy" and (given is not None or can_be_asked):
-                return await self._live_step(name, arguments, timeout_s, given)
-            return await self._counted(self._until_done(name, arguments, timeout_s, given))
+            return await work
         except ConnectionEnded:
             raise ToolUncertain("the connection to its server broke") from None
         except MCPError as error:
@@ -240,27 +255,39 @@ class Connection:
         if isinstance(error, MCPError) and (error.code in _ENDING or (error.code, error.message) == _CLOSED):
             self.ended.set()
 
-    async def _live_step(
-        self, name: str, arguments: Mapping[str, Any], timeout_s: float, given: Given | None
+    async def _begin_live(
+        self, name: str, arguments: Mapping[str, Any], timeout_s: float
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Begin a call in which the server may ask, or go on with one; until its end, or the next question.
+        """Begin a call in which the server may ask. Raises as `_live_step`."""
+        calling = self._client.session.call_tool(name, dict(arguments), read_timeout_seconds=_LONGEST_LIVE_S)
+        live, number = LiveCall(self._counted(calling)), secrets.token_hex(8)
+        self._live[number], self._lives.here[number] = live, self
+
+        def ended(_: object) -> None:
+            del self._live[number], self._lives.here[number]
+
+        live.task.add_done_callback(_heard)
+        live.task.add_done_callback(ended)
+        return await self._live_step(live, number, timeout_s)
+
+    async def _answer_live(self, given: Given, timeout_s: float) -> types.CallToolResult | types.InputRequiredResult:
+        """Go on with a call. Raises as `_live_step`."""
+        number, _, question = (given.state or "").partition("/")
+        live = self._live.get(number)
+        answer = next(iter(responses_of(given).values()))
+        if live is None or not live.answer(int(question), answer):
+            raise ToolUncertain(LOST)
+        return await self._live_step(live, number, timeout_s)
+
+    async def _live_step(
+        self, live: LiveCall, number: str, timeout_s: float
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Until the end of a call, or the next question; its number goes along, so that no answer is for another.
 
         Raises:
-            ToolUncertain: it took too long, or goes on no more.
+            ToolUncertain: it took too long.
             Exception: of the SDK.
         """
-        if given is None:
-            calling = self._client.session.call_tool(name, dict(arguments), read_timeout_seconds=_LONGEST_LIVE_S)
-            live, number = LiveCall(self._counted(calling)), secrets.token_hex(8)
-            self._live[number] = live
-            live.task.add_done_callback(_heard)
-            live.task.add_done_callback(lambda _: self._live.pop(number, None))
-        else:
-            number = given.state or ""
-            if number not in self._live:
-                raise ToolUncertain("its server did not wait for the answer so long, or was started anew")
-            live = self._live[number]
-            live.answer(next(iter(responses_of(given).values())))
         is_open = False
         try:
             async with asyncio.timeout(timeout_s):
@@ -274,7 +301,7 @@ class Connection:
         if isinstance(found, types.CallToolResult):
             return found
         return types.InputRequiredResult(
-            input_requests={_ONLY: types.ElicitRequest(params=found)}, request_state=number
+            input_requests={_ONLY: types.ElicitRequest(params=found)}, request_state=f"{number}/{live.number}"
         )
 
     async def asked(self, question: types.ElicitRequestParams) -> types.ElicitResult:

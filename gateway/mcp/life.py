@@ -17,6 +17,7 @@ from gateway.mcp.catalogue import Listing
 from gateway.mcp.connection import Connection, reason_of
 from gateway.mcp.errors import CannotStart
 from gateway.mcp.live import DECLINED
+from gateway.mcp.lives import Lives
 from gateway.mcp.mending import Mending
 
 Mode = Literal["auto", "legacy", "2026-07-28"]
@@ -52,6 +53,7 @@ class Life:
         *,
         on_change: Callable[[], None],
         answer_within_s: float,
+        lives: Lives,
     ) -> None:
         """It begins at once; `on_change` is told that the server's list of tools changed."""
         self.connected: asyncio.Future[tuple[Connection, Listing]] = asyncio.get_running_loop().create_future()
@@ -61,6 +63,7 @@ class Life:
         self._mode = mode
         self._on_change = on_change
         self._answer_within_s = answer_within_s
+        self._lives = lives
         self.task = asyncio.create_task(self._run(), name=f"mcp {name}")
 
     async def end(self, patience_s: float) -> None:
@@ -115,7 +118,9 @@ class Life:
             cache=None,
         )
         async with client:
-            connection = Connection(client, mended[-1], self.ended, answer_within_s=self._answer_within_s)
+            connection = Connection(
+                client, mended[-1], self.ended, answer_within_s=self._answer_within_s, lives=self._lives
+            )
             if self._mode == "2026-07-28" and connection.era == "legacy":
                 raise CannotStart("it speaks an older era of the protocol; write `protocol: auto`")
             made.append(connection)

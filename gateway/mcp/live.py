@@ -20,27 +20,33 @@ class LiveCall:
 
     Attributes:
         task: that stands in the library's own call.
+        number: of the question that was put last.
     """
 
     def __init__(self, calling: Coroutine[Any, Any, types.CallToolResult]) -> None:
         self.task = asyncio.create_task(calling)
         self._asked: asyncio.Queue[types.ElicitRequestParams] = asyncio.Queue()
         self._answer: asyncio.Future[types.ElicitResult] | None = None
+        self.number = 0
 
     async def ask(self, question: types.ElicitRequestParams, *, within_s: float) -> types.ElicitResult:
         """Put a question of the server, and wait for its answer; after that time the person declines."""
-        self._answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[types.ElicitResult] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        self.number += 1
         self._asked.put_nowait(question)
-        try:
-            async with asyncio.timeout(within_s):
-                return await self._answer
-        except TimeoutError:
-            return DECLINED
+        await asyncio.wait((answer,), timeout=within_s)
+        if answer.done():  # also where the time was over in the same moment
+            return answer.result()
+        answer.cancel()
+        return DECLINED
 
-    def answer(self, result: types.ElicitResult) -> None:
-        """Answer the question that was put last."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(result)
+    def answer(self, number: int, result: types.ElicitResult) -> bool:
+        """Answer a question; False where it does not wait any more, and the answer goes nowhere."""
+        if self._answer is None or self._answer.done() or number != self.number:
+            return False
+        self._answer.set_result(result)
+        return True
 
     async def step(self) -> types.CallToolResult | types.ElicitRequestParams:
         """The result, or what the server asks before it. Raises what the library does."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import structlog
 
 from gateway.mcp.errors import ConnectionEnded, SessionGone
+from gateway.mcp.lives import Lives
 from gateway.runtime.backoff import delay_s
 from gateway.tools.contract import ToolUnavailable, ToolUncertain
 
@@ -89,6 +90,7 @@ class McpServer:
         protocol: Mode = "auto",
         is_stopped_when_idle: bool = False,
         times: Times | None = None,
+        lives: Lives | None = None,
     ) -> None:
         """Nothing runs yet.
 
@@ -97,6 +99,7 @@ class McpServer:
             on_listing: is told its tools.
             is_quiet: whether no turn runs, so that a changed list may be read at once.
             is_stopped_when_idle: it is a process, which needs memory while nobody calls.
+            lives: calls that wait for a person.
         """
         self.name = name
         self.standing = Standing()
@@ -106,6 +109,7 @@ class McpServer:
         self._protocol = protocol
         self._is_stopped_when_idle = is_stopped_when_idle
         self._times = times or Times()
+        self._lives = lives or Lives()
         self._era: Era | None = None
         self._needed = asyncio.Event()
         self._poked = asyncio.Event()
@@ -181,8 +185,10 @@ class McpServer:
         *,
         can_be_asked: bool,
     ) -> CallToolResult | InputRequiredResult:
-        connection = await self.connected()
         try:
+            if given is not None and given.is_live:
+                return await self._lives.answer(given, timeout_s=timeout_s)
+            connection = await self.connected()
             return await connection.call(tool, arguments, timeout_s=timeout_s, given=given, can_be_asked=can_be_asked)
         finally:
             self._used_at = time.monotonic()
@@ -283,7 +289,12 @@ class McpServer:
         from gateway.mcp.life import Life  # noqa: PLC0415 (the SDK is loaded with the first server, which takes 0.7 s)
 
         return Life(
-            self.name, self._link(self.standing), mode, on_change=self._changed, answer_within_s=self._times.answer
+            self.name,
+            self._link(self.standing),
+            mode,
+            on_change=self._changed,
+            answer_within_s=self._times.answer,
+            lives=self._lives,
         )
 
     async def _take_over(self, life: Life) -> None:

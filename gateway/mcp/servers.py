@@ -18,6 +18,7 @@ from gateway.errors import StoreError
 from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, CatalogueStore, Era, Listing, pin_of
 from gateway.mcp.errors import SignInFailed
 from gateway.mcp.groups import end_left_over
+from gateway.mcp.lives import Lives
 from gateway.mcp.server import McpServer, Standing, Times
 from gateway.mcp.sign_ins import how_to
 from gateway.mcp.tokens import Account
@@ -98,6 +99,7 @@ class McpServers:
         self.sign_ins = sign_ins
         if sign_ins is not None:
             sign_ins.on_signed_in = self._signed_in
+        self.lives = Lives()
         self._servers = {Account(name): self._made(Account(name)) for name in _shared(config.servers)}
         """All people's, and those of persons who use them just now."""
         self._eras: Mapping[str, Era] = {}
@@ -169,6 +171,7 @@ class McpServers:
             protocol=config.protocol,
             is_stopped_when_idle=config.is_command or bool(account.user_id),
             times=self._times,
+            lives=self.lives,
         )
 
     def _begin(self, names: Iterable[str]) -> None:

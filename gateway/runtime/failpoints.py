@@ -102,6 +102,13 @@ WORKER_POINTS: Mapping[str, str] = {
     "news.sending": "something is to be told to the others, and nothing is sent",
 }
 
+# Of an answer to a server, on its way to the worker in whose call it waits.
+ANSWER_POINTS: Mapping[str, str] = {
+    "answer.put": "the answer is sealed in the database, and the others were not told",
+    "answer.taken": "the worker that has the call has the answer, and its server does not",
+    "answer.used": "its server has used it, and the other worker does not know",
+}
+
 # Of `ethos store copy`.
 COPY_POINTS: Mapping[str, str] = {
     "copy.begun": "the target knows that a copy into it has begun",
@@ -113,7 +120,7 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
-ALL = frozenset({**POINTS, **TOOL_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **COPY_POINTS})
+ALL = frozenset({**POINTS, **TOOL_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS})
 
 _act: Callable[[str], None] | None = None
 

@@ -132,10 +132,21 @@ class Given:
     Attributes:
         responses: by the service's own keys, the fields of each form; None: the person declined.
         state: what the service wants to have back as it was.
+        is_live: the service waits within the call, and the state says which.
     """
 
     responses: Mapping[str, Mapping[str, Value] | None]
     state: str | None
+    is_live: bool = False
+
+    def dump(self) -> str:
+        """As JSON, for `load`."""
+        return _GIVEN.dump_json(self).decode()
+
+    @staticmethod
+    def load(text: str) -> Given:
+        """What `dump` wrote."""
+        return _GIVEN.validate_json(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,13 +180,15 @@ class Wanted:
 
     def given(self, answers: Sequence[Value] | None) -> Given:
         """The answers to all points in their order; None: the person declined."""
+        is_live = self.within_s is not None
         if answers is None:
-            return Given(responses={point.request: None for point in self.points}, state=self.state)
+            declined = {point.request: None for point in self.points}
+            return Given(responses=declined, state=self.state, is_live=is_live)
         forms: dict[str, dict[str, Value]] = {point.request: {} for point in self.points}
         for point, value in zip(self.points, answers, strict=True):
             if point.name and value is not None:
                 forms[point.request][point.name] = value
-        return Given(responses=forms, state=self.state)
+        return Given(responses=forms, state=self.state, is_live=is_live)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,4 +216,4 @@ class OpenQuestion:
         return self.wanted.points[len(self.answers)]
 
 
-_WANTED = TypeAdapter(Wanted)
+_WANTED, _GIVEN = TypeAdapter(Wanted), TypeAdapter(Given)
