@@ -241,6 +241,29 @@ async def test_only_who_asked_is_asked_and_only_in_a_direct_chat(house: House, n
         assert notes.read_text() == ""
 
 
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+async def test_of_two_chats_of_one_person_each_has_its_own_question(house: House, notes: Path, protocol: str) -> None:
+    model = ScriptedModel([PAY], "Soon.", "Good morning.", "It is paid.")
+    async with owned(house, model, mcp=servers(notes, protocol=protocol)) as (gateway, channel):
+        await accepted(gateway)
+        await channel.ask("pay ada")
+        assert await channel.ask("good morning", conversation="another") == "Good morning."
+        assert notes.read_text() == ""
+        assert await channel.ask("hunter2") == "It is paid."
+        assert notes.read_text() == "pay ada=hunter2\n"
+
+
+@pytest.mark.parametrize("end", ["/new", "/stop"])
+async def test_a_question_of_the_old_era_that_is_over_takes_no_answer(house: House, notes: Path, end: str) -> None:
+    model = ScriptedModel([PAY], "Soon.", "Good morning.")
+    async with owned(house, model, mcp=of_old_era(notes)) as (gateway, channel):
+        await accepted(gateway)
+        await channel.ask("pay ada")
+        await channel.ask(end)
+        assert await channel.ask("good morning") == "Good morning."
+        assert notes.read_text() == ""
+
+
 async def test_of_two_calls_that_ask_at_once_one_asks(house: House, notes: Path) -> None:
     model = ScriptedModel([PAY, BOOK], "Soon.", "It is paid.")
     async with owned(house, model, mcp=servers(notes, effects={"*": "read"})) as (gateway, channel):
