@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from typing import Literal
 
 import httpx2
 import structlog
@@ -271,8 +272,17 @@ class SigningIn(_AtOnce):
             self.context.client_info, self._initialized = self._client.known_as, True
 
     async def _perform_authorization(self) -> httpx2.Request:
-        self.context.client_metadata.scope = self._client.scope or self.context.client_metadata.scope
+        context = self.context
+        context.client_metadata.scope = self._client.scope or context.client_metadata.scope
+        if self._client.config.client_secret is not None and context.client_info is not None:
+            context.client_info.token_endpoint_auth_method = _way_to_show_secret(context.oauth_metadata)
         return await super()._perform_authorization()
+
+
+def _way_to_show_secret(metadata: OAuthMetadata | None) -> Literal["client_secret_post", "client_secret_basic"]:
+    """As the authorization server wants it; basic where it does not say (RFC 8414, section 2)."""
+    wanted = (metadata and metadata.token_endpoint_auth_methods_supported) or ()
+    return "client_secret_post" if "client_secret_post" in wanted else "client_secret_basic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
