@@ -73,7 +73,10 @@ def test_a_backup_of_workers_is_restored_as_a_gateway_of_one_machine(
     monkeypatch.setenv("ETHOS_HOME", str(worker))
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("INSERT INTO trace_documents VALUES ('MEMORY.md', 'x', '', 0, '', NULL)")
-    assert ethos("backup", tmp_path / "other.tar.gz", "--json").value["left_out"] == []
+    with (worker / "config.yaml").open("a") as text:
+        text.write("tools: {workspaces: /mnt/ethos}\n")
+    left_out = ["the files of people in /mnt/ethos; back that directory up, too"]
+    assert ethos("backup", tmp_path / "other.tar.gz", "--json").value["left_out"] == left_out
     monkeypatch.setenv("ETHOS_HOME", str(tmp_path / "other"))
     assert ethos("restore", tmp_path / "other.tar.gz").code == 0
     with closing(sqlite3.connect(tmp_path / "other" / "traces.sqlite")) as connection:
