@@ -6,21 +6,25 @@ The SDK would sign a person in within a call. Here a call needs a token that is 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import logging
 import re
+import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Literal
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import structlog
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import validate_authorization_response_iss
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -248,41 +252,107 @@ class SignedIn(_AtOnce):
         return True
 
 
-class SigningIn(_AtOnce):
-    """An account to which a person signs in now."""
+class Shown(Exception):
+    """The person is to sign in at the address that the provider has. What follows is done when they come back."""
 
-    def __init__(
-        self,
-        url: str,
-        client: Client,
-        account: Account,
-        tokens: Tokens,
-        *,
-        show: Callable[[str], Awaitable[None]],
-        answer: Callable[[], Awaitable[AuthorizationCodeResult]],
-    ) -> None:
-        """`show` is given the address to which the person's browser goes, `answer` waits for what it brings back."""
+
+class Waiting(BaseModel):
+    """A sign-in while the person is at the server's page: what any worker needs to end it.
+
+    Attributes:
+        browser: a secret that the person's browser keeps.
+        verifier: of PKCE (RFC 7636).
+        protocol_version: in which the server was asked.
+    """
+
+    server: str
+    user_id: str
+    browser: str
+    verifier: str
+    scope: str | None
+    protocol_version: str | None
+    client: OAuthClientInformationFull | None
+    metadata: OAuthMetadata | None
+    resource: ProtectedResourceMetadata | None
+    issuer: str | None
+
+
+class SigningIn(_AtOnce):
+    """An account to which a person signs in: as far as their browser goes away, and from there on.
+
+    Attributes:
+        address: where they sign in, once `Shown` was raised.
+    """
+
+    def __init__(self, url: str, client: Client, account: Account, tokens: Tokens) -> None:
         storage = _OfAccount(account, tokens)
-        super().__init__(url, client.metadata, storage, show, answer, client.document)
+        super().__init__(url, client.metadata, storage, self._show, self._leave, client.document)
         storage.context = self.context
+        self.address = ""
+        self._verifier = ""
         self._client = client
+        self._account = account
+
+    @property
+    def state(self) -> str:
+        """Of OAuth, by which the answer is known."""
+        return parse_qs(urlsplit(self.address).query)["state"][0]
+
+    def waiting(self, browser: str) -> Waiting:
+        """What there is to keep, once `Shown` was raised."""
+        context = self.context
+        return Waiting(
+            server=self._account.server,
+            user_id=self._account.user_id,
+            browser=browser,
+            verifier=self._verifier,
+            scope=context.client_metadata.scope,
+            protocol_version=context.protocol_version,
+            client=context.client_info,
+            metadata=context.oauth_metadata,
+            resource=context.protected_resource_metadata,
+            issuer=context.auth_server_url,
+        )
+
+    async def end(self, waiting: Waiting, brought: AuthorizationCodeResult, url: str, rules: Rules) -> str:
+        """Get the tokens for what the browser has brought back, and keep them; gives the token for requests.
+
+        Raises:
+            SignInFailed: the authorization server gave none, or is not reached.
+            StoreUnavailable, FileError: they cannot be kept.
+        """
+        context = self.context
+        context.client_metadata.scope, context.protocol_version = waiting.scope, waiting.protocol_version
+        context.client_info, context.oauth_metadata = waiting.client, waiting.metadata
+        context.protected_resource_metadata, context.auth_server_url = waiting.resource, waiting.issuer
+        with _in_words(self._account.server):
+            validate_authorization_response_iss(brought.iss, waiting.metadata)
+            request = await self._exchange_token_authorization_code(brought.code, waiting.verifier)
+            async with _others(url, rules) as others:
+                response = await _asked(others, request)
+                await response.aread()
+            await self._handle_token_response(response)
+        tokens = context.current_tokens
+        return "" if tokens is None else tokens.access_token
 
     async def _initialize(self) -> None:
         if not self._initialized:
             self.context.client_info, self._initialized = self._client.known_as, True
 
     async def _perform_authorization(self) -> httpx2.Request:
-        context = self.context
-        context.client_metadata.scope = self._client.scope or context.client_metadata.scope
-        if self._client.config.client_secret is not None and context.client_info is not None:
-            context.client_info.token_endpoint_auth_method = _way_to_show_secret(context.oauth_metadata)
+        self.context.client_metadata.scope = self._client.scope or self.context.client_metadata.scope
         return await super()._perform_authorization()
 
+    async def _show(self, address: str) -> None:
+        """The SDK keeps its verifier to itself, and another process may need it: so it is ours."""
+        self._verifier = secrets.token_urlsafe(48)
+        digest = hashlib.sha256(self._verifier.encode()).digest()
+        own = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        [theirs] = parse_qs(urlsplit(address).query)["code_challenge"]
+        self.address = address.replace(f"code_challenge={theirs}", f"code_challenge={own}")
 
-def _way_to_show_secret(metadata: OAuthMetadata | None) -> Literal["client_secret_post", "client_secret_basic"]:
-    """As the authorization server wants it; basic where it does not say (RFC 8414, section 2)."""
-    wanted = (metadata and metadata.token_endpoint_auth_methods_supported) or ()
-    return "client_secret_post" if "client_secret_post" in wanted else "client_secret_basic"
+    async def _leave(self) -> AuthorizationCodeResult:
+        raise Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +375,7 @@ class Authorized(httpx2.AsyncBaseTransport):
         self._inner = inner
         self._provider = provider
         self._host = httpx2.URL(url).host
-        guard = _Guard(httpx2.URL(url), rules)
-        self._others = httpx2.AsyncClient(transport=guard, timeout=_TIMEOUT_S, trust_env=False)
+        self._others = _others(url, rules)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """One request.
@@ -317,17 +386,15 @@ class Authorized(httpx2.AsyncBaseTransport):
         """
         flow = self._provider.async_auth_flow(request)
         try:
-            outgoing = await anext(flow)
-            while True:
-                response = await self._sent(outgoing, is_own=outgoing is request)
-                try:
-                    outgoing = await flow.asend(response)
-                except StopAsyncIteration:
-                    return response
-                await response.aclose()
-        except (OAuthFlowError, EthosError, ValueError) as error:
-            _log.info("mcp_sign_in_failed", server=self._host, error=str(error)[:500])
-            raise SignInFailed(f"signing in failed: {_OTHERS.split(str(error))[0].strip()}") from error
+            with _in_words(self._host):
+                outgoing = await anext(flow)
+                while True:
+                    response = await self._sent(outgoing, is_own=outgoing is request)
+                    try:
+                        outgoing = await flow.asend(response)
+                    except StopAsyncIteration:
+                        return response
+                    await response.aclose()
         finally:
             await flow.aclose()
 
@@ -336,15 +403,34 @@ class Authorized(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
             response.request = request
             return response
-        try:
-            return await self._others.send(request)
-        except httpx2.HTTPError as error:
-            raise SignInFailed(f"{request.url.host}, where one signs in, is not reached ({error})") from error
+        return await _asked(self._others, request)
 
     async def aclose(self) -> None:
         """End its connections."""
         await self._others.aclose()
         await self._inner.aclose()
+
+
+@contextlib.contextmanager
+def _in_words(server: str) -> Iterator[None]:
+    """What goes wrong with signing in becomes `SignInFailed`, without words of others."""
+    try:
+        yield
+    except (OAuthFlowError, EthosError, ValueError) as error:
+        _log.info("mcp_sign_in_failed", server=server, error=str(error)[:500])
+        raise SignInFailed(f"signing in failed: {_OTHERS.split(str(error))[0].strip()}") from error
+
+
+def _others(url: str, rules: Rules) -> httpx2.AsyncClient:
+    """Asks what is not the server itself."""
+    return httpx2.AsyncClient(transport=_Guard(httpx2.URL(url), rules), timeout=_TIMEOUT_S, trust_env=False)
+
+
+async def _asked(others: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+    try:
+        return await others.send(request)
+    except httpx2.HTTPError as error:
+        raise SignInFailed(f"{request.url.host}, where one signs in, is not reached ({error})") from error
 
 
 class _Guard(httpx2.AsyncBaseTransport):

@@ -131,8 +131,6 @@ class McpServers:
         finally:
             self._is_running = False
             await self._end([*self._owners])
-            if self.sign_ins is not None:
-                await self.sign_ins.close()
 
     async def take_over(self, config: McpConfig) -> None:
         """Another configuration: end the servers that it has not, or has otherwise, and begin those that are new.

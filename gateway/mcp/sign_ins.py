@@ -7,11 +7,11 @@ cookie, so nobody can have another person allow something to an account of their
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -21,9 +21,8 @@ from gateway.mcp.tokens import Account, Links, Seal, Tokens, TokenStore
 
 if TYPE_CHECKING:
     import httpx2
-    from mcp.shared.auth import AuthorizationCodeResult
 
-    from gateway.mcp.oauth import Client, Own, Rules, SignedIn
+    from gateway.mcp.oauth import Client, Own, Rules, SignedIn, SigningIn
     from gateway.tools.contract import ToolContext
 
 PATH = "/sign-in"
@@ -32,42 +31,41 @@ DOCUMENT_PATH = f"{PATH}/client.json"
 LINK_LIFETIME_S = 600.0
 _PATIENCE_S = 30.0
 _NO_OFFER = "no web server runs here, so nobody can sign in; start the gateway, and run this again"
+_BEGUN = "sign-in"
 _GONE = "This sign-in has ended, or it was begun in another browser. Ask for a new link."
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Begun:
     """A sign-in that a browser is in the middle of.
 
     Attributes:
+        address: where the person signs in.
+        state: of OAuth, by which the answer is known.
         browser: a secret that the browser keeps.
-        shown: the address where the person signs in.
-        answer: what the browser brings back from there.
-        task: does it all.
     """
 
-    def __init__(self, account: Account, sign_in: Callable[[Begun], Coroutine[Any, Any, None]]) -> None:
-        """It begins at once."""
-        loop = asyncio.get_running_loop()
-        self.account = account
-        self.browser = secrets.token_urlsafe()
-        self.shown: asyncio.Future[str] = loop.create_future()
-        self.answer: asyncio.Future[AuthorizationCodeResult] = loop.create_future()
-        self.task = asyncio.create_task(sign_in(self), name=f"sign in {account.server}")
+    address: str
+    state: str
+    browser: str
 
-    @property
-    def address(self) -> str:
-        """Where the person signs in."""
-        return self.shown.result()
 
-    @property
-    def state(self) -> str:
-        """Of OAuth, by which the answer is known."""
-        return parse_qs(urlsplit(self.address).query)["state"][0]
+class BegunStore(Protocol):
+    """Sign-ins while the browser is away, by a hash of their `state`. Each method may raise StoreUnavailable."""
 
-    async def show(self, address: str) -> None:
-        """The browser may go there."""
-        self.shown.set_result(address)
+    async def begin(self, state: str, server: str, user_id: str, sealed: str, *, lifetime_s: float) -> None:
+        """Keep one for so long, in place of others of its account."""
+
+    async def begun(self, state: str) -> str | None:
+        """One, as it was sealed; None where it is over."""
+
+    async def end(self, state: str) -> bool:
+        """Delete one; False where another was faster."""
+
+
+class SignInStore(TokenStore, BegunStore, Protocol):
+    """Accounts that are signed in, and those that are about to be."""
 
 
 class SignIns:
@@ -83,22 +81,21 @@ class SignIns:
     def __init__(
         self,
         config: McpConfig,
-        store: TokenStore,
+        store: SignInStore,
         *,
         key: Callable[[], bytes],
         base: Callable[[], str | None],
         rules: Callable[[], Rules],
         lifetime_s: float = LINK_LIFETIME_S,
     ) -> None:
-        seal = Seal(key)
-        self.tokens = Tokens(store, seal)
+        self._store = store
+        self._seal = Seal(key)
+        self.tokens = Tokens(store, self._seal)
         self.on_signed_in: Callable[[Account], object] = lambda _account: None
         self.config = config
-        self._links = Links(seal, lifetime_s=lifetime_s)
+        self._links = Links(self._seal, lifetime_s=lifetime_s)
         self._base = base
         self._rules = rules
-        self._begun: dict[str, Begun] = {}
-        """By the `state` of OAuth, which counts once."""
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
@@ -155,46 +152,48 @@ class SignIns:
 
         Raises:
             SignInFailed: it cannot begin; says why.
+            StoreUnavailable, FileError: it cannot be kept.
         """
-        for state, before in [*self._begun.items()]:
-            if before.account == account:
-                await self._end(state)
-        begun = Begun(account, self._sign_in)
-        try:
-            await asyncio.wait((begun.task, begun.shown), timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not begun.shown.done():
-                begun.task.cancel()
-        if not begun.shown.done():
-            [ended] = await asyncio.gather(begun.task, return_exceptions=True)
-            raise ended if isinstance(ended, SignInFailed) else SignInFailed("the server did not answer in time")
-        self._begun[begun.state] = begun
-        begun.task.add_done_callback(partial(self._ended, begun.state))
-        return begun
+        from gateway.mcp.oauth import SigningIn  # noqa: PLC0415 (as above)
+
+        url, browser = self._url(account.server), secrets.token_urlsafe()
+        provider = SigningIn(url, self._client(account), account, self.tokens)
+        await self._led_away(account, provider, url)
+        sealed = self._seal.close(provider.waiting(browser).model_dump_json(), _BEGUN, provider.state)
+        place = (_hashed(provider.state), account.server, account.user_id)
+        await self._store.begin(*place, sealed, lifetime_s=self.lifetime_s)
+        return Begun(provider.address, provider.state, browser)
 
     async def finish(self, query: Mapping[str, str], browser: str) -> Account:
-        """The browser has come back; the account is signed in.
+        """The browser has come back, to whichever worker; the account is signed in.
 
         Raises:
             SignInFailed: it is not; says why.
+            StoreUnavailable, FileError: it cannot be found out, or kept.
         """
-        begun = self._begun.get(query.get("state", ""))
-        if begun is None or not secrets.compare_digest(begun.browser.encode(), browser.encode()):
-            raise SignInFailed(_GONE)
-        del self._begun[query["state"]]
-        if "error" in query or "code" not in query:
-            begun.task.cancel()
-            raise SignInFailed("The server has not allowed it. Ask for a new link to try again.")
         from mcp.shared.auth import AuthorizationCodeResult  # noqa: PLC0415 (as above)
 
-        brought = AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query.get("iss"))
-        begun.answer.set_result(brought)
-        await asyncio.wait((begun.task,), timeout=_PATIENCE_S)
-        if not begun.task.done():
-            begun.task.cancel()
-            raise SignInFailed("The server did not answer in time. Ask for a new link.")
-        begun.task.result()
-        return begun.account
+        from gateway.mcp.oauth import SigningIn, Waiting  # noqa: PLC0415 (as above)
+
+        state = query.get("state", "")
+        sealed = await self._store.begun(_hashed(state))
+        text = None if sealed is None else self._seal.open(sealed, _BEGUN, state)
+        waiting = None if text is None else Waiting.model_validate_json(text)
+        if waiting is None or not secrets.compare_digest(waiting.browser.encode(), browser.encode()):
+            raise SignInFailed(_GONE)
+        if waiting.server not in self.config.servers or not await self._store.end(_hashed(state)):
+            raise SignInFailed(_GONE)
+        if "error" in query or "code" not in query:
+            raise SignInFailed("The server has not allowed it. Ask for a new link to try again.")
+        brought = AuthorizationCodeResult(code=query["code"], state=state, iss=query.get("iss"))
+        account = Account(waiting.server, waiting.user_id)
+        url = self._url(account.server)
+        provider = SigningIn(url, self._client(account), account, self.tokens)
+        token = await provider.end(waiting, brought, url, self._rules())
+        await self._try(account, url, token)
+        _log.info("mcp_signed_in", server=account.server)
+        self.on_signed_in(account)
+        return account
 
     @property
     def lifetime_s(self) -> float:
@@ -210,54 +209,32 @@ class SignIns:
         said = client.metadata.model_dump(mode="json", exclude_none=True, exclude={"scope"})
         return {"client_id": client.document, "token_endpoint_auth_method": "none", **said}
 
-    async def close(self) -> None:
-        """End the sign-ins that are begun."""
-        for state in [*self._begun]:
-            await self._end(state)
-
-    async def _end(self, state: str) -> None:
-        begun = self._begun.pop(state, None)
-        if begun is not None:
-            begun.task.cancel()
-            await asyncio.wait((begun.task,))
-
-    def _ended(self, state: str, task: asyncio.Task[None]) -> None:
-        self._begun.pop(state, None)
-        if not task.cancelled():
-            task.exception()  # whoever waits is told; where the browser has gone, nobody does
-
-    async def _sign_in(self, begun: Begun) -> None:
-        """Ask the server as nobody, sign in where it says, and ask again.
+    async def _led_away(self, account: Account, provider: SigningIn, url: str) -> None:
+        """Ask the server as nobody, and find out where it sends the person.
 
         Raises:
-            SignInFailed: that did not work.
+            SignInFailed: nowhere.
         """
         import httpx2  # noqa: PLC0415 (as above)
 
-        from gateway.mcp.oauth import Authorized, SigningIn  # noqa: PLC0415 (as above)
+        from gateway.mcp.oauth import Authorized, Shown  # noqa: PLC0415 (as above)
 
-        account = begun.account
-        url = self.config.servers[account.server].url or ""
-        client = self._client(account)
-        provider = SigningIn(url, client, account, self.tokens, show=begun.show, answer=lambda: begun.answer)
         transport = Authorized(httpx2.AsyncHTTPTransport(), provider, url, self._rules())
-        headers = {"accept": "application/json, text/event-stream"}
-        ping = {"jsonrpc": "2.0", "id": 0, "method": "ping"}
         try:
-            async with (
-                asyncio.timeout(self.lifetime_s),
-                httpx2.AsyncClient(transport=transport, timeout=_PATIENCE_S, trust_env=False) as asking,
-                asking.stream("POST", url, json=ping, headers=headers) as response,
-            ):
-                status = response.status_code
-        except (httpx2.HTTPError, TimeoutError) as error:
-            raise SignInFailed(f"{account.server} is not reached ({str(error) or 'too late'})") from error
-        if not begun.shown.done():
-            raise SignInFailed(f"{account.server} asks nobody to sign in ({status}); take `oauth` out of its keys")
-        if status == 401:
+            status = await _pinged(transport, account.server, url)
+        except Shown:
+            return
+        raise SignInFailed(f"{account.server} asks nobody to sign in ({status}); take `oauth` out of its keys")
+
+    async def _try(self, account: Account, url: str, token: str) -> None:
+        """Ask the server with a new token. Raises SignInFailed where it does not take it."""
+        import httpx2  # noqa: PLC0415 (as above)
+
+        if await _pinged(httpx2.AsyncHTTPTransport(), account.server, url, token) == 401:
             raise SignInFailed(f"{account.server} does not take the token that it has given; ask its owner")
-        _log.info("mcp_signed_in", server=account.server)
-        self.on_signed_in(account)
+
+    def _url(self, server: str) -> str:
+        return self.config.servers[server].url or ""
 
     def _client(self, account: Account) -> Client:
         from gateway.mcp.oauth import Client  # noqa: PLC0415 (as above)
@@ -267,6 +244,28 @@ class SignIns:
             raise SignInFailed(f"nobody signs in to {account.server}: it has no `oauth`")
         document = f"{base}{DOCUMENT_PATH}" if base.startswith("https://") else None
         return Client(config=config, redirect=f"{base or 'http://127.0.0.1'}{CALLBACK_PATH}", document=document)
+
+
+async def _pinged(transport: httpx2.AsyncBaseTransport, server: str, url: str, token: str | None = None) -> int:
+    """The status that a server answers to a request for nothing. Raises SignInFailed where it is not reached."""
+    import httpx2  # noqa: PLC0415 (as above)
+
+    headers = {"accept": "application/json, text/event-stream"}
+    headers |= {} if token is None else {"authorization": f"Bearer {token}"}
+    ping = {"jsonrpc": "2.0", "id": 0, "method": "ping"}
+    try:
+        async with (
+            asyncio.timeout(_PATIENCE_S),
+            httpx2.AsyncClient(transport=transport, timeout=_PATIENCE_S, trust_env=False) as asking,
+            asking.stream("POST", url, json=ping, headers=headers) as response,
+        ):
+            return response.status_code
+    except (httpx2.HTTPError, TimeoutError) as error:
+        raise SignInFailed(f"{server} is not reached ({str(error) or 'too late'})") from error
+
+
+def _hashed(state: str) -> str:
+    return hashlib.sha256(state.encode("utf-8", "replace")).hexdigest()
 
 
 def how_to(server: str, *, is_per_person: bool = False) -> str:

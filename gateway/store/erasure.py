@@ -65,6 +65,7 @@ _DELETED = (
     ("grants", OF_USER),
     ("open_questions", OF_USER),
     ("mcp_tokens", OF_USER),
+    ("mcp_sign_ins", OF_USER),
     ("messages", f"{OF_USER} OR {OF_TURN}"),
     ("memory_proposals", BY_PERSON),
     ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),

@@ -44,6 +44,7 @@ USER_COLUMNS = (
     ("grants", "user_id"),
     ("grants", "granted_by"),
     ("mcp_tokens", "user_id"),
+    ("mcp_sign_ins", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.mcp.sign_ins import SignInStore
 from gateway.mcp.tokens import TokenStore
 from gateway.store.mcp_tokens import SqlMcpTokens
 from tests.conformance.stores import House
@@ -28,3 +29,21 @@ class McpTokenSuite:
         assert await store.servers() == {"mail"}
         assert await store.forget_server("mail") == 2
         assert await store.servers() == frozenset()
+
+    async def test_a_sign_in_is_there_until_it_ends_or_is_too_old(self, house: House) -> None:
+        store_of: Any = house.store
+        store: SignInStore = SqlMcpTokens(store_of.engine.of("mcp_tokens"))
+        await store.begin("s1", "mail", "u_a", "first", lifetime_s=60)
+        await store.begin("s2", "mail", "u_b", "other", lifetime_s=60)
+        await store.begin("s3", "mail", "u_a", "second", lifetime_s=60)
+        assert [await store.begun(state) for state in ("s1", "s2", "s3")] == [None, "other", "second"]
+        assert [await store.end("s3"), await store.end("s3")] == [True, False]
+        house.wait(61)
+        assert await store.begun("s2") is None
+        assert not await store.end("s2")
+        await store.begin("s4", "mail", "u_a", "third", lifetime_s=60)
+        await store.begin("s5", "home", "", "fourth", lifetime_s=60)
+        assert len(await store_of.engine.rows("SELECT * FROM mcp_sign_ins")) == 2, "what was too old is deleted"
+        await store.forget_people(["u_a"])
+        await store.forget_server("home")
+        assert [await store.begun(state) for state in ("s4", "s5")] == [None, None]

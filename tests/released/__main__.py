@@ -52,6 +52,7 @@ LEFT = (
         SELECT 1, user_id, turn_id, '{"server": "s", "tool": "s__a", "pin": "p", "arguments": "{}", "points": []}',
         '[]', 1, 2 FROM messages ORDER BY id LIMIT 1""",
     "INSERT INTO mcp_eras (server, era) VALUES ('notes', 'legacy')",
+    "INSERT INTO mcp_sign_ins (state, server, user_id, sealed, until_at) VALUES ('ab12', 'notes', 'u_gone', 'ab12', 1)",
     "INSERT INTO mcp_tokens (server, user_id, sealed) VALUES ('notes', 'u_gone', 'ab12')",
     """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)

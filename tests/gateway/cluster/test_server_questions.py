@@ -94,7 +94,7 @@ async def test_the_answer_reaches_the_call_of_another_worker_and_is_kept_nowhere
         rows = await engine.rows("SELECT tool, state FROM tool_calls ORDER BY id")
         assert [(row["tool"], row["state"]) for row in rows] == [("s__pay", "waiting"), ("s__pay", "done")]
         for table in ("inbox", "turn_steps", "messages", "tool_calls", "outbox", "open_questions", "blobs"):
-            assert "canary" not in str([tuple(row) for row in await engine.rows(f"SELECT * FROM {table}")]), table  # noqa: S608
+            assert "canary" not in str([tuple(row) for row in await engine.rows(f"SELECT * FROM {table}")]), table  # noqa: S608 (names of ours)
     for kept in tmp_path.rglob("*"):
         assert kept == notes or not kept.is_file() or b"canary" not in kept.read_bytes(), kept
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,8 +14,9 @@ import httpx
 import pytest
 
 from gateway.config.mcp import McpConfig
+from gateway.mcp.errors import SignInFailed
 from gateway.mcp.oauth import Rules
-from gateway.mcp.sign_ins import SignIns
+from gateway.mcp.sign_ins import _GONE, SignIns
 from gateway.mcp.tokens import Account, Links, Seal, Tokens
 from gateway.store.stores import open_store
 from gateway.tools.contract import Called
@@ -23,6 +26,12 @@ from tests.gateway.mcp.conftest import CONTEXT, QUICK, Servers
 from tests.mcp_servers.signing import SigningServer
 
 KEY = bytes(range(32))
+
+
+def rows_of(place: Path) -> list[tuple[object, ...]]:
+    """The sign-ins that are begun, as they lie on disk."""
+    with contextlib.closing(sqlite3.connect(place / "ethos.sqlite")) as connection:
+        return connection.execute("SELECT * FROM mcp_sign_ins").fetchall()
 
 
 class Signed(Servers):
@@ -135,10 +144,48 @@ async def test_who_is_signed_out_elsewhere_is_signed_out_here_at_once(tmp_path: 
 async def test_whoever_stays_long_at_the_servers_page_begins_anew(tmp_path: Path, server: SigningServer) -> None:
     async with servers(tmp_path, server) as made:
         assert made.sign_ins is not None
-        made.sign_ins._links.lifetime_s = 1.5
+        made.sign_ins._links.lifetime_s = 0.001
+        server.authority.asked.clear()
         begun = await made.sign_ins.begin(Account("mail", "ada"))
-        await asyncio.wait((begun.task,))
-        assert made.sign_ins._begun == {}
+        await asyncio.sleep(0.01)
+        with pytest.raises(SignInFailed, match="This sign-in has ended"):
+            await made.sign_ins.finish({"state": begun.state, "code": "c"}, begun.browser)
+        assert server.authority.asked.count(("/token", 200)) == 0
+
+
+async def test_a_sign_in_is_ended_once_by_whichever_worker_its_browser_comes_back_to(
+    tmp_path: Path, server: SigningServer
+) -> None:
+    async with servers(tmp_path, server) as made, servers(tmp_path, server) as other:
+        assert made.sign_ins is not None
+        assert other.sign_ins is not None
+        begun = await made.sign_ins.begin(Account("mail", "ada"))
+        async with httpx.AsyncClient(trust_env=False) as browser:
+            back = dict(httpx.URL((await browser.get(begun.address)).headers["location"]).params)
+        for query, secret in ((back, "another"), ({**back, "state": "another"}, begun.browser)):
+            with pytest.raises(SignInFailed, match="begun in another browser"):
+                await other.sign_ins.finish(query, secret)
+        ends = [one.finish(back, begun.browser) for one in (other.sign_ins, made.sign_ins, other.sign_ins)]
+        ended = await asyncio.gather(*ends, return_exceptions=True)
+        assert [type(one) for one in ended].count(Account) == 1
+        assert [str(one) for one in ended].count(_GONE) == 2
+        assert (await other.whoami("ada")).outcome == "done"
+        assert rows_of(tmp_path) == []
+
+
+async def test_what_is_kept_of_a_sign_in_is_sealed_and_a_later_one_takes_its_place(
+    tmp_path: Path, server: SigningServer
+) -> None:
+    async with servers(tmp_path, server) as made:
+        assert made.sign_ins is not None
+        first = await made.sign_ins.begin(Account("mail", "ada"))
+        second = await made.sign_ins.begin(Account("mail", "ada"))
+        rows = rows_of(tmp_path)
+        assert len(rows) == 1
+        for secret in (first.state, second.state, second.browser, "code_verifier", "127.0.0.1"):
+            assert secret not in str(rows)
+        with pytest.raises(SignInFailed, match="This sign-in has ended"):
+            await made.sign_ins.finish({"state": first.state, "code": "c"}, first.browser)
 
 
 def test_what_is_sealed_opens_by_its_key_and_its_name_alone() -> None:

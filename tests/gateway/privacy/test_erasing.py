@@ -384,7 +384,7 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
     erased = {
         "lanes", "inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "reservations",
         "turn_steps", "tool_calls", "approvals", "grants", "open_questions", "memory_journal", "memory_proposals",
-        "adapter_notes", "user_links", "link_requests", "mcp_tokens",
+        "adapter_notes", "user_links", "link_requests", "mcp_tokens", "mcp_sign_ins",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
         "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests",
         "accounts", "owner_tries", "erasure_codes", "documents",

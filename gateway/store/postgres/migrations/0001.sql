@@ -348,6 +348,14 @@ CREATE TABLE mcp_tokens (
     PRIMARY KEY (server, user_id)
 );
 
+CREATE TABLE mcp_sign_ins (
+    state text COLLATE "C" PRIMARY KEY,
+    server text COLLATE "C" NOT NULL,
+    user_id text COLLATE "C" NOT NULL,
+    sealed text COLLATE "C" NOT NULL,
+    until_at bigint NOT NULL
+);
+
 CREATE TABLE approvals (
     id bigint PRIMARY KEY,
     turn_id text COLLATE "C" NOT NULL,

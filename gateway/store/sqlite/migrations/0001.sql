@@ -418,6 +418,15 @@ CREATE TABLE mcp_tokens (
     PRIMARY KEY (server, user_id)
 ) STRICT;
 
+-- Sign-ins while the person is at the server's page: any worker may end one. Sealed, too.
+CREATE TABLE mcp_sign_ins (
+    state    TEXT PRIMARY KEY,          -- a hash of it
+    server   TEXT NOT NULL,
+    user_id  TEXT NOT NULL,             -- as above
+    sealed   TEXT NOT NULL,
+    until_at INTEGER NOT NULL
+) STRICT;
+
 -- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
 -- whose messages are gone, or have given way to another answer, has nothing to give.
 CREATE TABLE ingest_jobs (
