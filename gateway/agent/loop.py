@@ -89,6 +89,7 @@ class AgentState:
         choosing: the question that the person answers by a button, if there is one.
         wanted: what a call wants to know of the person.
         below: what tools have to say to the person below the answer, in words of ours.
+        codes: what in that is for its reader only.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -106,6 +107,7 @@ class AgentState:
     choosing: list[Choosing] = field(default_factory=list)
     wanted: Wanted | None = None
     below: dict[str, str] = field(default_factory=dict)
+    codes: list[str] = field(default_factory=list)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
@@ -145,6 +147,7 @@ class AgentState:
                 "rested": self.rested,
                 "wanted": None if self.wanted is None else self.wanted.dump(),
                 "below": self.below,
+                "codes": self.codes,
                 "files": [asdict(file) for file in self.files],
                 "choosing": [asdict(one) for one in self.choosing],
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
@@ -168,6 +171,7 @@ class AgentState:
             rested=kept["rested"],
             wanted=None if kept["wanted"] is None else Wanted.load(kept["wanted"]),
             below=kept["below"],
+            codes=kept["codes"],
             files=[Attachment(**file) for file in kept["files"]],
             choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),

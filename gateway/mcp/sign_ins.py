@@ -110,8 +110,10 @@ class SignIns:
             return None
         if not account.user_id:
             return f"this was not done: nobody has signed in to {server} yet. The operator does: {how_to(server)}."
+        link = self.link(account)
+        context.codes.append(link)
         context.below[f"sign in {server}"] = (
-            f"**Sign in to {server}:** {self.link(account)}\n"
+            f"**Sign in to {server}:** {link}\n"
             f"_Only you may open this link. It works for {self.lifetime_s / 60:.0f} minutes. Then ask me again._"
         )
         return f"this was not done: the person must sign in to {server} first, by the link that stands below the answer"

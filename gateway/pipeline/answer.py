@@ -246,6 +246,7 @@ class Turn:
             choosing=state.choosing,
             can_be_asked=self.message.is_direct and self.is_proved and self.role != "guest",
             below=state.below,
+            codes=state.codes,
         )
 
     async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:

@@ -83,7 +83,8 @@ class Replies:
             *choices(state.asks, turn.decider),
             *(() if asked is None else question_buttons(asked)),
         )
-        reply = reply_to(turn.row, (text + self._committer.in_form(below, turn.message)).strip(), "reply", buttons)
+        whole_text = (text + self._committer.in_form(below, turn.message)).strip()
+        reply = reply_to(turn.row, whole_text, "reply", buttons, state.codes)
         return replace(reply, attachments=(*state.files, *whole.values()))
 
     async def _for_owners(self, turn: Turn, state: AgentState) -> tuple[OutboundMessage, ...]:

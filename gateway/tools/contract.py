@@ -115,6 +115,7 @@ class ToolContext:
         outgoing: what goes with the answer; None where nothing can.
         choosing: where a question to the person is put, one at most.
         below: what stands below the answer in a direct chat, in the gateway's own words; the model is not shown it.
+        codes: what in that is for its reader only; lists for operators and the log hide it.
         findable: tools that the model is not shown before it looks for them.
         can_be_asked: a tool may raise `InputNeeded`: the person is in a direct chat, and proved.
         given: what this call was to wait for.
@@ -136,6 +137,7 @@ class ToolContext:
     outgoing: Outgoing | None = None
     choosing: list[Choosing] = field(default_factory=list)
     below: dict[str, str] = field(default_factory=dict)
+    codes: list[str] = field(default_factory=list)
     findable: Sequence[Tool] = ()
     can_be_asked: bool = False
     given: Given | None = None

@@ -16,11 +16,12 @@ import httpx
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.domain.codes import HIDDEN
 from gateway.mcp.sign_ins import SignIns
 from gateway.mcp.tokens import KEY_NAME, Account
 from gateway.services.caller import operator
 from tests.fake_channel import FakeChannel
-from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.conftest import House, listed, settled
 from tests.gateway.way.test_linking import DESK, PHONE, link, told
 from tests.mcp_servers.signing import SigningServer
 from tests.scripted_model import ScriptedModel, call
@@ -129,6 +130,8 @@ async def test_each_person_signs_in_by_a_link_and_is_answered_from_their_own_acc
             assert "**Sign in to mail:** http://" in answer
             assert told.startswith("Error: this was not done: the person must sign in to mail first")
             [link] = LINK.findall(answer)
+            assert f"**Sign in to mail:** {HIDDEN}" in await listed(gateway)
+            assert link not in await listed(gateway)
             server.authority.at_browser = who
             assert "You are signed in to mail" in await sign_in(link)
             _, told = await answered(channel, model, number)
