@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -24,7 +25,12 @@ import structlog
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.client.auth.utils import validate_authorization_response_iss
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_scope_from_www_auth,
+    union_scopes,
+    validate_authorization_response_iss,
+)
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -33,7 +39,7 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import AnyUrl, BaseModel
+from pydantic import AnyUrl, BaseModel, PrivateAttr
 
 from gateway.config.mcp import McpOauthConfig
 from gateway.errors import EthosError
@@ -97,8 +103,25 @@ class Client:
         )
 
 
+class _Besides(OAuthClientMetadata):
+    """Names some scopes besides those that the SDK chooses, from the registration on."""
+
+    _besides: str | None = PrivateAttr(None)
+
+    def name_too(self, scope: str | None) -> None:
+        """From now on."""
+        self._besides = scope
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, union_scopes(value, self._besides) if name == "scope" else value)
+
+
 class _Kept(BaseModel):
-    """What is kept of an account: without the addresses, a token could not be renewed after a restart."""
+    """What is kept of an account: without the addresses, a token could not be renewed after a restart.
+
+    Attributes:
+        wanted: the scopes that the server wants besides what was allowed.
+    """
 
     tokens: OAuthToken
     expires_at: float | None
@@ -106,6 +129,7 @@ class _Kept(BaseModel):
     metadata: OAuthMetadata | None
     resource: ProtectedResourceMetadata | None
     issuer: str | None
+    wanted: str | None = None
 
 
 class _AtOnce(OAuthClientProvider):
@@ -116,8 +140,10 @@ class _AtOnce(OAuthClientProvider):
         if token is not None:
             request.headers["authorization"] = f"Bearer {token}"
             response = yield request
-            if response.status_code != 401:
+            if response.status_code != 401 and not _wants_more(response):
                 return
+            if response.status_code != 401:
+                await self._ask_for_more(response)
         flow = super()._auth_flow(request)
         try:
             outgoing = await anext(flow)
@@ -128,6 +154,9 @@ class _AtOnce(OAuthClientProvider):
             return
         finally:
             await flow.aclose()
+
+    async def _ask_for_more(self, response: httpx2.Response) -> None:
+        """The token is good and allows too little: the SDK gets one that allows more, once."""
 
     async def _good_token(self) -> str | None:
         """One that has not expired, as far as we know."""
@@ -213,6 +242,21 @@ class _OfAccount(_InMemory):
         context.client_info, context.oauth_metadata = whole.client, whole.metadata
         context.protected_resource_metadata, context.auth_server_url = whole.resource, whole.issuer
 
+    async def want(self, scope: str | None, allowed: str | None) -> SignInFailed:
+        """Note that the server wants more to be allowed; `allowed` is all that the operator lets anybody allow."""
+        whole, _ = await self.read()
+        granted, wanted = set((whole.tokens.scope or "").split()), set((scope or "").split())
+        server = self.account.server
+        if not wanted - granted:
+            return SignInFailed(f"{server} refuses this account, although it has all scopes that it is asked for")
+        if allowed is not None and wanted - set(allowed.split()):
+            return SignInFailed(
+                f"{server} wants scopes that `scopes` in its `oauth` does not name; the operator adds them"
+            )
+        whole.wanted = union_scopes(whole.tokens.scope, scope)
+        await self.kept.keep(self.account, whole.model_dump_json())
+        return SignInFailed(f"{server} wants more to be allowed; sign in again")
+
     async def end(self) -> SignInFailed:
         """Delete it, since the server takes it no more."""
         await self.kept.drop(self.account, self.sealed)
@@ -224,6 +268,7 @@ class SignedIn(_AtOnce):
 
     def __init__(self, url: str, client: Client, account: Account, tokens: Tokens) -> None:
         self._of = _OfAccount(account, tokens)
+        self._allowed = client.scope
         super().__init__(url, client.metadata, self._of, client_metadata_url=client.document)
         self._of.context = self.context
 
@@ -231,6 +276,9 @@ class SignedIn(_AtOnce):
         kept, _ = await self._of.read()
         is_good = kept.expires_at is None or datetime.now(UTC).timestamp() < kept.expires_at
         return kept.tokens.access_token if is_good else None
+
+    async def _ask_for_more(self, response: httpx2.Response) -> None:
+        raise await self._of.want(extract_scope_from_www_auth(response), self._allowed)
 
     async def _initialize(self) -> None:
         await self._of.load()
@@ -284,9 +332,14 @@ class SigningIn(_AtOnce):
         address: where they sign in, once `Shown` was raised.
     """
 
-    def __init__(self, url: str, client: Client, account: Account, tokens: Tokens) -> None:
+    def __init__(
+        self, url: str, client: Client, account: Account, tokens: Tokens, *, wanted: str | None = None
+    ) -> None:
+        """`wanted` are scopes that the server wants besides those that it asks everybody for."""
         storage = _OfAccount(account, tokens)
-        super().__init__(url, client.metadata, storage, self._show, self._leave, client.document)
+        metadata = _Besides(**client.metadata.model_dump())
+        metadata.name_too(wanted)
+        super().__init__(url, metadata, storage, self._show, self._leave, client.document)
         storage.context = self.context
         self.address = ""
         self._verifier = ""
@@ -340,7 +393,10 @@ class SigningIn(_AtOnce):
             self.context.client_info, self._initialized = self._client.known_as, True
 
     async def _perform_authorization(self) -> httpx2.Request:
-        self.context.client_metadata.scope = self._client.scope or self.context.client_metadata.scope
+        context = self.context
+        context.client_metadata.scope = self._client.scope or context.client_metadata.scope
+        if self._client.config.client_secret is not None and context.client_info is not None:
+            context.client_info.token_endpoint_auth_method = _way_to_show_secret(context.oauth_metadata)
         return await super()._perform_authorization()
 
     async def _show(self, address: str) -> None:
@@ -353,6 +409,12 @@ class SigningIn(_AtOnce):
 
     async def _leave(self) -> AuthorizationCodeResult:
         raise Shown
+
+
+def _way_to_show_secret(metadata: OAuthMetadata | None) -> Literal["client_secret_post", "client_secret_basic"]:
+    """As the authorization server wants it; basic where it does not say (RFC 8414, section 2)."""
+    wanted = (metadata and metadata.token_endpoint_auth_methods_supported) or ()
+    return "client_secret_post" if "client_secret_post" in wanted else "client_secret_basic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,6 +471,16 @@ class Authorized(httpx2.AsyncBaseTransport):
         """End its connections."""
         await self._others.aclose()
         await self._inner.aclose()
+
+
+def wanted_of(kept: str) -> str | None:
+    """The scopes that the server wants besides what was allowed, of what is kept of an account."""
+    return _Kept.model_validate_json(kept).wanted
+
+
+def _wants_more(response: httpx2.Response) -> bool:
+    """RFC 6750, section 3.1."""
+    return response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
 
 
 @contextlib.contextmanager

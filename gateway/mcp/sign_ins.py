@@ -99,24 +99,38 @@ class SignIns:
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
-    async def problem(self, account: Account, context: ToolContext) -> str | None:
+    async def problem(self, account: Account, context: ToolContext, *, has_failed: bool = False) -> str | None:
         """Why a tool cannot use an account, for the model; then the person's link stands below the answer.
+
+        Args:
+            has_failed: the call was made and not done; perhaps the server wants more to be allowed.
 
         Raises:
             StoreUnavailable, FileError: it cannot be found out.
         """
-        server = account.server
-        if await self.tokens.kept(account) is not None:
-            return None
+        server, kept = account.server, await self.tokens.kept(account)
+        again = ""
+        if kept is not None:
+            if not has_failed or self._wanted(kept[0]) is None:
+                return None
+            again = " again, and allow more"
         if not account.user_id:
-            return f"this was not done: nobody has signed in to {server} yet. The operator does: {how_to(server)}."
+            why = "more must be allowed there" if again else f"nobody has signed in to {server} yet"
+            return f"this was not done: {why}. The operator does: {how_to(server)}."
         link = self.link(account)
         context.codes.append(link)
         context.below[f"sign in {server}"] = (
-            f"**Sign in to {server}:** {link}\n"
+            f"**Sign in to {server}{again}:** {link}\n"
             f"_Only you may open this link. It works for {self.lifetime_s / 60:.0f} minutes. Then ask me again._"
         )
-        return f"this was not done: the person must sign in to {server} first, by the link that stands below the answer"
+        how = f"{server}{again or ' first'}, by the link that stands below the answer"
+        return f"this was not done: the person must sign in to {how}"
+
+    @staticmethod
+    def _wanted(kept: str) -> str | None:
+        from gateway.mcp.oauth import wanted_of  # noqa: PLC0415 (the SDK is loaded late)
+
+        return wanted_of(kept)
 
     def authorized(self, account: Account, inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:
         """The transport to a server, with the tokens of an account."""
@@ -159,7 +173,9 @@ class SignIns:
         from gateway.mcp.oauth import SigningIn  # noqa: PLC0415 (as above)
 
         url, browser = self._url(account.server), secrets.token_urlsafe()
-        provider = SigningIn(url, self._client(account), account, self.tokens)
+        kept = await self.tokens.kept(account)
+        wanted = None if kept is None else self._wanted(kept[0])
+        provider = SigningIn(url, self._client(account), account, self.tokens, wanted=wanted)
         await self._led_away(account, provider, url)
         sealed = self._seal.close(provider.waiting(browser).model_dump_json(), _BEGUN, provider.state)
         place = (_hashed(provider.state), account.server, account.user_id)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, Definition
@@ -51,8 +51,11 @@ def effect_of(definition: Definition, config: McpServerConfig) -> Effect:
     return "read" if definition.is_open_world is False else "fetch"
 
 
-Reach = Callable[[ToolContext], Awaitable[McpServer]]
-"""The server for whoever calls; raises ToolError where they must sign in first."""
+class Reach(Protocol):
+    """Gives the server for whoever calls."""
+
+    def __call__(self, context: ToolContext, *, has_failed: bool = False) -> Awaitable[McpServer]:
+        """Raises ToolError where they must sign in first; `has_failed`: the call was made, and not done."""
 
 
 def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Tool:
@@ -73,7 +76,7 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
                 can_be_asked=context.can_be_asked,
             )
         except ToolUnavailable:
-            await reach(context)  # which says so where the sign-in has ended
+            await reach(context, has_failed=True)  # which says so where the sign-in has ended, or allows too little
             raise
         from mcp_types import InputRequiredResult  # noqa: PLC0415 (the SDK is loaded with the first server)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -141,6 +142,7 @@ class SigningServer:
         self.is_own_issuer = elsewhere is None
         self.hold = asyncio.Event()
         self.calls: list[str | None] = []
+        self.more_wanted, self.is_never_content = "more", False
         self.own_secret = "canary-own-secret"
         self.metadata: dict[str, Any] = {}
         """What the metadata of the authorization server says instead of the truth."""
@@ -178,6 +180,12 @@ class SigningServer:
             return f"the account of {self.calls[-1]}"
 
         @server.tool()
+        async def send() -> str:
+            """Needs the scope `more`."""
+            self.calls.append("send")
+            return "sent"
+
+        @server.tool()
         async def slow() -> str:
             """Answer when it may."""
             self.calls.append("slow")
@@ -195,9 +203,23 @@ class SigningServer:
                 await send(message)
 
             answer = await self._instead(scope, receive) if scope["type"] == "http" else None
+            if answer is None and path == "/mcp" and scope["method"] == "POST":
+                body = await Request(scope, receive).body()
+                receive, answer = _again(body), self._too_little(Request(scope), body)
             await (answer or inner)(scope, receive, noting)
 
         return app
+
+    def _too_little(self, request: Request, body: bytes) -> Response | None:
+        """403 for the tool `send`, where the token has not the scope `more` (RFC 6750, section 3.1)."""
+        said = json.loads(body)
+        if said.get("method") != "tools/call" or said["params"]["name"] != "send":
+            return None
+        token = self.authority.issued.get(request.headers.get("authorization", "").removeprefix("Bearer "))
+        if token is None or (self.more_wanted in token.scopes and not self.is_never_content):
+            return None
+        challenge = f'Bearer error="insufficient_scope", scope="mail {self.more_wanted}"'
+        return JSONResponse({"error": "insufficient_scope"}, status_code=403, headers={"www-authenticate": challenge})
 
     async def _instead(self, scope: Scope, receive: Receive) -> Response | None:
         """What the SDK's server cannot do: be down, lie, and give tokens to a client by its own secret."""
@@ -236,6 +258,19 @@ class SigningServer:
         finally:
             server.should_exit = server.force_exit = True
             await task
+
+
+def _again(body: bytes) -> Receive:
+    """Gives a body once more that was read."""
+    pieces = [{"type": "http.request", "body": body, "more_body": False}]
+    ended = asyncio.Event()
+
+    async def receive() -> Any:
+        if not pieces:
+            await ended.wait()
+        return pieces.pop()
+
+    return receive
 
 
 class _nothing:  # noqa: N801 (a context like that of contextlib)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ from gateway.mcp.oauth import Rules
 from gateway.mcp.sign_ins import _GONE, SignIns
 from gateway.mcp.tokens import Account, Links, Seal, Tokens
 from gateway.store.stores import open_store
-from gateway.tools.contract import Called
+from gateway.tools.contract import Called, ToolContext
 from gateway.tools.spec import ToolCall
 from gateway.tools.toolbox import Toolbox
 from tests.gateway.mcp.conftest import CONTEXT, QUICK, Servers
@@ -45,11 +46,17 @@ class Signed(Servers):
             back = httpx.URL((await browser.get(begun.address)).headers["location"])
         await self.sign_ins.finish(dict(back.params), begun.browser)
 
+    def context(self, user_id: str) -> ToolContext:
+        """Of a turn of theirs."""
+        return replace(CONTEXT, scope=replace(CONTEXT.scope, user_id=user_id), below={}, codes=[])
+
+    async def use(self, name: str, context: ToolContext) -> Called:
+        """As a turn calls a tool."""
+        return await Toolbox(self.tools).call(ToolCall(id="c1", name=name, arguments="{}"), context)
+
     async def whoami(self, user_id: str) -> Called:
         """As a turn of theirs calls it."""
-        scope = replace(CONTEXT.scope, user_id=user_id)
-        call = ToolCall(id="c1", name="mail__whoami", arguments="{}")
-        return await Toolbox(self.tools).call(call, replace(CONTEXT, scope=scope))
+        return await self.use("mail__whoami", self.context(user_id))
 
     async def connected(self, *user_ids: str) -> None:
         """Wait until these have connections, and nobody else."""
@@ -68,9 +75,11 @@ async def server() -> AsyncIterator[SigningServer]:
 
 
 @asynccontextmanager
-async def servers(home: Path, server: SigningServer, *, idle_s: float = 600) -> AsyncIterator[Signed]:
+async def servers(
+    home: Path, server: SigningServer, *, idle_s: float = 600, mode: str = "per_person", **oauth: Any
+) -> AsyncIterator[Signed]:
     """Running, and with the tools accepted; the operator is signed in."""
-    one = {"url": server.url, "oauth": "per_person", "effects": {"whoami": "read"}}
+    one = {"url": server.url, "oauth": {"mode": mode, **oauth}, "effects": {"whoami": "read"}}
     config = McpConfig.model_validate({"servers": {"mail": one}})
     store = open_store(home / "ethos.sqlite")
     sign_ins = SignIns(config, store.mcp_tokens, key=lambda: KEY, base=lambda: "http://127.0.0.1:1", rules=Rules)
@@ -86,7 +95,8 @@ async def servers(home: Path, server: SigningServer, *, idle_s: float = 600) -> 
     await made.open()
     running = asyncio.create_task(made.run())
     try:
-        await made.signed_in("operator")
+        if mode == "per_person":
+            await made.signed_in("operator")
         async with asyncio.timeout(20):
             while not made.view("mail").tools:
                 await asyncio.sleep(0.01)
@@ -171,6 +181,64 @@ async def test_a_sign_in_is_ended_once_by_whichever_worker_its_browser_comes_bac
         assert [str(one) for one in ended].count(_GONE) == 2
         assert (await other.whoami("ada")).outcome == "done"
         assert rows_of(tmp_path) == []
+
+
+async def test_where_the_server_wants_more_the_person_is_led_there_once_more_and_the_rest_goes_on(
+    tmp_path: Path, server: SigningServer
+) -> None:
+    async with servers(tmp_path, server) as made:
+        await made.signed_in("ada")
+        assert (await made.whoami("ada")).text == "the account of ada"
+        context = made.context("ada")
+        refused = await made.use("mail__send", context)
+        assert refused.outcome == "failed"
+        assert "must sign in to mail again, and allow more, by the link that stands below" in refused.text
+        assert "**Sign in to mail again, and allow more:** http://" in context.below["sign in mail"]
+        assert server.calls[-1] == "ada", "it was not done"
+        assert (await made.whoami("ada")).text == "the account of ada"
+        await made.signed_in("ada")
+        assert set(server.authority.redirected_scopes) == {"mail", "more"}
+        assert (await made.use("mail__send", made.context("ada"))).text == "sent"
+
+
+async def test_a_server_that_is_never_content_leads_nobody_around(tmp_path: Path, server: SigningServer) -> None:
+    server.is_never_content = True
+    async with servers(tmp_path, server) as made:
+        await made.signed_in("ada")
+        await made.use("mail__send", made.context("ada"))
+        await made.signed_in("ada")
+        server.authority.asked.clear()
+        context = made.context("ada")
+        refused = await made.use("mail__send", context)
+        assert "mail refuses this account, although it has all scopes that it is asked for" in refused.text
+        assert context.below == {}
+        assert [path for path, _ in server.authority.asked] == ["/mcp"]
+
+
+async def test_scopes_that_the_operator_has_named_are_not_exceeded(tmp_path: Path, server: SigningServer) -> None:
+    async with servers(tmp_path, server, scopes=["mail"]) as made:
+        await made.signed_in("ada")
+        context = made.context("ada")
+        refused = await made.use("mail__send", context)
+        assert "mail wants scopes that `scopes` in its `oauth` does not name; the operator adds them" in refused.text
+        assert context.below == {}
+
+
+@pytest.mark.parametrize("is_never_content", [False, True])
+async def test_the_gateway_by_its_own_secret_gets_more_at_once_and_asks_once(
+    tmp_path: Path, server: SigningServer, is_never_content: bool
+) -> None:
+    server.is_never_content = is_never_content
+    secret = {"client_id": "ethos", "client_secret": server.own_secret, "issuer": f"{server.origin}/"}
+    async with servers(tmp_path, server, mode="client_credentials", **secret) as made:
+        server.authority.asked.clear()
+        called = await made.use("mail__send", CONTEXT)
+        tokens = server.authority.asked.count(("/token", 200))
+        assert tokens == 1
+        if is_never_content:
+            assert "its server refuses the gateway" in called.text
+        else:
+            assert called.text == "sent"
 
 
 async def test_what_is_kept_of_a_sign_in_is_sealed_and_a_later_one_takes_its_place(
