@@ -189,6 +189,31 @@ async def login(
 
 @app.command()
 @asynchronous
+async def logout(
+    name: Name,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", help="Who is signed out, where each person signs in: a user id or an account."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget what somebody's sign-in to a server gave, and have it revoked."""
+    from gateway.sdk.errors import ConflictError, NotFoundError
+
+    async with connected(makes=True, is_whole=True) as client:
+        try:
+            done = await client.mcp.logout(name, user)
+        except (NotFoundError, ConflictError) as error:
+            raise NotNamed(str(error)) from error
+    if as_json:
+        print_json(fields(done))
+    else:
+        what = "The tokens are revoked" if done.is_revoked else "Its tokens could not be revoked and end by their age"
+        say(f"Signed out of {name}. {what}.")
+
+
+@app.command()
+@asynchronous
 async def remove(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

@@ -473,6 +473,27 @@ class Authorized(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+async def revoke(kept: str, url: str, client: Client, rules: Rules) -> bool:
+    """Tell the authorization server that what is kept of an account is used no more (RFC 7009); whether it took that.
+
+    Without the token to renew others by, access ends with the other one.
+    """
+    whole = _Kept.model_validate_json(kept)
+    place = None if whole.metadata is None else whole.metadata.revocation_endpoint
+    if place is None:
+        return False
+    context = OAuthClientProvider(url, client.metadata, _InMemory()).context
+    context.client_info, context.oauth_metadata = whole.client, whole.metadata
+    is_all = True
+    async with _others(url, rules) as others:
+        for kind, token in (("refresh_token", whole.tokens.refresh_token), ("access_token", whole.tokens.access_token)):
+            if token is not None:
+                data, headers = context.prepare_token_auth({"token": token, "token_type_hint": kind}, {})
+                response = await _asked(others, httpx2.Request("POST", str(place), data=data, headers=headers))
+                is_all = is_all and response.status_code == 200
+    return is_all
+
+
 def wanted_of(kept: str) -> str | None:
     """The scopes that the server wants besides what was allowed, of what is kept of an account."""
     return _Kept.model_validate_json(kept).wanted

@@ -252,6 +252,13 @@ class McpServers:
     def _signed_in(self, account: Account) -> None:
         self._of(account).hurry()
 
+    async def sign_out(self, account: Account) -> bool | None:
+        """End a connection of a person's own, too. As `SignIns.sign_out`."""
+        is_revoked = None if self.sign_ins is None else await self.sign_ins.sign_out(account)
+        if account.user_id:
+            await self._end([account])
+        return is_revoked
+
     def _lacks_sign_in(self, name: str) -> bool:
         return (
             self.sign_ins is not None

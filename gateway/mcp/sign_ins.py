@@ -213,6 +213,26 @@ class SignIns:
         self.on_signed_in(account)
         return account
 
+    async def sign_out(self, account: Account) -> bool | None:
+        """Forget what an account was given; whether its authorization server did, too. None: nobody was signed in.
+
+        Raises:
+            StoreUnavailable, FileError: it is not forgotten.
+        """
+        kept = await self.tokens.kept(account)
+        if kept is None:
+            return None
+        await self.tokens.drop(account, kept[1])
+        from gateway.mcp.oauth import revoke  # noqa: PLC0415 (the SDK is loaded late)
+
+        try:
+            is_revoked = await revoke(kept[0], self._url(account.server), self._client(account), self._rules())
+        except SignInFailed as error:
+            _log.info("mcp_not_revoked", server=account.server, error=str(error))
+            is_revoked = False
+        _log.info("mcp_signed_out", server=account.server, is_revoked=is_revoked)
+        return is_revoked
+
     @property
     def lifetime_s(self) -> float:
         """Of a link, and of what follows it."""

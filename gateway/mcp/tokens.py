@@ -48,6 +48,9 @@ class TokenStore(Protocol):
     async def servers(self) -> Collection[str]:
         """Those to which anybody is signed in."""
 
+    async def signed_in(self) -> Sequence[Account]:
+        """All accounts."""
+
     async def forget_server(self, server: str) -> int:
         """Delete all of a server; how many there were."""
 

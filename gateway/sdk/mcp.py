@@ -8,8 +8,10 @@ from gateway.sdk.models.mcp import (
     McpServer,
     McpServerChange,
     NewMcpServer,
+    SignedOut,
     SignIn,
     SignInLink,
+    SignOut,
 )
 from gateway.sdk.models.schema import Page
 from gateway.sdk.styles import Namespace, S, operation
@@ -50,6 +52,12 @@ class Mcp(Namespace[S]):
         """Make a link by which to sign in to it; `ConflictError` where nobody does, or not so, with the reason."""
         body = SignIn(user=user)
         return await self.sender.write("POST", f"{_ONE}/login", SignInLink, idempotency_key, body, server=server)
+
+    @operation
+    async def logout(self, server: str, user: str | None = None, *, idempotency_key: str | None = None) -> SignedOut:
+        """Forget what somebody's sign-in to it gave; `ConflictError` where nobody is signed in, or not so."""
+        body = SignOut(user=user)
+        return await self.sender.write("POST", f"{_ONE}/logout", SignedOut, idempotency_key, body, server=server)
 
     @operation
     async def add(self, new: NewMcpServer, *, idempotency_key: str | None = None) -> McpServerChange:

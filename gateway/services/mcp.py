@@ -23,6 +23,7 @@ from gateway.services.caller import Caller, NotFound, Refused
 from gateway.tools.contract import ToolUnavailable
 
 if TYPE_CHECKING:
+    from gateway.mcp.sign_ins import SignIns
     from gateway.services.naming import Naming
 
 
@@ -59,7 +60,8 @@ class McpService:
             NotAllowed: the caller sees one person only, and what servers say belongs to no person alone.
         """
         caller.refuse_others(None)
-        return [self._shown(one) for one in self._servers.views()]
+        accounts = await self._tokens.signed_in()
+        return [self._shown(one, accounts) for one in self._servers.views()]
 
     async def tested(self, name: str) -> wire.McpServer:
         """One, connected now.
@@ -70,7 +72,7 @@ class McpService:
         """
         self._check_name(name)
         try:
-            return self._shown(await self._servers.test(name))
+            return self._shown(await self._servers.test(name), await self._tokens.signed_in())
         except ToolUnavailable as error:
             raise Refused(self._hide(str(error))) from error
 
@@ -103,6 +105,30 @@ class McpService:
             NotNamed: there is no such user.
             Refused: nobody signs in to it, or the gateway does not run.
         """
+        account, sign_ins = await self._account(caller, name, user)
+        try:
+            link = sign_ins.link(account)
+        except SignInFailed as error:
+            raise Refused(str(error)) from error
+        return wire.SignInLink(url=link, expires_at=datetime.now(UTC) + timedelta(seconds=sign_ins.lifetime_s))
+
+    async def logout(self, caller: Caller, name: str, user: str | None) -> wire.SignedOut:
+        """Forget what somebody's sign-in gave, and tell the authorization server.
+
+        Args:
+            user: as in `login`.
+
+        Raises:
+            NotFound, NotNamed: as `login`.
+            Refused: nobody signs in to it, or nobody is signed in.
+        """
+        account, _ = await self._account(caller, name, user)
+        is_revoked = await self._servers.sign_out(account)
+        if is_revoked is None:
+            raise Refused(f"nobody is signed in to {name}" if user is None else f"{user} is not signed in to {name}")
+        return wire.SignedOut(server=name, is_revoked=is_revoked)
+
+    async def _account(self, caller: Caller, name: str, user: str | None) -> tuple[Account, SignIns]:
         self._check_name(name)
         config, sign_ins = self._servers.view(name).config, self._servers.sign_ins
         if sign_ins is None or not config.needs_sign_in:
@@ -112,12 +138,7 @@ class McpService:
         if config.is_per_person is (user is None):
             wanted = "name the person with `--user`" if user is None else "leave the person out"
             raise Refused(f"{name} has `oauth: {'per_person' if config.is_per_person else 'gateway'}`; {wanted}")
-        account = Account(name, "" if user is None else await self._naming.user(caller, user))
-        try:
-            link = sign_ins.link(account)
-        except SignInFailed as error:
-            raise Refused(str(error)) from error
-        return wire.SignInLink(url=link, expires_at=datetime.now(UTC) + timedelta(seconds=sign_ins.lifetime_s))
+        return Account(name, "" if user is None else await self._naming.user(caller, user)), sign_ins
 
     async def added(self, server: wire.NewMcpServer) -> wire.McpServerChange:
         """Write a server into config.yaml, and use it.
@@ -177,7 +198,7 @@ class McpService:
         there = ", ".join(self._servers.names) or "none"
         raise NotFound(f"there is no server {name!r} in `mcp.servers`; there are: {there}")
 
-    def _shown(self, view: ServerView) -> wire.McpServer:
+    def _shown(self, view: ServerView, accounts: Sequence[Account]) -> wire.McpServer:
         config, standing = view.config, view.standing
         return wire.McpServer(
             name=view.name,
@@ -189,6 +210,7 @@ class McpService:
             left_out=tuple(f"{name}: {why}" for name, why in standing.left_out.items()),
             tools=tuple(_shown_tool(entry, view) for entry in view.tools),
             pin=view.pin,
+            signed_in=tuple(account.user_id for account in accounts if account.server == view.name),
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 
+from gateway.mcp.tokens import Account
 from gateway.store.engine import Connection, Engine, statement
 from gateway.store.rows import marks_for, put
 
@@ -36,6 +37,10 @@ class SqlMcpTokens:
     async def servers(self) -> frozenset[str]:
         rows = await self._engine.rows("SELECT DISTINCT server FROM mcp_tokens")
         return frozenset(row["server"] for row in rows)
+
+    async def signed_in(self) -> Sequence[Account]:
+        rows = await self._engine.rows("SELECT server, user_id FROM mcp_tokens ORDER BY server, user_id")
+        return [Account(row["server"], row["user_id"]) for row in rows]
 
     async def forget_server(self, server: str) -> int:
         def work(connection: Connection) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.mcp.sign_ins import SignInStore
-from gateway.mcp.tokens import TokenStore
+from gateway.mcp.tokens import Account, TokenStore
 from gateway.store.mcp_tokens import SqlMcpTokens
 from tests.conformance.stores import House
 
@@ -25,6 +25,7 @@ class McpTokenSuite:
         await store.drop("mail", "u_a", "renewed")
         assert await store.sealed("mail", "u_a") is None
         assert await store.servers() == {"mail", "home"}
+        assert await store.signed_in() == [Account("home", "u_a"), Account("mail", ""), Account("mail", "u_b")]
         await store.forget_people(["u_a", "u_c"])
         assert await store.servers() == {"mail"}
         assert await store.forget_server("mail") == 2

@@ -388,6 +388,13 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="mcp.py:Mcp.login",
         command="mcp login",
     ),
+    "sign out of a server of tools": Operation(
+        decides="mcp.logout",
+        route="mcp.py:logout",
+        page="servers.py:logout",
+        sdk="mcp.py:Mcp.logout",
+        command="mcp logout",
+    ),
     "add a server of tools": Operation(
         decides="mcp.added",
         route="mcp.py:add",

@@ -24,7 +24,7 @@ from mcp.server.auth.provider import (
     TokenError,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
@@ -116,6 +116,7 @@ class Authority:
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         self.issued.pop(token.token, None)
+        self.renewals.pop(token.token, None)
 
     def give(self, client_id: str, scopes: list[str], subject: str | None) -> OAuthToken:
         access, renewal = f"canary-access-{secrets.token_hex(8)}", f"canary-refresh-{secrets.token_hex(8)}"
@@ -165,6 +166,7 @@ class SigningServer:
             resource_server_url=AnyHttpUrl(self.url),
             required_scopes=["mail"],
             validate_token_resource=False,
+            revocation_options=RevocationOptions(enabled=True),
             client_registration_options=ClientRegistrationOptions(enabled=True, valid_scopes=["mail", "more"]),
         )
         given = {"auth_server_provider": self.authority} if self.is_own_issuer else {}

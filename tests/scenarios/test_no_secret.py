@@ -24,6 +24,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.config import Config, ModelConfig
 from gateway.config.channel_kinds import load_kind
+from gateway.config.mcp import McpServerConfig
 from gateway.config.memory_kinds import load_memory_kind
 from gateway.config.secrets import _secret_paths
 from gateway.domain.root_secret import derived
@@ -39,6 +40,7 @@ COMMANDS = [
     ("people", "list"),
     ("memory", "show"), ("memory", "provider"), ("sessions", "list"), ("deliveries", "list", "outbox"), ("usage",),
     ("chat", "--conversation", "second", "hello again"),
+    ("mcp",), ("mcp", "test", "keyed"), ("mcp", "test", "program"),
     ("config", "show", "--help"), ("no-such-command",),
 ]  # fmt: skip
 
@@ -62,6 +64,9 @@ SECRETS: dict[str, tuple[str, str]] = {
     "HOOK_BEFORE": (whsec("hook-before"), "environment"),
     "MODEL_KEY": ("sk-canary-model-key", "environment"),
     "OTHER_MODEL_KEY": ("sk-canary-other-model", "file"),
+    "MCP_CLIENT": ("canary-mcp-client", "file"),
+    "MCP_KEY": ("canary-mcp-key", "environment"),
+    "MCP_PASSWORD": ("canary mcp password", "environment"),
     "DAV_PASSWORD": ("canary-dav-password", "environment"),
     "ROOT_SECRET": (hashlib.sha256(b"canary-root-secret").hexdigest(), "file"),
 }
@@ -110,6 +115,25 @@ def configuration(echo: Echo, *, has_secret: bool = True) -> dict[str, Any]:
                 "api_key": reference("OTHER_MODEL_KEY"),
             },
         },
+        "mcp": {
+            "servers": {
+                "own": {
+                    "url": f"{echo.url}/mcp", "start": "eager",
+                    "oauth": {
+                        "mode": "client_credentials", "client_id": "ethos", "client_secret": reference("MCP_CLIENT"),
+                        "issuer": echo.url,
+                    },
+                },
+                "keyed": {
+                    "url": f"{echo.url}/mcp", "start": "eager",
+                    "headers": {"Authorization": f"Bearer {reference('MCP_KEY')}"},
+                },
+                "program": {
+                    "command": [sys.executable, "-c", "import os, sys; sys.exit(str(dict(os.environ)))"],
+                    "env": {"PASSWORD": reference("MCP_PASSWORD")}, "start": "eager",
+                },
+            },
+        },
         "channels": {
             "telegram": {"kind": "telegram", "token": reference("TELEGRAM_TOKEN"), "api_url": echo.url},
             "slack": {
@@ -148,6 +172,9 @@ def planted_fields(config: Mapping[str, Any]) -> Iterator[str]:
     provider = config["memory"]["provider"]
     for path in _secret_paths(load_memory_kind("webdav").config, provider, ()):
         yield f"webdav.{path[-1]}"
+    for section in config["mcp"]["servers"].values():
+        for path in _secret_paths(McpServerConfig, section, ()):
+            yield f"mcp.{path[-1] if path[0] == 'oauth' else path[0]}"
     for section in config["channels"].values():
         settings = {key: value for key, value in section.items() if key != "kind"}
         for path in _secret_paths(load_kind(section["kind"]).config, settings, ()):
@@ -306,6 +333,7 @@ def test_every_secret_that_the_configuration_knows_is_planted() -> None:
     known = {"config.secret", *known_fields(ModelConfig, "model")} | set(
         known_fields(load_memory_kind("webdav").config, "webdav")
     )
+    known |= {f"mcp.{name.rpartition('.')[2]}" for name in known_fields(McpServerConfig, "mcp")}
     for kind in KINDS:
         known |= set(known_fields(load_kind(kind).config, kind))
     assert len(known) > 10

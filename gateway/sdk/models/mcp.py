@@ -41,6 +41,9 @@ class McpServer(ApiModel):
     left_out: tuple[str, ...] = Field(description="Tools that cannot be used, and why.")
     tools: tuple[McpTool, ...] = Field(description="The tools that it has.")
     pin: str = Field(description="Hash of all its tools as they are now.")
+    signed_in: tuple[str, ...] = Field(
+        description="Ids of the users who are signed in to it; one empty id where all people share an account."
+    )
 
 
 class McpSandbox(ApiModel):
@@ -93,6 +96,23 @@ class SignIn(RequestBody):
 
     user: str | None = Field(
         default=None, description="Id or account of a person, where each has an account of their own; else null."
+    )
+
+
+class SignOut(RequestBody):
+    """Who is signed out."""
+
+    user: str | None = Field(
+        default=None, description="Id or account of a person, where each has an account of their own; else null."
+    )
+
+
+class SignedOut(ApiModel):
+    """What became of it."""
+
+    server: str = Field(description="Its name.")
+    is_revoked: bool = Field(
+        description="Its authorization server has said that it takes the tokens no more; else they end by their age."
     )
 
 

@@ -12,8 +12,10 @@ from gateway.sdk.models.mcp import (
     McpServer,
     McpServerChange,
     NewMcpServer,
+    SignedOut,
     SignIn,
     SignInLink,
+    SignOut,
 )
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
@@ -26,6 +28,7 @@ Reader = Annotated[Caller, Depends(Requires("tools:read"))]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,64}$", description="Name of a server.")]
 _ALL = AcceptTools()
 _SHARED = SignIn()
+_NOBODY = SignOut()
 _NONE = "There is no such server."
 _NOT_WRITTEN = "The configuration cannot be changed so; says why."
 
@@ -75,6 +78,16 @@ async def accept(
 async def login(caller: Operator, services: WithServices, server: Name, body: SignIn = _SHARED) -> SignInLink:
     """Make a link by which somebody signs in to it."""
     return await services.mcp.login(caller, server, body.user)
+
+
+@router.post(
+    "/{server}/logout",
+    responses=problems(not_found=_NONE, not_possible="Nobody signs in to it, or not so, or nobody is signed in."),
+    summary="Sign out of a server",
+)
+async def logout(caller: Operator, services: WithServices, server: Name, body: SignOut = _NOBODY) -> SignedOut:
+    """Forget what somebody's sign-in to it gave, and have its authorization server revoke that."""
+    return await services.mcp.logout(caller, server, body.user)
 
 
 @router.delete(

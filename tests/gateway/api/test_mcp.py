@@ -68,7 +68,7 @@ async def test_the_key_of_a_person_sees_no_servers(client: httpx.AsyncClient) ->
 
 
 async def test_there_is_no_other_server(client: httpx.AsyncClient) -> None:
-    for action in ("test", "accept", "login"):
+    for action in ("test", "accept", "login", "logout"):
         answer = await client.post(f"/mcp/servers/nope/{action}")
         assert answer.status_code == 404
         assert "there is no server 'nope' in `mcp.servers`; there are: bad, good" in answer.text

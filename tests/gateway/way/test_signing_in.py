@@ -19,7 +19,7 @@ from gateway.app.gateway import Gateway
 from gateway.domain.codes import HIDDEN
 from gateway.mcp.sign_ins import SignIns
 from gateway.mcp.tokens import KEY_NAME, Account
-from gateway.services.caller import operator
+from gateway.services.caller import Refused, operator
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, listed, settled
 from tests.gateway.way.test_linking import DESK, PHONE, link, told
@@ -210,6 +210,31 @@ async def test_one_account_for_all_needs_the_operator_who_is_told_so_until_then(
             "Error: this was not done: nobody has signed in to mail yet. The operator does: `ethos mcp login mail`."
         )
         assert not LINK.search(answer), "a person does not decide for all"
+
+
+async def test_one_person_is_signed_out_and_the_tokens_are_revoked(house: House, server: SigningServer) -> None:
+    model = ScriptedModel([WHO], "Well.", is_replaying=True)
+    async with served(house, server, model) as (gateway, channel):
+        server.authority.at_browser = "operator"
+        await accepted(gateway)
+        for number, who in (("1", "ada"), ("2", "bob")):
+            [link] = LINK.findall((await answered(channel, model, number))[0])
+            server.authority.at_browser = who
+            await sign_in(link)
+        ada, services = await gateway.identities.resolve("fake:1", ""), await gateway.load_services()
+        [shown] = await services.mcp.listed(operator("test"))
+        assert len(shown.signed_in) == 3
+        assert (await services.mcp.logout(operator("test"), "mail", "fake:1")).is_revoked
+        assert ada not in [user for _, user, _ in kept(house)]
+        assert "ada" not in {token.subject for token in server.authority.issued.values()}
+        assert "ada" not in {token.subject for token in server.authority.renewals.values()}
+        assert "must sign in to mail first" in (await answered(channel, model, "1"))[1]
+        assert (await answered(channel, model, "2"))[1] == "the account of bob"
+        with pytest.raises(Refused, match="fake:1 is not signed in to mail"):
+            await services.mcp.logout(operator("test"), "mail", "fake:1")
+        server.authority.down.add("/revoke")
+        assert not (await services.mcp.logout(operator("test"), "mail", "fake:2")).is_revoked
+        assert "must sign in to mail first" in (await answered(channel, model, "2"))[1]
 
 
 async def test_in_a_group_no_account_is_used_and_no_link_is_shown(house: House, server: SigningServer) -> None:

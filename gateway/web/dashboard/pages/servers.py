@@ -80,6 +80,7 @@ async def one(context: PageContext, request: Request) -> Response:
         title=server.name,
         trail=[(PAGE.title, PAGE.path)],
         server=server,
+        labels=await context.services.naming.labels(),
         withheld=[tool for tool in server.tools if tool.state != "accepted"],
         said=server.said[-SHOWN_LINES:],
         states=STATES,
@@ -124,6 +125,18 @@ async def accept(context: PageContext, request: Request, form: Form) -> Response
     name = form.get("server")
     accepted = await context.services.mcp.accepted(name, form.get("tool") or None, form.get("pin"))
     return context.go(request, _place(name), f"The agent has {_count(len(accepted.tools))} more.")
+
+
+@PAGE.form("/logout", back=PAGE.path)
+async def logout(context: PageContext, request: Request, form: Form) -> Response:
+    """Forget what somebody's sign-in gave, once that is confirmed."""
+    name, user = form.get("server"), form.get("user")
+    if not form.is_confirmed:
+        text = "The gateway forgets the tokens and has them revoked. Whoever needs the server signs in again."
+        return context.ask(request, form, title=f"Sign out of {name}?", text=text, yes="Sign out", back=_place(name))
+    done = await context.services.mcp.logout(context.caller, name, user or None)
+    what = "the tokens are revoked" if done.is_revoked else "the tokens could not be revoked, and end by their age"
+    return context.go(request, _place(name), f"Signed out of {name}; {what}.")
 
 
 @PAGE.form("/remove", back=PAGE.path)

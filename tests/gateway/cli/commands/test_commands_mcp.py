@@ -180,3 +180,13 @@ def test_a_link_to_sign_in_needs_a_gateway_that_runs(ethos: Ethos, home: Path) -
     listed = ethos("mcp").out
     assert "  nobody has signed in yet; run `ethos mcp login mail`, and open the link\n" in listed
     assert "nobody has signed in yet" in ethos("mcp", "test", "mail").err
+    assert "nobody is signed in to mail" in ethos("mcp", "logout", "mail").err
+    assert "nobody signs in to home" in ethos("mcp", "logout", "home").err
+
+
+def test_the_doctor_says_where_nobody_has_signed_in(ethos: Ethos, home: Path, request: pytest.FixtureRequest) -> None:
+    servers = {"mail": {"url": "https://mcp.example.org/mcp", "oauth": "gateway"}}
+    (home / "config.yaml").write_text(CONFIG + yaml.safe_dump({"mcp": {"servers": servers}}))
+    request.getfixturevalue("serving")
+    told = "the server mail (mcp): nobody has signed in yet; run `ethos mcp login mail`, and open the link"
+    assert told in ethos("doctor").out
