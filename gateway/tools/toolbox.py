@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -77,7 +78,7 @@ class Prepared:
         """The same with arguments that are exact; what is wrong with them, as its outcome."""
         if self.tool.settle is None:
             return self
-        settled = await _guarded(self.tool, self.tool.settle(self.arguments, context), is_repeatable=True)
+        settled = await _guarded(self.tool, partial(self.tool.settle, self.arguments, context), is_repeatable=True)
         return replace(settled, outcome="refused") if isinstance(settled, Called) else replace(self, arguments=settled)
 
     async def make(self, context: ToolContext) -> Called:
@@ -166,6 +167,10 @@ class Toolbox:
             why = _explained(error) if isinstance(error, ValidationError) else str(error)
             text = f"Error: the arguments are not valid. {why} Call {call.name} again with a JSON object."
             return Called(outcome="refused", text=text)
+        except Exception:  # noqa: BLE001 (the tool's own validators run here)
+            _log.exception("tool_fault", tool=tool.name)
+            text = "Error: the tool cannot read these arguments; its fault is in the gateway's log."
+            return Called(outcome="refused", text=text, is_fault=True)
 
 
 def _checked(tool: Tool, given: str) -> Arguments | Mapping[str, Any]:
@@ -174,12 +179,12 @@ def _checked(tool: Tool, given: str) -> Arguments | Mapping[str, Any]:
     return tool.arguments.model_validate_json(given)
 
 
-async def _guarded(tool: Tool, work: Awaitable[T], *, is_repeatable: bool) -> T | Called:
+async def _guarded(tool: Tool, work: Callable[[], Awaitable[T]], *, is_repeatable: bool) -> T | Called:
     """What the tool's own code gives, within its time; else what became of the call."""
     limit = asyncio.timeout(min(tool.timeout_s, LONGEST_CALL_S))
     try:
         async with limit:
-            return await work
+            return await work()
     except ToolError as error:
         return _failed(error)
     except (InputNeeded, ToolUnavailable, ToolUncertain) as error:
@@ -189,22 +194,35 @@ async def _guarded(tool: Tool, work: Awaitable[T], *, is_repeatable: bool) -> T 
         return _broken_off(why, is_repeatable=is_repeatable)
     except EthosError:  # ours, such as a store that is away: the turn is tried again
         raise
-    except Exception:  # noqa: BLE001 (whatever a plugin raises, the turn goes on)
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # whatever a plugin raises, the turn goes on
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # it is the turn that is cancelled
         _log.exception("tool_fault", tool=tool.name)
         return _broken_off("the tool has a fault, which is in the gateway's log", is_repeatable=is_repeatable)
 
 
 async def _made(tool: Tool, arguments: object, context: ToolContext) -> Called:
-    returned = await _guarded(tool, tool.call(arguments, context), is_repeatable=tool.is_repeatable)
-    if isinstance(returned, Called):
-        return returned
-    result = returned if isinstance(returned, ToolResult) else ToolResult(text=returned)
+    result = await _guarded(tool, partial(_returned, tool, arguments, context), is_repeatable=tool.is_repeatable)
+    if isinstance(result, Called):
+        return result
     sources = (*result.sources, *([f"what {tool.name} returned"] if tool.shows_others else []))
     text = without_hidden(result.text) if sources else result.text
     images, notes = await _shown(result.pictures, context)
     kept = [await _kept(number, file, context, sources) for number, file in enumerate(result.files[:MAX_FILES], 1)]
     kept += [f"[{len(result.files) - MAX_FILES} more files are not kept.]"] if len(result.files) > MAX_FILES else []
     return Called(outcome="done", text="\n".join([text, *notes, *kept]), sources=sources, images=images)
+
+
+async def _returned(tool: Tool, arguments: object, context: ToolContext) -> ToolResult:
+    """What the tool returns; anything but what it may return is a fault of the tool."""
+    returned = await tool.call(arguments, context)
+    result = ToolResult(text=returned) if isinstance(returned, str) else returned
+    named: Sequence[NamedFile | Picture] = (*result.files, *result.pictures)
+    texts = (result.text, *result.sources, *(each.name for each in named))
+    if not (all(isinstance(text, str) for text in texts) and all(isinstance(each.data, bytes) for each in named)):
+        raise TypeError(f"{tool.name} returned what is neither a text nor a whole ToolResult")
+    return result
 
 
 async def _kept(number: int, file: NamedFile, context: ToolContext, sources: Sequence[str]) -> str:

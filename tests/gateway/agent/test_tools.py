@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import field_validator
 
 from gateway.domain.roles import memory_of
 from gateway.domain.sessions import SessionHit
 from gateway.memory.proposals import may_write
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
-from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Called, Tool, ToolContext
+from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Called, Effect, NamedFile, Tool, ToolContext, ToolResult
 from gateway.tools.own import CURRENT_TIME, UPDATE_MEMORY, search_conversations
 from gateway.tools.spec import ToolCall
 from gateway.tools.toolbox import Toolbox
@@ -210,6 +212,74 @@ async def test_a_call_without_arguments_is_a_call_with_an_empty_object(arguments
 async def test_malformed_arguments_are_an_error_for_the_model_and_never_one_of_ours(arguments: str) -> None:
     call = ToolCall(id="1", name="told", arguments=arguments)
     assert (await Toolbox([told("well")]).call(call, context())).text.startswith("Error: the arguments are not valid.")
+
+
+def exploding(error: BaseException) -> Callable[..., Any]:
+    async def call(_arguments: Anything, _context: ToolContext) -> str:
+        raise error
+
+    return call
+
+
+def returning(value: object) -> Callable[..., Any]:
+    async def call(_arguments: Anything, _context: ToolContext) -> object:
+        return value
+
+    return call
+
+
+def at_once(_arguments: Anything, _context: ToolContext) -> str:
+    raise KeyError("not even a coroutine")
+
+
+@pytest.mark.parametrize(("effect", "outcome"), [("read", "failed"), ("act", "uncertain")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        *map(exploding, (RuntimeError(), SystemExit(2), asyncio.CancelledError(), ExceptionGroup("", [OSError()]))),
+        *map(returning, (None, {"text": "a"}, 5, b"bytes", ToolResult(text=None))),  # type: ignore[arg-type]
+        returning(ToolResult(text="a", files=(NamedFile(name="a", data="no bytes"),))),  # type: ignore[arg-type]
+        at_once,
+    ],
+)
+async def test_whatever_a_tool_raises_or_returns_is_told_and_ends_no_turn(
+    call: Callable[..., Any], effect: Effect, outcome: str
+) -> None:
+    tool = Tool(name="broken", description="", arguments=Anything, call=call, effect=effect)
+    called = await Toolbox([tool]).call(ToolCall(id="1", name="broken", arguments="{}"), context())
+    assert (called.outcome, called.is_fault) == (outcome, True)
+    assert "the tool has a fault" in called.text
+
+
+async def test_a_turn_that_is_cancelled_in_a_tool_stays_cancelled() -> None:
+    started = asyncio.Event()
+
+    async def wait(_arguments: Anything, _context: ToolContext) -> str:
+        started.set()
+        await asyncio.get_running_loop().create_future()
+        return ""
+
+    tool = Tool(name="slow", description="", arguments=Anything, call=wait, effect="act")
+    task = asyncio.create_task(Toolbox([tool]).call(ToolCall(id="1", name="slow", arguments="{}"), context()))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_fault_in_a_tools_own_validator_is_told_and_nothing_is_called() -> None:
+    class Checked(Arguments):
+        to: str
+
+        @field_validator("to")
+        @classmethod
+        def known(cls, _to: str) -> str:
+            raise KeyError("ada")
+
+    tool = Tool(name="post", description="", arguments=Checked, call=exploding(AssertionError("called")), effect="act")
+    called = await Toolbox([tool]).call(ToolCall(id="1", name="post", arguments='{"to": "ada"}'), context())
+    assert (called.outcome, called.is_fault) == ("refused", True)
+    assert "cannot read these arguments" in called.text
 
 
 def test_a_box_shows_the_model_a_json_schema_of_each_tool() -> None:
