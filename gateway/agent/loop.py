@@ -372,7 +372,7 @@ class AgentLoop:
         kept = await self._steps.kept_call(key)
         if kept is None:
             if not await self._steps.begin_call(_row(call, prepared.tool, work, datetime.now(UTC))):
-                return NOT_APPROVED
+                return NOT_APPROVED if call.id == work.approved_call else uncertain("another worker has begun it")
             state.acting = call.id
             reach("tool.begun")
             called = await prepared.make(context)

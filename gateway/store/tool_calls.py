@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine
 from gateway.store.payloads import storable
-from gateway.store.rows import columns_of, insert, marks_for, value_of
+from gateway.store.rows import columns_of, insert, insert_new, marks_for, value_of
 from gateway.tools.contract import Outcome
 from gateway.tools.journal import CallKey, CallRow, KeptCall
 
@@ -44,11 +44,10 @@ def keep_calls(connection: Connection, rows: Sequence[CallRow]) -> None:
 
 
 def begin_call(connection: Connection, row: CallRow) -> bool:
-    """Note that a tool is about to act; False where its approval is not granted (any more)."""
+    """Note that a tool is about to act; False where its approval is not granted (any more), or it was begun already."""
     if row.approval_id is not None and connection.execute(_BEGIN_APPROVAL, (row.approval_id,)).rowcount != 1:
         return False
-    keep_calls(connection, [row])
-    return True
+    return insert_new(connection, "tool_calls", columns_of(row))
 
 
 def end_call(connection: Connection, key: CallKey, outcome: Outcome, result: str, sources: Sequence[str] = ()) -> None:

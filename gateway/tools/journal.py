@@ -72,7 +72,8 @@ class ToolJournal(Protocol):
         """Note, durably, that a tool is about to act; its approval, if it has one, is begun with the same commit.
 
         Returns:
-            False: that approval is not granted (any more), and the call may not be made.
+            False: that approval is not granted (any more), or the call was begun already, such as by a worker that has
+                lost the turn without knowing. It may not be made.
 
         Raises:
             ClaimLost: the turn has ended elsewhere.

@@ -656,16 +656,23 @@ class TurnSuite:
         await house.store.inbox.add(said("a"), "t_a")
         row = call_row("t_a")
         assert await turns.kept_call(row.key) is None
-        await turns.begin_call(row)
+        assert await turns.begin_call(row)
         await house.reopen()
         turns = house.store.turns
         assert await turns.kept_call(row.key) == KeptCall(outcome=None, result=None)
         await turns.end_call(row.key, "failed", "no such address \0", ["what pay returned"])
-        await turns.begin_call(row)
+        assert not await turns.begin_call(row)
         await turns.end_call(row.key, "done", "a second end")
         kept = KeptCall(outcome="failed", result="no such address \ufffd", sources=("what pay returned",))
         assert await turns.kept_call(row.key) == kept
         assert await turns.kept_call(replace(row.key, turn_id="t_b")) is None
+
+    async def test_of_many_that_begin_one_call_one_may_make_it(self, house: House) -> None:
+        turns = house.store.turns
+        await house.store.inbox.add(said("a"), "t_a")
+        assert sorted(await asyncio.gather(*(turns.begin_call(call_row("t_a")) for _ in range(4)))) == [False] * 3 + [
+            True
+        ]
 
     async def test_calls_of_a_turn_that_ended_stay_without_their_results(self, house: House) -> None:
         turns = house.store.turns

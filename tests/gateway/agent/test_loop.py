@@ -426,6 +426,19 @@ async def test_after_crashes_at_every_point_one_after_the_other_the_turn_still_e
     assert len(disk.paid) == len(set(disk.paid))
 
 
+async def test_a_call_that_another_worker_has_begun_meanwhile_is_not_made_here() -> None:
+    class Taken(Disk):
+        async def begin_call(self, _row: CallRow) -> bool:
+            return False
+
+    disk = Taken()
+    state = await run(story(), disk)
+    assert disk.paid == []
+    assert state.uncertain
+    assert set(state.uncertain) == {"pay"}
+    assert any("another worker has begun it" in text for text in results(state))
+
+
 async def test_a_turn_that_had_answered_is_not_asked_again() -> None:
     model = ScriptedModel()
     state = AgentState(messages=[ChatMessage(role="assistant", text="Done.")])
