@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 from gateway.approvals.approval import (
@@ -24,6 +25,8 @@ from gateway.tools.toolbox import Prepared
 EXPIRE_AFTER_H = 72.0
 # A scheme, or a first word with what parts an address: rather too much is taken for one than too little.
 _ADDRESS = re.compile(r"://|^\S*[.:/\\@]\S")
+_BREAKS = re.compile(r"[\t\r\n]")
+_DOTS = str.maketrans(dict.fromkeys("\u3002\uff61", "."))  # which names of hosts take for one, and NFKC does not
 
 
 class NoRoom(Exception):
@@ -161,13 +164,16 @@ def is_below(address: str, start: str) -> bool:
 
 
 def addresses_in(values: Mapping[str, object], destination: Collection[str] = ()) -> list[str]:
-    """All texts among the arguments that may be an address, however deep; of a destination every text is one."""
-    return [
-        text
-        for name, value in values.items()
-        for text in _texts(value)
-        if name in destination or _ADDRESS.search(text.strip())
-    ]
+    """All texts among the arguments, names too, that may be an address, however deep; of a destination every text."""
+    given = [text for name, value in values.items() if name not in destination for text in (name, *_texts(value))]
+    named = [text for name in destination for text in _texts(values.get(name))]
+    return [*named, *filter(_may_be_address, given)]
+
+
+def _may_be_address(text: str) -> bool:
+    """Also where whoever opens it has to read it as one first: escaped, broken by a line, or with other dots."""
+    read = normalize("NFKC", unquote(text).translate(_DOTS))
+    return any(_ADDRESS.search(each.strip()) for each in (text, read, _BREAKS.sub("", read)))
 
 
 def _texts(value: object) -> list[str]:
@@ -175,7 +181,7 @@ def _texts(value: object) -> list[str]:
         case str():
             return [value]
         case dict():
-            return [text for each in value.values() for text in _texts(each)]
+            return [text for key, each in value.items() for text in (str(key), *_texts(each))]
         case list() | tuple():
             return [text for each in value for text in _texts(each)]
         case _:

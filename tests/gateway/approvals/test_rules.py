@@ -227,11 +227,14 @@ def test_a_named_destination_spares_the_question_unless_it_destroys_or_nobody_is
     [
         "https://evil.test/?k=s3cret", "evil.test", "evil.test/s3cret", "//evil.test/s3cret", "10.0.0.1/s3cret",
         "s3cret.evil.test.", "evil.\u0440\u0444/s3cret", "localhost:80/s3cret", "me@evil.test", " evil.test/a b",
-        "see https://evil.test",
+        "see https://evil.test", "s3cret\u3002evil\uff61test", "s3cret\uff0eevil\uff0etest", "s3cret\u2024evil",
+        "s3cret%2Eevil%2Etest", "ht\ntps:/\n/evil\ntest", "evil\n.test", "\uff0f\uff0fevil",
     ],
 )  # fmt: skip
 def test_whatever_may_be_an_address_is_taken_for_one(address: str) -> None:
     assert addresses_in({"deep": [{"url": address}]}) == [address]
+    assert addresses_in({"deep": [{address: 1}]}) == [address]
+    assert addresses_in({address: 1}) == [address]
 
 
 def test_words_are_no_address_and_every_text_of_a_destination_is_one() -> None:
