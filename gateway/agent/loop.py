@@ -30,7 +30,7 @@ from gateway.agent.model import (
     StreamRestarted,
     TextDelta,
 )
-from gateway.approvals.approval import Approval
+from gateway.approvals.approval import Approval, canonical
 from gateway.approvals.asking import Asking, NoRoom
 from gateway.domain.images import ModelImage
 from gateway.errors import ModelRefused
@@ -222,6 +222,7 @@ class AgentWork:
         on_stop: called when the person was found to have said stop.
         asking: decides which calls wait for a yes; None: none does.
         approval_id: of the yes under which the turn makes one call.
+        pin: of the tool as it was when that was asked for.
         found: names of tools that were found earlier in the session.
         given: what the first call of the turn was to wait for; it had its yes before.
     """
@@ -240,6 +241,7 @@ class AgentWork:
     on_stop: Callable[[], object] = lambda: None
     asking: Asking | None = None
     approval_id: int | None = None
+    pin: str | None = None
     found: Sequence[str] = ()
     given: Given | None = None
 
@@ -326,8 +328,8 @@ class AgentLoop:
             refused = TOO_MANY if is_too_many else self._resting.refusal(call.name)
             made = refused or work.toolbox.prepare(call)
             is_approved = call.id == work.approved_call
-            if isinstance(made, Prepared) and not is_approved:
-                made = await made.settled(context)
+            if isinstance(made, Prepared):
+                made = _as_approved(call, made, work) if is_approved else await made.settled(context)
             if isinstance(made, Prepared):
                 made = await self._unless_it_waits(call, made, work, state)
             is_journalled = isinstance(made, Prepared) and (is_approved or not made.tool.is_repeatable)
@@ -413,6 +415,12 @@ def _found(work: AgentWork, state: AgentState) -> Sequence[str]:
 def approved_call_id(approval_id: int) -> str:
     """The id of the call that is made under this yes."""
     return f"approval_{approval_id}"
+
+
+def _as_approved(call: ToolCall, prepared: Prepared, work: AgentWork) -> Prepared | Called:
+    """The call that has its yes, where it would be made now exactly as it was shown then."""
+    is_same = prepared.tool.pin == work.pin and canonical(prepared.values) == call.arguments
+    return prepared if is_same else NOT_APPROVED
 
 
 def calling(approval: Approval) -> ChatMessage:

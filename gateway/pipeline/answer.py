@@ -391,6 +391,7 @@ class Answering:
             on_stop=on_stop,
             asking=self._asking(turn, asked, history),
             approval_id=None if turn.approved is None else turn.approved.id,
+            pin=None if turn.approved is None else turn.approved.pin,
             found=found,
             given=None if turn.answered is None else turn.answered.given,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),

@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from gateway.approvals.approval import Approval
 from gateway.domain.codes import without_codes
 from gateway.domain.command_text import parse_command
 from gateway.domain.provenance import EARLIER
@@ -231,14 +232,29 @@ class TurnRunner:
             return f"Number {approval_id} was not done: it is gone."
         was_begun = approval.state in ("begun", "done", "failed", "uncertain")  # by this turn, before it was cut off
         if was_begun or approval.state == "granted":
-            tool = turn.toolbox(self._parts.toolbox()).find(approval.tool)
-            if tool is not None and tool.pin == approval.pin and turn.role != "guest":
+            why_not = await self._why_not(turn, approval)
+            if why_not is None:
                 return replace(turn, approved=approval)
             if not was_begun:
                 await approvals.withdraw(approval_id)
-                why = "there is no such tool here any more" if tool is None else "the tool has changed since"
-                return f"Number {approval_id} was not done: {why if turn.role != 'guest' else 'you are a guest now'}."
+                return f"Number {approval_id} was not done: {why_not}."
         return f"Number {approval_id} is {'uncertain' if approval.state == 'begun' else approval.state}."
+
+    async def _why_not(self, turn: Turn, approval: Approval) -> str | None:
+        """Why a call that has its yes may not be made any more; None where it may."""
+        tool = turn.toolbox(self._parts.toolbox()).find(approval.tool)
+        if turn.role == "guest":
+            return "you are a guest now"
+        if turn.personality.id != approval.personality_id:
+            return f"it was asked for by {approval.personality_id}, and {turn.personality.id} answers here now"
+        if tool is None:
+            return "there is no such tool here any more"
+        if tool.pin != approval.pin:
+            return "the tool has changed since"
+        is_by_asker = approval.decided_by in (turn.user_id, *await self._parts.people.ids(turn.user_id))
+        if is_by_asker and approval.approver == "owner" and turn.role != "owner":
+            return "you are not an owner any more"
+        return None
 
     async def _last_question(self, turn: Turn) -> SessionMessage | None:
         person = await self._parts.people.ids(turn.user_id)

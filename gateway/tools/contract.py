@@ -270,9 +270,13 @@ class Tool:
 
     @property
     def pin(self) -> str:
-        """A hash of what the model and the person were shown of it; another tool under its name has another one."""
+        """A hash of what the model and the person were shown of it, and of who says yes to it, and how often.
+
+        Another tool under its name has another one.
+        """
         shown = (self.name, self.spec.description, self.spec.parameters, self.effect, self.destination)
-        whole = json.dumps(shown, sort_keys=True, ensure_ascii=False)
+        rules = (self.is_destructive, self.approver)
+        whole = json.dumps((*shown, *rules), sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:16]
 
     @property

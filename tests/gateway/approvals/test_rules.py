@@ -146,8 +146,10 @@ def test_another_tool_under_the_same_name_has_another_pin() -> None:
         tool("own", destination=("to",)),
         replace(TO_ADA, description="Sends."),
         replace(TO_ADA, name="x"),
+        replace(TO_ADA, approver="asker"),
+        replace(TO_ADA, is_destructive=True),
     )
-    assert len({TO_ADA.pin, *(other.pin for other in others)}) == 5
+    assert len({TO_ADA.pin, *(other.pin for other in others)}) == 7
     assert TO_ADA.pin == replace_tool().pin
 
 

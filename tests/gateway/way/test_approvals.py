@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import field_validator
 
 from gateway.app.gateway import Gateway
 from gateway.errors import StoreUnavailable
@@ -220,6 +221,80 @@ async def test_a_yes_waits_through_a_restart_and_a_tool_that_changed_is_not_call
         await channel.ask("/yes 1")
         await channel.until(lambda: "the tool has changed since" in channel.sent[-1].text)
         await settled(gateway)
+        assert (await states(gateway)) == [(1, "withdrawn")]
+    assert post.sent == []
+
+
+async def test_a_yes_of_whoever_asked_is_worth_nothing_once_the_tool_is_the_owners(house: House, post: Post) -> None:
+    post.offer(approver="asker")
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (_, channel):
+        await channel.ask("post it", user="2", conversation="c2")
+    post.offer(approver="owner")
+    async with owned(house, ScriptedModel()) as (gateway, channel):
+        await channel.ask("/yes 1", user="2", conversation="c2")
+        await channel.until(lambda: "the tool has changed since" in channel.sent[-1].text)
+        await settled(gateway)
+        assert (await states(gateway)) == [(1, "withdrawn")]
+    assert post.sent == []
+
+
+class Again(Arguments):
+    to: str
+
+    @field_validator("to")
+    @classmethod
+    def _longer(cls, to: str) -> str:
+        return f"{to}, {to}"
+
+
+async def test_a_call_that_would_not_be_made_as_it_was_shown_is_not_made(house: House, post: Post) -> None:
+    post.offer(arguments=Again)
+    model = ScriptedModel([POST], "It will be sent.", "It was not sent.")
+    async with owned(house, model) as (gateway, channel):
+        assert "to: ada, ada\n" in await channel.ask("post it")
+        await channel.ask("/yes 1")
+        await channel.until(lambda: channel.sent[-1].text == "It was not sent.")
+        await settled(gateway)
+        assert "its approval does not hold any more" in model.requests[-1].messages[-1].text
+        assert (await states(gateway)) == [(1, "withdrawn")]
+    assert post.sent == []
+
+
+async def pressed_while_busy(gateway: Gateway, channel: FakeChannel, between: Callable[[], Awaitable[object]]) -> None:
+    """A yes for number 1, and something that happens before its call is made."""
+    waiting = await gateway.store.approvals.approval(1)
+    assert waiting is not None
+    await between()
+    await gateway.store.approvals.decide(waiting, "granted", by=waiting.user_id)
+    gateway.dispatcher.look()
+    await channel.until(lambda: "was not done" in channel.sent[-1].text)
+    await settled(gateway)
+
+
+async def test_a_yes_for_one_personality_is_not_used_by_another(house: House, post: Post) -> None:
+    other = house.home / "personalities" / "other"
+    other.mkdir(parents=True)
+    (other / "personality.yaml").write_text("description: Another one.\n")
+    (other / "SOUL.md").write_text("You are another one.")
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (gateway, channel):
+        await channel.ask("post it")
+        await pressed_while_busy(gateway, channel, lambda: channel.ask("/personality other"))
+        assert "and other answers here now" in channel.sent[-1].text
+        assert (await states(gateway)) == [(1, "withdrawn")]
+    assert post.sent == []
+
+
+async def test_a_yes_of_an_owner_who_is_none_any_more_is_not_used(house: House, post: Post) -> None:
+    async def demote() -> None:
+        for account, rank in (("fake:2", "owner"), ("fake:1", "member")):
+            change = SetRank(accounts=(account,), rank=rank, via="test", at=datetime.now(UTC))  # type: ignore[arg-type]
+            await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+
+    async with owned(house, ScriptedModel([POST], "It will be sent.")) as (gateway, channel):
+        await channel.ask("post it")
+        await pressed_while_busy(gateway, channel, demote)
+        assert "you are not an owner any more" in channel.sent[-1].text
         assert (await states(gateway)) == [(1, "withdrawn")]
     assert post.sent == []
 
