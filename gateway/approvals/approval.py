@@ -33,8 +33,9 @@ def canonical(arguments: Mapping[str, Any]) -> str:
 
 
 def destination_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """To whom, or where: the values of the tool's `destination`, as JSON; empty for a tool without one."""
-    return canonical({name: arguments.get(name) for name in tool.destination}) if tool.destination else ""
+    """To whom, or where: the values of the tool's `destination`, as JSON; empty where it has none, or none is given."""
+    values = {name: arguments.get(name) for name in tool.destination}
+    return canonical(values) if any(value not in (None, "", [], {}) for value in values.values()) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

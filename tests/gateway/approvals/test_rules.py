@@ -140,6 +140,14 @@ def test_a_grant_follows_the_person_over_linked_accounts_and_holds_in_its_conver
     assert covers(here, situation())
 
 
+@pytest.mark.parametrize("nobody", [{}, {"to": None}, {"to": ""}, {"to": []}])
+def test_a_call_that_leaves_its_destination_out_names_none(nobody: dict[str, Any]) -> None:
+    assert destination_of(TO_ADA, nobody) == ""
+    where = situation(destination="")
+    assert must_ask(replace(where, is_tainted=True), [grant(destination="")])
+    assert not approval(destination=destination_of(TO_ADA, nobody)).may_be_granted(by_owner=False)
+
+
 def test_another_tool_under_the_same_name_has_another_pin() -> None:
     others = (
         tool(),
