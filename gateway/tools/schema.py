@@ -36,6 +36,7 @@ def checked(schema: Mapping[str, Any], given: str) -> Mapping[str, Any]:
         raise ArgumentsWrong(f"they cannot be checked here; run {how_to_install('mcp')} for jsonschema.") from None
     try:
         values = json.loads(given, parse_constant=_no_constant)
+        json.dumps(values, ensure_ascii=False).encode()  # half a character is none, and no store takes it
     except (ValueError, RecursionError) as error:
         raise ArgumentsWrong(f"This is not JSON: {error}.") from None
     if not isinstance(values, dict):

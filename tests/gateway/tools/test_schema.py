@@ -34,6 +34,7 @@ MAIL = {
         ('{"to": [{"name": "ada"}], "count": 2, "kind": "a"}', None),
         ("", "This is not JSON"),
         ("[]", "the whole: it is not a JSON object."),
+        ('{"to": [{"name": "\\ud800"}]}', "This is not JSON"),
         ('{"count": NaN}', "NaN is not a value of JSON"),
         ("{}", "the whole: 'to' is a required property."),
         ('{"to": [{"name": 5}]}', "to.0.name: 5 is not of type 'string'."),
