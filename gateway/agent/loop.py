@@ -30,8 +30,8 @@ from gateway.agent.model import (
     StreamRestarted,
     TextDelta,
 )
-from gateway.approvals.approval import Approval, canonical
-from gateway.approvals.asking import Asking, NoRoom
+from gateway.approvals.approval import MOST_OF_TURN, Approval, canonical
+from gateway.approvals.asking import TOO_MANY_WAIT, Asking, NoRoom
 from gateway.domain.images import ModelImage
 from gateway.errors import ModelRefused
 from gateway.messages import Attachment
@@ -364,6 +364,8 @@ class AgentLoop:
             return Called(outcome="refused", text=f"Error: {error}")
         if question is None:
             return prepared
+        if len(state.approvals) >= MOST_OF_TURN:  # others of this step, which run beside it, were asked for meanwhile
+            return Called(outcome="refused", text=f"Error: {TOO_MANY_WAIT}")
         state.approvals.append(question)
         return Called(outcome="waiting", text=WAITS.format(question.id), approval_id=question.id)
 

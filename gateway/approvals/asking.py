@@ -23,6 +23,7 @@ from gateway.messages import ConversationRef
 from gateway.tools.toolbox import Prepared
 
 EXPIRE_AFTER_H = 72.0
+TOO_MANY_WAIT = f"{MOST_OF_TURN} calls of this answer wait for a yes already; ask the person to decide first"
 # A scheme, or a first word with what parts an address: rather too much is taken for one than too little.
 _ADDRESS = re.compile(r"://|^\S*[.:/\\@]\S")
 _BREAKS = re.compile(r"[\t\r\n]")
@@ -147,7 +148,7 @@ class Asking:
 
     async def _check_room(self, waiting: int) -> None:
         if waiting >= MOST_OF_TURN:
-            raise NoRoom(f"{MOST_OF_TURN} calls of this answer wait for a yes already; ask the person to decide first")
+            raise NoRoom(TOO_MANY_WAIT)
         if len(await self._store.approvals(user_ids=list(self._user_ids))) + waiting >= MOST_OF_PERSON:
             raise NoRoom(f"{MOST_OF_PERSON} calls wait for a yes already; ask the person to decide first: /approvals")
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from gateway.approvals.approval import MOST_OF_PERSON, MOST_OF_TURN
 from gateway.approvals.telling import SHOWN_CHARS
 from gateway.errors import FileError, StoreUnavailable
 from gateway.files import sent_files
-from gateway.messages import remaining_actions
+from gateway.messages import QuotedText, remaining_actions
 from gateway.store.approvals import SqlApprovals
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import Post, last_actions, owned, pass_by, states
@@ -99,6 +100,34 @@ async def test_where_the_buttons_stay_each_press_decides_only_what_still_waits(h
             assert "already" in await channel.ask(press)
         await settled(gateway)
     assert sorted(post.sent) == ["ada: hello", "ben: hello"]
+
+
+@pytest.mark.parametrize("effect", ["act", "fetch"])
+async def test_eight_calls_of_an_answer_wait_at_most_also_where_they_run_together(
+    house: House, post: Post, effect: str
+) -> None:
+    post.offer(effect=effect)
+    model = ScriptedModel(posts("n0"), posts(*(f"n{number}" for number in range(1, 12))), "Soon.")
+    async with owned(house, model) as (gateway, channel):
+        quote = QuotedText(origin="quoted mail", text="hi", author="Eve")
+        await channel.deliver(channel.message("post them", quotes=(quote,)))
+        await channel.until(lambda: bool(channel.sent))
+        await settled(gateway)
+        assert [state for _, state in await states(gateway)] == ["waiting"] * MOST_OF_TURN
+        assert "8 calls of this answer wait for a yes already" in model.requests[-1].messages[-1].text
+    assert post.sent == []
+
+
+async def test_thirty_calls_of_a_person_wait_at_most(house: House, post: Post) -> None:
+    steps = [step for turn in "abcd" for step in (posts(*(f"{turn}{number}" for number in range(8))), "Soon.")]
+    model = ScriptedModel(*steps)
+    async with owned(house, model) as (gateway, channel):
+        for _ in "abcd":
+            await channel.ask("post them")
+        await settled(gateway)
+        assert [state for _, state in await states(gateway)] == ["waiting"] * MOST_OF_PERSON
+        assert "30 calls wait for a yes already" in model.requests[-1].messages[-1].text
+    assert post.sent == []
 
 
 async def test_what_is_decided_by_then_is_passed_over_and_said(house: House, post: Post) -> None:
