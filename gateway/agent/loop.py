@@ -326,7 +326,7 @@ class AgentLoop:
             began_at = datetime.now(UTC)
             is_too_many = call in state.all_calls[work.calls_limit :]
             refused = TOO_MANY if is_too_many else self._resting.refusal(call.name)
-            made = refused or work.toolbox.prepare(call)
+            made = refused or work.toolbox.prepare(replace(call, arguments=work.context.hide(call.arguments)))
             is_approved = call.id == work.approved_call
             if isinstance(made, Prepared):
                 made = _as_approved(call, made, work) if is_approved else await made.settled(context)
@@ -449,7 +449,7 @@ def _row(
         session_id=scope.session_id or "",
         tool=call.name,
         effect="act" if tool is None else tool.effect,
-        arguments=call.arguments[:MAX_ARGUMENTS_CHARS],
+        arguments=work.context.hide(call.arguments)[:MAX_ARGUMENTS_CHARS],
         state="begun" if called is None else called.outcome,
         began_at=began_at,
         ended_at=None if called is None else datetime.now(UTC),

@@ -383,7 +383,7 @@ class Answering:
             system=await self._system(turn, memory, question, toolbox, capabilities),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=replace(context, findable=toolbox.findable, documents=parts.documents),
+            context=replace(context, findable=toolbox.findable, documents=parts.documents, hide=self._settings.hide),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,

@@ -120,6 +120,7 @@ class ToolContext:
         can_be_asked: a tool may raise `InputNeeded`: the person is in a direct chat, and proved.
         given: what this call was to wait for.
         documents: reads PDFs, and makes pictures ready for models.
+        hide: strikes the secrets of the configuration from a text.
     """
 
     scope: MemoryScope
@@ -142,6 +143,7 @@ class ToolContext:
     can_be_asked: bool = False
     given: Given | None = None
     documents: Documents | None = None
+    hide: Callable[[str], str] = str
 
     @property
     def is_tainted(self) -> bool:

@@ -84,7 +84,10 @@ class Prepared:
     async def make(self, context: ToolContext) -> Called:
         """Make it."""
         called = await _made(self.tool, self.arguments, context)
-        whole = _cleaned(called.text)
+        cleaned = _cleaned(called.text)
+        whole = context.hide(cleaned)
+        if whole != cleaned:
+            _log.warning("secret_in_result", tool=self.tool.name)
         if len(whole) > MAX_RESULT_CHARS and context.workspace is not None:
             whole = await _shortened(whole, called, context, context.workspace)
         return replace(called, text=_cut(whole))

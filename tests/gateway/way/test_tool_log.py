@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.app.gateway import Gateway
 from gateway.people.access_records import SetRank
@@ -78,6 +79,31 @@ async def test_each_call_is_a_row_and_a_person_sees_their_own(house: House, post
     [(_, key)] = post.sent
     assert key.endswith("/c1")
     assert key.startswith("t_")
+
+
+async def test_a_secret_of_the_configuration_is_struck_out_of_arguments_results_and_rows(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    async def post(arguments: To, _context: ToolContext) -> str:
+        sent.append(arguments.to)
+        return "the environment has s3cret-of-the-key in it"
+
+    tool = Tool(name="post", description="", arguments=To, call=post, effect="own")
+    monkeypatch.setattr(tools, "CURRENT_TIME", tool)
+    model = ScriptedModel([call("post", '{"to": "s3cret-of-the-key"}', id="c1")], "Done.")
+    models = {"cloud": {"provider": "openai", "model": "m", "api_key": "s3cret-of-the-key"}}
+    async with house.gateway(model, models=models) as (gateway, channel):
+        with capture_logs() as logged:
+            assert await channel.ask("post it") == "Done."
+            await settled(gateway)
+        [(_, row)] = await gateway.store.tool_log.calls()
+        assert row.state == "done"
+        assert len(sent) == 1
+        for text in (*sent, row.arguments, model.requests[1].messages[-1].text):
+            assert "s3cret-of-the-key" not in text
+    assert [line["tool"] for line in logged if line["event"] == "secret_in_result"] == ["post"]
 
 
 @pytest.mark.parametrize(
