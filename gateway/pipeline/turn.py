@@ -243,18 +243,18 @@ class TurnRunner:
     async def _why_not(self, turn: Turn, approval: Approval) -> str | None:
         """Why a call that has its yes may not be made any more; None where it may."""
         tool = turn.toolbox(self._parts.toolbox()).find(approval.tool)
-        if turn.role == "guest":
-            return "you are a guest now"
-        if turn.personality.id != approval.personality_id:
-            return f"it was asked for by {approval.personality_id}, and {turn.personality.id} answers here now"
-        if tool is None:
-            return "there is no such tool here any more"
-        if tool.pin != approval.pin:
-            return "the tool has changed since"
-        is_by_asker = approval.decided_by in (turn.user_id, *await self._parts.people.ids(turn.user_id))
-        if is_by_asker and approval.approver == "owner" and turn.role != "owner":
-            return "you are not an owner any more"
-        return None
+        ids = (turn.user_id, *await self._parts.people.ids(turn.user_id))
+        is_demoted = approval.decided_by in ids and approval.approver == "owner" and turn.role != "owner"
+        other = f"it was asked for by {approval.personality_id}, and {turn.personality.id} answers here now"
+        reasons = (
+            (approval.user_id not in ids, "it was asked for on behalf of a person whose account this is no more"),
+            (turn.role == "guest", "you are a guest now"),
+            (turn.personality.id != approval.personality_id, other),
+            (tool is None, "there is no such tool here any more"),
+            (tool is not None and tool.pin != approval.pin, "the tool has changed since"),
+            (is_demoted, "you are not an owner any more"),
+        )
+        return next((why for is_so, why in reasons if is_so), None)
 
     async def _last_question(self, turn: Turn) -> SessionMessage | None:
         person = await self._parts.people.ids(turn.user_id)

@@ -196,6 +196,11 @@ async def test_a_long_result_is_cut_and_marked() -> None:
     assert await use(told("x" * (MAX_RESULT_CHARS + 1))) == "x" * MAX_RESULT_CHARS + "\n[...truncated]"
 
 
+async def test_a_result_reaches_the_model_without_what_no_terminal_and_no_store_takes() -> None:
+    dirty = "a\x1b[31mred\x1b[0m\x00\x07\x1b]0;title\x07\ud800 \N{SNOWMAN}\tb\nc"
+    assert await use(told(dirty)) == "ared \N{SNOWMAN}\tb\nc"
+
+
 async def test_what_is_wrong_with_a_call_is_told_within_the_same_bound() -> None:
     result = await use(CURRENT_TIME, **{f"unknown_{number}": 1 for number in range(5_000)})
     assert result.startswith("Error: ")

@@ -24,6 +24,7 @@ from gateway.tools import own as tools
 from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.test_linking import DESK, PHONE, link, told
 from tests.scripted_model import Hang, ScriptedModel, call
 
 
@@ -465,6 +466,48 @@ async def test_an_answer_that_was_stopped_asks_for_nothing(house: House, post: P
         await settled(gateway)
         assert (await states(gateway)) == [(1, "withdrawn")]
         assert not any(said.actions or "waits for your yes" in said.text for said in channel.sent)
+    assert post.sent == []
+
+
+async def test_a_yes_does_not_count_for_who_was_unlinked_from_its_person_meanwhile(house: House, post: Post) -> None:
+    model = ScriptedModel([POST], "It will be sent.")
+    async with owned(house, model) as (gateway, channel):
+        await link(channel)
+        await channel.ask("post it", **DESK)
+        assert (await states(gateway)) == [(1, "waiting")]
+        await channel.ask("/unlink", **PHONE)
+        await told(channel, DESK, "No longer linked")
+        await settled(gateway)
+        channel.sent.clear()
+        await channel.ask("/yes 1", **PHONE)
+        await channel.until(lambda: any("was not done" in one.text for one in channel.sent))
+        await settled(gateway)
+        text = "Number 1 was not done: it was asked for on behalf of a person whose account this is no more."
+        assert text in [one.text for one in channel.sent]
+        assert (await states(gateway)) == [(1, "withdrawn")]
+    assert post.sent == []
+
+
+async def test_with_a_person_their_questions_are_erased_and_no_yes_has_a_call_made(house: House, post: Post) -> None:
+    model = ScriptedModel([POST], "It will be sent.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("post it", user="2", conversation="c2")
+        assert (await states(gateway)) == [(1, "waiting")]
+        user = (await gateway.identities.known({"fake:2"}))["fake:2"]
+        erasure = await gateway.privacy.schedule_erasure(user)
+        while not await gateway.store.engine.rows("SELECT 1 FROM erasures WHERE id = ?", (erasure,)):
+            await settled(gateway)
+        assert "nothing waits under the number 1" in await channel.ask("/yes 1", user="1", conversation="c1")
+        await settled(gateway)
+        assert (await states(gateway)) == []
+    assert post.sent == []
+
+
+async def test_below_a_model_that_claims_it_is_done_stands_that_it_waits(house: House, post: Post) -> None:
+    async with owned(house, ScriptedModel([POST], "Done! I have sent it to Ada.")) as (_, channel):
+        said, _, below = (await channel.ask("post it")).partition("**This waits for your yes.**")
+        assert said.strip() == "Done! I have sent it to Ada."
+        assert "Number 1: `post` with" in below
     assert post.sent == []
 
 
