@@ -24,7 +24,7 @@ from gateway.domain.visible import without_hidden
 from gateway.errors import EthosError
 from gateway.mcp import http
 from gateway.mcp.catalogue import MAX_INSTRUCTIONS_CHARS, MAX_PAGES, MAX_TOOLS, Definition, Era, Listing
-from gateway.mcp.errors import CannotStart, ConnectionEnded, SessionGone
+from gateway.mcp.errors import CannotStart, ConnectionEnded, LacksPermission, SessionGone
 from gateway.mcp.live import DECLINED, LiveCall
 from gateway.mcp.lives import LOST, Lives
 from gateway.mcp.mending import Mending
@@ -341,6 +341,8 @@ def _translated(error: MCPError, timeout_s: float) -> Exception:
         return SessionGone()
     if error.code in _NOT_BEGUN:
         return ToolError(f"its server refused it: {error.message[:500]}", sources=("an answer of a server",))
+    if error.code == http.MORE_WANTED:
+        return LacksPermission(_short(error))
     not_done = {
         http.NOT_REACHED: f"its server cannot be reached ({_short(error)})",
         http.REFUSED: f"its server refuses the gateway ({_short(error)})",
@@ -371,7 +373,13 @@ def reason_of(error: BaseException) -> str:
             return f"it cannot be reached ({_short(error)}); look whether it runs, and at its `url`"
         case MCPError(code=http.REFUSED):
             return f"it refuses the gateway ({_short(error)}); correct its `headers`, or the `scopes` of its `oauth`"
-        case MCPError(code=http.NO_TOKEN) | CannotStart() | ToolUnavailable() | ConnectionEnded() | EthosError():
+        case (
+            MCPError(code=http.NO_TOKEN | http.MORE_WANTED)
+            | CannotStart()
+            | ToolUnavailable()
+            | ConnectionEnded()
+            | EthosError()
+        ):
             return str(error) or "it closed the connection"
         case MCPError(code=types.CONNECTION_CLOSED):
             return "it closed the connection"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from gateway.tools.contract import ToolUnavailable
+
+WANTS_MORE = "wants more to be allowed; sign in again"
+
 
 class ConnectionEnded(Exception):
     """The connection ended before there was an answer."""
@@ -13,6 +17,14 @@ class SessionGone(Exception):
 
 class SignInFailed(Exception):
     """The server wants a token, and there is none that it takes: nothing was done; the text says why."""
+
+
+class MoreWanted(SignInFailed):
+    """The server wants more to be allowed than the account has allowed."""
+
+
+class LacksPermission(ToolUnavailable):
+    """It was not done, for that reason."""
 
 
 class CannotStart(Exception):

@@ -14,12 +14,14 @@ import httpx2
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
-from gateway.mcp.errors import SignInFailed
+from gateway.mcp.errors import MoreWanted, SignInFailed
 from gateway.mcp.stdio import MAX_LINE_BYTES
 
-NOT_REACHED, REFUSED, BROKEN, SESSION_GONE, NO_TOKEN = -31_001, -31_002, -31_003, -31_004, -31_005
+NOT_REACHED, REFUSED, BROKEN, SESSION_GONE = -31_001, -31_002, -31_003, -31_004
+NO_TOKEN, MORE_WANTED = -31_005, -31_006
 """Codes of ours, outside the range that JSON-RPC keeps for itself. Not reached, refused: it has not run. Broken: it may
-have. Session gone: the server was restarted, and it has not run. No token: nobody is signed in, and it has not run."""
+have. Session gone: the server was restarted, and it has not run. No token: nobody is signed in, and it has not run.
+More wanted: somebody is, and has allowed too little; it has not run."""
 _CONNECT_S, _READ_S = 10.0, 660.0
 _SESSION = "mcp-session-id"
 
@@ -52,7 +54,7 @@ class _Telling(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
         except SignInFailed as error:
-            return _failed(request, NO_TOKEN, str(error))
+            return _failed(request, MORE_WANTED if isinstance(error, MoreWanted) else NO_TOKEN, str(error))
         except httpx2.TransportError as error:
             if request.method != "POST":
                 raise

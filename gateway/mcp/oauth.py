@@ -43,7 +43,7 @@ from pydantic import AnyUrl, BaseModel, PrivateAttr
 
 from gateway.config.mcp import McpOauthConfig
 from gateway.errors import EthosError
-from gateway.mcp.errors import SignInFailed
+from gateway.mcp.errors import WANTS_MORE, MoreWanted, SignInFailed
 from gateway.mcp.http import Bounded
 from gateway.mcp.tokens import Account, Tokens
 from gateway.tools.web.addresses import is_public
@@ -149,6 +149,8 @@ class _AtOnce(OAuthClientProvider):
             outgoing = await anext(flow)
             while True:
                 response = yield outgoing
+                if outgoing is request and _wants_more(response):
+                    await self._ask_for_more(response)
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
@@ -209,6 +211,8 @@ class _OfAccount(_InMemory):
         self.account = account
         self.kept = tokens
         self.sealed = ""
+        self.wanted: str | None = None
+        """What the server wants besides, which a renewal does not change, and a new sign-in does."""
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self.context
@@ -219,6 +223,7 @@ class _OfAccount(_InMemory):
             metadata=context.oauth_metadata,
             resource=context.protected_resource_metadata,
             issuer=context.auth_server_url,
+            wanted=self.wanted,
         )
         self.sealed = await self.kept.keep(self.account, whole.model_dump_json())
 
@@ -237,6 +242,7 @@ class _OfAccount(_InMemory):
     async def load(self) -> None:
         """Read it into the SDK's context; raises as `read`."""
         whole, self.sealed = await self.read()
+        self.wanted = whole.wanted
         context = self.context
         context.current_tokens, context.token_expiry_time = whole.tokens, whole.expires_at
         context.client_info, context.oauth_metadata = whole.client, whole.metadata
@@ -255,7 +261,7 @@ class _OfAccount(_InMemory):
             )
         whole.wanted = union_scopes(whole.tokens.scope, scope)
         await self.kept.keep(self.account, whole.model_dump_json())
-        return SignInFailed(f"{server} wants more to be allowed; sign in again")
+        return MoreWanted(f"{server} {WANTS_MORE}")
 
     async def end(self) -> SignInFailed:
         """Delete it, since the server takes it no more."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
-from gateway.mcp.errors import ConnectionEnded, SessionGone
+from gateway.mcp.errors import WANTS_MORE, ConnectionEnded, LacksPermission, SessionGone
 from gateway.mcp.lives import Lives
 from gateway.runtime.backoff import delay_s
 from gateway.tools.contract import ToolUnavailable, ToolUncertain
@@ -216,7 +216,8 @@ class McpServer:
         if self._up is not None:
             return self._up
         why = f": {self.standing.error}" if self.standing.error else ""
-        raise ToolUnavailable(f"the server {self.name} is not reachable now{why}")
+        kind = LacksPermission if why.endswith(WANTS_MORE) else ToolUnavailable
+        raise kind(f"the server {self.name} is not reachable now{why}")
 
     @property
     def _up(self) -> Connection | None:

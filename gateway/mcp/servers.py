@@ -223,8 +223,8 @@ class McpServers:
             self._own(account)
         return self._servers[account]
 
-    async def _reach(self, name: str, context: ToolContext, *, has_failed: bool = False) -> McpServer:
-        """The server for whoever calls; `has_failed`: it was called, and that was not done.
+    async def _reach(self, name: str, context: ToolContext, *, lacks_permission: bool = False) -> McpServer:
+        """The server for whoever calls; `lacks_permission`: they must allow more first.
 
         Raises:
             ToolError: nobody is signed in.
@@ -242,7 +242,7 @@ class McpServers:
         else:
             account = Account(name, context.scope.user_id)
         try:
-            problem = await self.sign_ins.problem(account, context, has_failed=has_failed)
+            problem = await self.sign_ins.problem(account, context, lacks_permission=lacks_permission)
         except SignInFailed as error:
             raise ToolError(str(error)) from error
         if problem is not None:

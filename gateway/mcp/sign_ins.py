@@ -99,11 +99,11 @@ class SignIns:
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
-    async def problem(self, account: Account, context: ToolContext, *, has_failed: bool = False) -> str | None:
+    async def problem(self, account: Account, context: ToolContext, *, lacks_permission: bool = False) -> str | None:
         """Why a tool cannot use an account, for the model; then the person's link stands below the answer.
 
         Args:
-            has_failed: the call was made and not done; perhaps the server wants more to be allowed.
+            lacks_permission: the server wants more to be allowed than was.
 
         Raises:
             StoreUnavailable, FileError: it cannot be found out.
@@ -111,7 +111,7 @@ class SignIns:
         server, kept = account.server, await self.tokens.kept(account)
         again = ""
         if kept is not None:
-            if not has_failed or self._wanted(kept[0]) is None:
+            if not lacks_permission:
                 return None
             again = " again, and allow more"
         if not account.user_id:

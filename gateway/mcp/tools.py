@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.config.mcp import McpServerConfig
 from gateway.mcp.catalogue import INSTRUCTIONS, CataloguedTool, Definition
+from gateway.mcp.errors import LacksPermission
 from gateway.mcp.server import McpServer
 from gateway.tools.contract import (
     LONGEST_CALL_S,
@@ -54,8 +55,8 @@ def effect_of(definition: Definition, config: McpServerConfig) -> Effect:
 class Reach(Protocol):
     """Gives the server for whoever calls."""
 
-    def __call__(self, context: ToolContext, *, has_failed: bool = False) -> Awaitable[McpServer]:
-        """Raises ToolError where they must sign in first; `has_failed`: the call was made, and not done."""
+    def __call__(self, context: ToolContext, *, lacks_permission: bool = False) -> Awaitable[McpServer]:
+        """Raises ToolError where they must sign in first; `lacks_permission`: of what their sign-in allows."""
 
 
 def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Tool:
@@ -75,8 +76,9 @@ def tool_of(entry: CataloguedTool, config: McpServerConfig, reach: Reach) -> Too
                 given=context.given,
                 can_be_asked=context.can_be_asked,
             )
-        except ToolUnavailable:
-            await reach(context, has_failed=True)  # which says so where the sign-in has ended, or allows too little
+        except ToolUnavailable as error:
+            # Which says so where the sign-in has ended, or allows too little.
+            await reach(context, lacks_permission=isinstance(error, LacksPermission))
             raise
         from mcp_types import InputRequiredResult  # noqa: PLC0415 (the SDK is loaded with the first server)
 

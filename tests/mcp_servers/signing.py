@@ -143,7 +143,7 @@ class SigningServer:
         self.is_own_issuer = elsewhere is None
         self.hold = asyncio.Event()
         self.calls: list[str | None] = []
-        self.more_wanted, self.is_never_content = "more", False
+        self.more_wanted, self.is_never_content, self.is_wanted_at_once = "more", False, False
         self.own_secret = "canary-own-secret"
         self.metadata: dict[str, Any] = {}
         """What the metadata of the authorization server says instead of the truth."""
@@ -215,7 +215,8 @@ class SigningServer:
     def _too_little(self, request: Request, body: bytes) -> Response | None:
         """403 for the tool `send`, where the token has not the scope `more` (RFC 6750, section 3.1)."""
         said = json.loads(body)
-        if said.get("method") != "tools/call" or said["params"]["name"] != "send":
+        is_send = said.get("method") == "tools/call" and said["params"]["name"] == "send"
+        if not is_send and not (self.is_wanted_at_once and said.get("method") != "ping"):
             return None
         token = self.authority.issued.get(request.headers.get("authorization", "").removeprefix("Bearer "))
         if token is None or (self.more_wanted in token.scopes and not self.is_never_content):

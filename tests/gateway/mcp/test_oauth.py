@@ -201,6 +201,47 @@ async def test_where_the_server_wants_more_the_person_is_led_there_once_more_and
         assert (await made.use("mail__send", made.context("ada"))).text == "sent"
 
 
+async def test_what_more_is_wanted_is_known_after_a_renewal_and_within_one(
+    tmp_path: Path, server: SigningServer
+) -> None:
+    async with servers(tmp_path, server) as made:
+        await made.signed_in("ada")
+        server.authority.issued.clear()  # so the call renews the token, and is refused then
+        context = made.context("ada")
+        assert "and allow more, by the link that stands below" in (await made.use("mail__send", context)).text
+        assert context.below
+        server.authority.issued.clear()
+        assert (await made.whoami("ada")).text == "the account of ada"
+        await made.signed_in("ada")
+        assert set(server.authority.redirected_scopes) == {"mail", "more"}
+        assert (await made.use("mail__send", made.context("ada"))).text == "sent"
+
+
+async def test_another_failure_leads_nobody_to_allow_more(tmp_path: Path, server: SigningServer) -> None:
+    async with servers(tmp_path, server) as made:
+        await made.signed_in("ada")
+        await made.use("mail__send", made.context("ada"))
+        server.authority.down.add("/token")
+        server.authority.issued.clear()
+        context = made.context("ada")
+        assert (
+            "signing in failed: its authorization server answered 503" in (await made.use("mail__whoami", context)).text
+        )
+        assert context.below == {}
+
+
+async def test_a_server_that_wants_more_before_anything_else_leads_there_too(
+    tmp_path: Path, server: SigningServer
+) -> None:
+    async with servers(tmp_path, server) as made:
+        server.is_wanted_at_once = True
+        await made.signed_in("ada")
+        context = made.context("ada")
+        assert "and allow more, by the link that stands below" in (await made.use("mail__whoami", context)).text
+        await made.signed_in("ada")
+        assert (await made.whoami("ada")).text == "the account of ada"
+
+
 async def test_a_server_that_is_never_content_leads_nobody_around(tmp_path: Path, server: SigningServer) -> None:
     server.is_never_content = True
     async with servers(tmp_path, server) as made:
