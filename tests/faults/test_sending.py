@@ -12,7 +12,8 @@ import signal
 import sqlite3
 import tempfile
 from collections import Counter
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -117,11 +118,10 @@ class Sender:
     async def end(self) -> None:
         """A life in which all is sent; then look at what people have got, and at what is known of it."""
         serving = await self._start("")
+        await self._say()  # whose answer shows that it is up; before that, SIGTERM ends a process at once
         assert not await self._sent_or_ended(serving), "it ended by itself"
         serving.signal(signal.SIGTERM)
         assert await serving.ended(PATIENCE_S) == 0
-        await self.here.close()
-        await self.there.close()
         got = [(person, one, text) for person, text in self.there.shown() for one in _TEXT.findall(text)]
         assert {(person, one) for person, one, _ in got} == {(1 if one[0] == "m" else 2, one) for one in self._wanted}
         plain = Counter(one for _, one, text in got if REPEAT_NOTE not in text)
@@ -172,10 +172,21 @@ class Sender:
             task.cancel()
 
 
-async def test_each_message_is_sent_once_through_a_kill_at_every_step() -> None:
+@asynccontextmanager
+async def sending(sends: Sends) -> AsyncIterator[Sender]:
+    """Somebody who has said hello."""
     async with Nursery() as nursery:
-        sender = Sender(nursery, "lookup")
-        await sender.begin()
+        sender = Sender(nursery, sends)
+        try:
+            await sender.begin()
+            yield sender
+        finally:
+            await sender.here.close()
+            await sender.there.close()
+
+
+async def test_each_message_is_sent_once_through_a_kill_at_every_step() -> None:
+    async with sending("lookup") as sender:
         for step in STEPS:
             await sender.killed_at(f"kill {step} 1")
         for effect in EFFECTS:
@@ -184,9 +195,7 @@ async def test_each_message_is_sent_once_through_a_kill_at_every_step() -> None:
 
 
 async def test_where_the_platform_cannot_be_asked_a_message_that_may_have_come_says_so() -> None:
-    async with Nursery() as nursery:
-        sender = Sender(nursery, "plain")
-        await sender.begin()
+    async with sending("plain") as sender:
         for effect in EFFECTS:
             await sender.killed_at(effect=effect)
         await sender.end()
@@ -197,9 +206,7 @@ async def test_where_the_platform_cannot_be_asked_a_message_that_may_have_come_s
 @pytest.mark.parametrize("sends", ["plain", "lookup", "idempotent"])
 async def test_each_message_is_sent_once_through_many_kills(sends: Sends) -> None:
     numbers = random.Random(sends)
-    async with Nursery() as nursery:
-        sender = Sender(nursery, sends)
-        await sender.begin()
+    async with sending(sends) as sender:
         for step in (*STEPS * 3, *DATABASE * 10):
             await sender.killed_at(f"kill {step} {numbers.randint(1, 40 if step in DATABASE else 4)}")
         for _ in range(15):
