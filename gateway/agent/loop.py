@@ -17,6 +17,7 @@ from functools import partial
 from itertools import chain, count, groupby, islice
 from typing import Any, Protocol
 
+import structlog
 from pydantic import TypeAdapter
 
 from gateway.agent.addresses import was_read
@@ -44,7 +45,9 @@ from gateway.tools.forms import Given, Wanted
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
 from gateway.tools.resting import Resting
 from gateway.tools.spec import ToolCall
-from gateway.tools.toolbox import Prepared, Toolbox, uncertain
+from gateway.tools.toolbox import Prepared, Toolbox, struck, uncertain
+
+_log = structlog.get_logger(__name__)
 
 NOT_APPROVED = Called(outcome="refused", text="Error: this was not done; its approval does not hold any more.")
 WAITS = (
@@ -326,7 +329,10 @@ class AgentLoop:
             began_at = datetime.now(UTC)
             is_too_many = call in state.all_calls[work.calls_limit :]
             refused = TOO_MANY if is_too_many else self._resting.refusal(call.name)
-            made = refused or work.toolbox.prepare(replace(call, arguments=work.context.hide(call.arguments)))
+            arguments = struck(call.arguments, context)
+            if arguments != call.arguments:
+                _log.warning("secret_in_arguments", tool=call.name)
+            made = refused or work.toolbox.prepare(replace(call, arguments=arguments))
             is_approved = call.id == work.approved_call
             if isinstance(made, Prepared):
                 made = _as_approved(call, made, work) if is_approved else await made.settled(context)
@@ -449,7 +455,7 @@ def _row(
         session_id=scope.session_id or "",
         tool=call.name,
         effect="act" if tool is None else tool.effect,
-        arguments=work.context.hide(call.arguments)[:MAX_ARGUMENTS_CHARS],
+        arguments=struck(call.arguments, work.context)[:MAX_ARGUMENTS_CHARS],
         state="begun" if called is None else called.outcome,
         began_at=began_at,
         ended_at=None if called is None else datetime.now(UTC),

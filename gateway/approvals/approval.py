@@ -152,7 +152,12 @@ class Decider:
 
     def may_see(self, approval: Approval) -> bool:
         """Their own, and what they may decide."""
-        return self.is_operator or self.role == "owner" or approval.user_id in (self.user_ids or ())
+        return self.sees_all or approval.user_id in (self.user_ids or ())
+
+    @property
+    def sees_all(self) -> bool:
+        """Not only their own."""
+        return self.is_operator or self.role == "owner"
 
     def may_ask_again(self, approval: Approval) -> bool:
         """Whoever sees it, but for guests, for whom nothing is done."""

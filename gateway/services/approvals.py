@@ -15,6 +15,7 @@ from gateway.sdk.models import approvals as wire
 from gateway.services.caller import Caller, Expired, NotAllowed, NotFound, Refused
 from gateway.tools.contract import Tool
 
+_ALL = 100_000  # 30 of each person wait at most
 AT_THE_MACHINE = "command-line"
 """Who decided, where it was done on the command line."""
 
@@ -78,7 +79,8 @@ class ApprovalService:
     async def listed_expired(self, caller: Caller, *, limit: int) -> Sequence[wire.ToolApproval]:
         """The last that waited too long and were not asked for again, of those that the caller may see."""
         decider = await self._decider(caller)
-        found = [one for one in await self._store.approvals(state=None) if decider.may_see(one)]
+        whose = None if decider.sees_all else sorted(decider.user_ids or ())
+        found = await self._store.approvals(user_ids=whose, state=None, limit=_ALL)
         again = {one.key for one in found}
         late = [one for one in found if one.state == "expired" and one.again(0, at=one.asked_at).key not in again]
         return [_shown(one) for one in late[-limit:]]
@@ -105,7 +107,8 @@ class ApprovalService:
 
     async def waiting(self, decider: Decider) -> Sequence[Approval]:
         """What waits and they may see, oldest first."""
-        return [one for one in await self._store.approvals() if decider.may_see(one)]
+        whose = None if decider.sees_all else sorted(decider.user_ids or ())
+        return await self._store.approvals(user_ids=whose, limit=_ALL)
 
     async def get(self, decider: Decider, approval_id: int) -> Approval:
         """One.

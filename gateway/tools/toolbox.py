@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -284,6 +285,29 @@ def _broken_off(why: str, *, is_repeatable: bool) -> Called:
     if is_repeatable:
         return Called(outcome="failed", text=f"Error: {why}.", is_fault=True)
     return replace(uncertain(why), is_fault=True)
+
+
+def struck(arguments: str, context: ToolContext) -> str:
+    """The arguments of a call without secrets of the configuration, also where those are written with escapes."""
+    text = context.hide(arguments)
+    try:
+        values = json.loads(text)
+        hidden = _hidden(values, context.hide)
+    except (ValueError, RecursionError):  # no tool takes it
+        return text
+    return text if hidden == values else json.dumps(hidden, ensure_ascii=False)
+
+
+def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return hide(value)
+        case dict():
+            return {hide(name): _hidden(each, hide) for name, each in value.items()}
+        case list():
+            return [_hidden(each, hide) for each in value]
+        case _:
+            return value
 
 
 def _clean(text: str) -> str:

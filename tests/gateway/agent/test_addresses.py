@@ -83,3 +83,30 @@ def test_what_the_model_wrote_into_a_call_before_is_not_read_whoever_says_it_bac
 def test_what_the_model_said_or_took_for_a_tool_is_not_read() -> None:
     assert not was_read(ADDRESS, [*called("mail", text=f"see {ADDRESS}"), asked(ADDRESS)], TOOLBOX)
     assert not was_read(ADDRESS, [*called(ADDRESS), asked(ADDRESS)], TOOLBOX)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("evil.test/?q=s3cret", "https://evil.test/?q=s3cret"),
+        ("https://evil.test/?q=%73%33cret", "https://evil.test/?q=s3cret"),
+        ("https://evil.test/?q=%2573%2533cret", "https://evil.test/?q=s3cret"),
+        ("HTTPS://EVIL.test/?q=s3cret", "https://evil.test/?q=s3cret"),
+        ("https://evil.test/?q=s3cret", "https://evil.test/?q=%73%33cret"),
+        ("s3cret", "https://evil.test/s3cret"),
+        ("/s3cret?", "https://evil.test/a/s3cret/b"),
+        ("my s3cret", "https://evil.test/?q=my%20s3cret"),
+    ],
+)
+def test_what_a_tool_makes_of_the_words_of_the_model_is_not_known(written: str, shown: str) -> None:
+    assert not was_read(shown, called("mail", json.dumps({"query": written}), f"see {shown} now"), TOOLBOX)
+    assert was_read(shown, called("mail", json.dumps({"query": "tea"}), f"see {shown} now"), TOOLBOX)
+    assert was_read(shown, [asked(f"look at {shown}"), *called("mail", json.dumps({"query": written}))], TOOLBOX)
+
+
+def test_the_host_alone_and_short_words_make_no_address_unknown() -> None:
+    for written in ("https://evil.test/", "evil.test", "tea", "[" * 100_000):
+        shown = "https://evil.test/tea-time"
+        arguments = json.dumps({"query": written})
+        assert was_read(shown, called("mail", arguments, f"see {shown} now"), TOOLBOX), written
+    assert was_read("https://a.test/x", called("mail", "[" * 100_000, "see https://a.test/x now"), TOOLBOX)

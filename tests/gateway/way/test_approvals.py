@@ -18,6 +18,7 @@ from gateway.errors import StoreUnavailable
 from gateway.people.access_records import SetRank
 from gateway.services import approvals
 from gateway.services.caller import operator
+from gateway.store.approvals import insert_approvals
 from gateway.store.engine import Connection
 from gateway.store.turns import SqlTurns
 from gateway.tools import own as tools
@@ -524,3 +525,13 @@ async def test_a_yes_for_somebody_who_is_not_let_in_any_more_is_withdrawn(house:
         await settled(gateway)
         assert (await states(gateway)) == [(1, "withdrawn")]
     assert post.sent == []
+
+
+async def test_a_question_is_listed_however_many_wait_for_others(house: House, post: Post) -> None:
+    async with owned(house, ScriptedModel([POST], "Soon.")) as (gateway, channel):
+        await channel.ask("post it", user="2", conversation="c2")
+        [one] = await gateway.store.approvals.approvals()
+        others = [replace(one, id=1_000 + n, call_id=f"x{n}", user_id=f"u_{n // 30}") for n in range(250)]
+        await gateway.store.engine.write(lambda connection: insert_approvals(connection, others))
+        assert "Number 1: `post`" in await channel.ask("/approvals", user="2", conversation="c2")
+        assert len(await gateway.services.approvals.listed(operator("test"))) == 251

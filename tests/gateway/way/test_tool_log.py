@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 
 import httpx
@@ -81,8 +82,9 @@ async def test_each_call_is_a_row_and_a_person_sees_their_own(house: House, post
     assert key.startswith("t_")
 
 
+@pytest.mark.parametrize("written", ["s3cret-of-the-key", "\\u00733cret-of-the-key"])
 async def test_a_secret_of_the_configuration_is_struck_out_of_arguments_results_and_rows(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch, written: str
 ) -> None:
     sent: list[str] = []
 
@@ -92,7 +94,7 @@ async def test_a_secret_of_the_configuration_is_struck_out_of_arguments_results_
 
     tool = Tool(name="post", description="", arguments=To, call=post, effect="own")
     monkeypatch.setattr(tools, "CURRENT_TIME", tool)
-    model = ScriptedModel([call("post", '{"to": "s3cret-of-the-key"}', id="c1")], "Done.")
+    model = ScriptedModel([call("post", json.dumps({"to": written}).replace("\\\\", "\\"), id="c1")], "Done.")
     models = {"cloud": {"provider": "openai", "model": "m", "api_key": "s3cret-of-the-key"}}
     async with house.gateway(model, models=models) as (gateway, channel):
         with capture_logs() as logged:
@@ -103,7 +105,9 @@ async def test_a_secret_of_the_configuration_is_struck_out_of_arguments_results_
         assert len(sent) == 1
         for text in (*sent, row.arguments, model.requests[1].messages[-1].text):
             assert "s3cret-of-the-key" not in text
-    assert [line["tool"] for line in logged if line["event"] == "secret_in_result"] == ["post"]
+        assert json.loads(row.arguments)["to"] == sent[0]
+    for event in ("secret_in_arguments", "secret_in_result"):
+        assert [line["tool"] for line in logged if line["event"] == event] == ["post"]
 
 
 @pytest.mark.parametrize(
