@@ -172,7 +172,7 @@ class PostgresDocuments:
 
     async def check(self) -> Sequence[str]:
         try:
-            async with await AsyncConnection.connect(self._url, **self._options) as connection:
+            async with await self._connected() as connection:
                 found = await _problems(connection)
                 try:
                     await connection.execute(SCHEMA)
@@ -291,11 +291,20 @@ class PostgresDocuments:
             await self._pool.drain()
             raise MemoryUnavailable(self._told(error)) from error
         except PoolTimeout as error:  # which does not say why
-            problems = await self.check()
-            text = problems[0] if problems else f"{self._shown_url} has no connection to spare"
-            raise MemoryUnavailable(text) from error
+            raise MemoryUnavailable(await self._why_none()) from error
         except (Error, OSError) as error:
             raise MemoryUnavailable(self._told(error)) from error
+
+    async def _why_none(self) -> str:
+        """Why the pool had no connection in time: another one fails, too, and says why, or all were in use."""
+        try:
+            await (await self._connected()).close()
+        except (Error, OSError) as error:
+            return self._told(error)
+        return f"{self._shown_url} has no connection to spare"
+
+    async def _connected(self) -> AsyncConnection[TupleRow]:
+        return await AsyncConnection.connect(self._url, **self._options)
 
     def _named(self, *keys: str) -> dict[str, Any]:
         return {"keys": [*keys], "most": self._max_bytes}

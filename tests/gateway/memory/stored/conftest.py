@@ -9,6 +9,8 @@ from gateway.memory.stored.postgres import PostgresDocuments
 from gateway.memory.stored.redis import RedisDocuments
 from tests.servers import postgres, redis
 
+PATIENT_S = 30.0  # a busy machine may need seconds for a connection; a test of the limit chooses its own
+
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[redis.RedisServer]:
@@ -36,7 +38,7 @@ def postgres_url(postgres_server: postgres.PostgresServer) -> str:
 
 @pytest.fixture
 async def postgres_documents(postgres_url: str) -> AsyncIterator[PostgresDocuments]:
-    documents = PostgresDocuments(postgres_url, shown_url=postgres_url)
+    documents = PostgresDocuments(postgres_url, shown_url=postgres_url, timeout_s=PATIENT_S)
     await documents.open()
     yield documents
     await documents.close()

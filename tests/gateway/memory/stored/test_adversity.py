@@ -15,6 +15,7 @@ from gateway.memory.stored.memory import StoredMemory
 from gateway.memory.stored.postgres import PostgresDocuments
 from gateway.memory.stored.redis import RedisDocuments
 from gateway.testing.memory import add, scope
+from tests.gateway.memory.stored.conftest import PATIENT_S
 from tests.servers import postgres, redis
 from tests.servers.silent_proxy import silent_proxy
 
@@ -115,7 +116,7 @@ async def test_postgres_with_another_isolation_by_default(postgres_url, closing,
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         name = postgres_url.rpartition("/")[2]
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'")
-    documents = PostgresDocuments(postgres_url, shown_url="x")
+    documents = PostgresDocuments(postgres_url, shown_url="x", timeout_s=PATIENT_S)
     closing.push_async_callback(documents.close)
     await documents.open()
     memory = StoredMemory(documents)
@@ -126,7 +127,7 @@ async def test_postgres_with_another_isolation_by_default(postgres_url, closing,
 
 
 async def test_a_document_that_is_too_long_does_not_keep_anybody_from_being_erased(postgres_url, closing):
-    documents = PostgresDocuments(postgres_url, shown_url="x", max_bytes=1000)
+    documents = PostgresDocuments(postgres_url, shown_url="x", timeout_s=PATIENT_S, max_bytes=1000)
     closing.push_async_callback(documents.close)
     await documents.open()
     memory = StoredMemory(documents)
@@ -164,3 +165,16 @@ async def test_a_sync_that_fails_has_ended(redis_documents):
     with pytest.raises(MemoryUnavailable):
         await StoredMemory(store).sync(scope("t", user="u_1"), [add("user", "Ada."), add("memory", "Tea.")])
     assert store.running == 0
+
+
+async def test_a_question_that_finds_all_connections_in_use_says_just_that(postgres_url, closing):
+    documents = PostgresDocuments(postgres_url, shown_url="x", timeout_s=4, connections=1)
+    closing.push_async_callback(documents.close)
+    await documents.open()
+    memory = StoredMemory(documents)
+    await memory.sync(scope("t"), [add("memory", "Tea.")])
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("LOCK TABLE ethos_documents")
+        asked = (memory.prefetch(scope("t2")), memory.prefetch(scope("t3")))
+        refused = await asyncio.gather(*asked, return_exceptions=True)
+    assert "x has no connection to spare" in [str(each) for each in refused if isinstance(each, MemoryUnavailable)]

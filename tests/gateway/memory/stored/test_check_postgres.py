@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(postgres.MISSING is not None, reason=str(postgre
 
 
 async def check(url: str, **settings: object) -> list[str]:
-    config = kind.Config(url=url, **{"timeout_s": 2, **settings})
+    config = kind.Config(url=url, **{"timeout_s": 20, **settings})
     memory = kind.provider(config, MemoryServices(state_dir=Path("unused"), max_document_bytes=1 << 19))
     found = [*await memory.check()]
     assert SECRET not in "".join(found)
@@ -122,7 +122,7 @@ async def test_a_web_server(mode):
 
 async def test_a_server_that_says_nothing():
     async with stubs.speaking(stubs.silence) as port:
-        assert "it does not answer in time" in await only(f"postgresql://127.0.0.1:{port}/ethos")
+        assert "it does not answer in time" in await only(f"postgresql://127.0.0.1:{port}/ethos", timeout_s=2)
 
 
 async def test_a_certificate_that_is_not_trusted_and_the_same_named(sound):

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(redis.MISSING is not None, reason=str(redis.MISS
 
 
 async def check(url: str, **settings: object) -> list[str]:
-    config = kind.Config(url=url, **{"timeout_s": 1, **settings})
+    config = kind.Config(url=url, **{"timeout_s": 20, **settings})
     memory = kind.provider(config, MemoryServices(state_dir=Path("unused"), max_document_bytes=1 << 19))
     try:
         found = [*await memory.check()]
