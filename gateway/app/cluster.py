@@ -31,6 +31,7 @@ from gateway.messages import ConversationRef
 from gateway.protocols import HandOver, to_nobody
 from gateway.runtime.rhythm import next_moment_s
 from gateway.store.blobs import SqlBlobs
+from gateway.store.engine import Engine
 from gateway.store.leases import SqlLeases
 from gateway.store.rows import key_of
 from gateway.store.settings import check_still
@@ -114,7 +115,7 @@ class Shared(Alone):
         super().__init__()
         self.worker = this_worker(config)
         self._gateway = gateway
-        self._bus = _bus(config)
+        self._bus = _bus(config, gateway.store.engine)
         self._shared_news = SharedNews(self._bus, self.worker.id)
         self.news = self._shared_news
         self._workers = SqlWorkers(store.engine)
@@ -321,13 +322,13 @@ async def _logged(work: Coroutine[Any, Any, Any]) -> None:
         _log.exception("news_fault")
 
 
-def _bus(config: Config) -> NewsBus:
+def _bus(config: Config, engine: Engine) -> NewsBus:
     url = config.store.listens_at
     if url is None:
         return NoBus()
     from gateway.store.postgres.listening import PostgresListening  # noqa: PLC0415 (psycopg is an extra)
 
-    return PostgresListening(url)
+    return PostgresListening(url, engine=engine)
 
 
 def cluster_of(gateway: Composition) -> Alone:

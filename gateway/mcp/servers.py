@@ -23,6 +23,7 @@ from gateway.mcp.server import McpServer, Standing, Times
 from gateway.mcp.sign_ins import how_to
 from gateway.mcp.tokens import Account
 from gateway.mcp.tools import is_wanted, tool_of
+from gateway.runtime.rhythm import until_next_moment
 from gateway.tools.contract import Tool, ToolContext, ToolError, ToolUnavailable
 
 if TYPE_CHECKING:
@@ -126,8 +127,9 @@ class McpServers:
         self._is_running = True
         try:
             while True:
-                await asyncio.sleep(self._refresh_s or 3_600)
-                await self._load_if_possible()
+                await until_next_moment(self._refresh_s or 3_600)
+                if self._config.servers:
+                    await self._load_if_possible()
         finally:
             self._is_running = False
             await self._end([*self._owners])

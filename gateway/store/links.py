@@ -178,7 +178,8 @@ class SqlLinks:
         return await self._engine.read(lambda connection: _link_by_id(connection, link_id))
 
     async def links(self, *, ended_too: bool = False) -> Sequence[Link]:
-        return [_link(row) for row in await self._engine.rows(_ALL if ended_too else _COUNTING)]
+        sql = _ALL if ended_too else _COUNTING
+        return [_link(row) for row in await self._engine.ask(lambda connection: connection.execute(sql).fetchall)]
 
     async def person_ids(self, user_id: str) -> Sequence[str]:
         return await self._engine.read(lambda connection: ids_of_person(connection, user_id))

@@ -25,7 +25,7 @@ class SqlMcpTools:
         self._engine = engine
 
     async def tools(self) -> Sequence[CataloguedTool]:
-        return [_tool(row) for row in await self._engine.rows(_ALL)]
+        return [_tool(row) for row in await self._engine.ask(lambda connection: connection.execute(_ALL).fetchall)]
 
     async def eras(self) -> Mapping[str, Era]:
         return {row["server"]: row["era"] for row in await self._engine.rows("SELECT server, era FROM mcp_eras")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -75,20 +75,25 @@ def settle_pending(connection: Connection, turn_id: str, outcomes: Sequence[str]
     )
 
 
-def select_unsettled(
+def ask_unsettled(
     connection: Connection, *, after: str | None = None, limit: int | None = None
-) -> list[tuple[MemoryScope, list[MemoryUpdate]]]:
-    """Whole turns of which something is not settled, in the order in which they were committed.
+) -> Callable[[], list[tuple[MemoryScope, list[MemoryUpdate]]]]:
+    """Ask for whole turns of which something is not settled, in the order in which they were committed.
 
     Args:
         after: a turn; only those that were committed after it.
         limit: how many turns at most.
     """
-    turns: dict[str, tuple[MemoryScope, list[MemoryUpdate]]] = {}
-    for row in connection.execute(_UNSETTLED, (after, _ALL if limit is None else limit)):
-        update = MemoryUpdate(action=row["action"], store=row["store"], content=row["content"])
-        turns.setdefault(row["turn_id"], (value_of(MemoryScope, row), []))[1].append(update)
-    return list(turns.values())
+    asked = connection.execute(_UNSETTLED, (after, _ALL if limit is None else limit))
+
+    def found() -> list[tuple[MemoryScope, list[MemoryUpdate]]]:
+        turns: dict[str, tuple[MemoryScope, list[MemoryUpdate]]] = {}
+        for row in asked.fetchall():
+            update = MemoryUpdate(action=row["action"], store=row["store"], content=row["content"])
+            turns.setdefault(row["turn_id"], (value_of(MemoryScope, row), []))[1].append(update)
+        return list(turns.values())
+
+    return found
 
 
 class SqlMemoryJournal:
@@ -125,7 +130,7 @@ class SqlMemoryJournal:
         return {(row["turn_id"], row["update_index"]) for row in await self._engine.rows(sql, (document,))}
 
     async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        return await self._engine.read(select_unsettled)
+        return await self._engine.ask(ask_unsettled)
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
         if document is None:

@@ -8,6 +8,7 @@ from gateway.domain.tombstones import Tombstone
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.rows import columns_of, insert, value_of
 
+_ALL = "SELECT * FROM tombstones ORDER BY erased_at, id"
 DUE = "SELECT * FROM tombstones WHERE NOT EXISTS (SELECT 1 FROM erasures WHERE erasures.id = tombstones.id)"
 """The erasures that are decided and not done yet; mostly none."""
 
@@ -19,7 +20,8 @@ class SqlTombstones:
         self._engine = engine
 
     async def all(self) -> Sequence[Tombstone]:
-        return [tombstone_of(row) for row in await self._engine.rows("SELECT * FROM tombstones ORDER BY erased_at, id")]
+        rows = await self._engine.ask(lambda connection: connection.execute(_ALL).fetchall)
+        return [tombstone_of(row) for row in rows]
 
     async def add(self, tombstones: Iterable[Tombstone]) -> None:
         rows = [{**columns_of(each), "digests": " ".join(each.digests)} for each in tombstones]

@@ -17,7 +17,7 @@ from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, require
 from gateway.store.ingest import insert_job
 from gateway.store.lanes import hold, hold_at_once, put_off, settle
-from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
+from gateway.store.memory_journal import ask_unsettled, insert_pending, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.people import apply_change, insert_chat
@@ -136,7 +136,7 @@ class SqlTurns:
     async def unsettled_memory(
         self, *, after: str | None = None, limit: int | None = None
     ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        return await self._engine.read(partial(select_unsettled, after=after, limit=limit))
+        return await self._engine.ask(partial(ask_unsettled, after=after, limit=limit))
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
         work = partial(settle_pending, turn_id=turn_id, outcomes=outcomes)

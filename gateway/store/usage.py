@@ -61,10 +61,12 @@ _BOTH = f"{_SPENT} UNION ALL {_RESERVED}"
 _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
-_OF_THE_DEAD = """
-    DELETE FROM reservations WHERE owner <> ?
-    AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = reservations.owner AND {is_alive}) RETURNING *
+_DEAD = """
+    reservations WHERE owner <> ?
+    AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.id = reservations.owner AND {is_alive})
 """
+_ARE_DEAD = f"SELECT 1 FROM {_DEAD} LIMIT 1"  # noqa: S608 (constants)
+_OF_THE_DEAD = f"DELETE FROM {_DEAD} RETURNING *"  # noqa: S608 (constants)
 # Whose it was may have been erased since, also while this waited for the row of the reservation.
 _USER = "coalesce((SELECT user_id FROM reservations WHERE id = :reservation), :user_id)"
 # Of calls of a turn the first counts the turn, and a call counts once. Both are asked by the statement that adds up, so
@@ -147,7 +149,9 @@ class SqlUsage:
                 add_bill(connection, Bill(None, value_of(Spender, row), row["day"], (call,)))
             return len(rows)
 
-        return await self._engine.write(work)
+        of_the_dead = _ARE_DEAD.format(is_alive=IS_ALIVE)
+        is_any = await self._engine.ask(lambda connection: connection.execute(of_the_dead, (owner,)).fetchone)
+        return 0 if is_any is None else await self._engine.write(work)
 
     async def spending(self, day: str) -> Sequence[DaySpending]:
         def work(connection: Connection) -> list[DaySpending]:

@@ -21,7 +21,7 @@ from gateway.memory.stored.whole import WholeDocument
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.store.documents import SqlDocuments
 from gateway.store.engine import Engine
-from gateway.store.memory_journal import insert_pending, select_unsettled
+from gateway.store.memory_journal import ask_unsettled, insert_pending
 from gateway.testing.memory import (
     EditableMemorySuite,
     ErasableMemorySuite,
@@ -50,7 +50,7 @@ async def committed(engine: Engine, at: MemoryScope, *updates: MemoryUpdate) -> 
 
 async def unsettled(engine: Engine) -> int:
     """Turns whose updates are not in the memory yet."""
-    return len(await engine.read(select_unsettled))
+    return len(await engine.ask(ask_unsettled))
 
 
 async def project(memory: StoredMemory, at: MemoryScope) -> str | None:

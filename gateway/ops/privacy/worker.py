@@ -40,6 +40,7 @@ from gateway.pipeline.history import History
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
 from gateway.runtime.observe import happened
+from gateway.runtime.rhythm import next_moment_s
 from gateway.sandbox.workspace import Workspaces
 from gateway.sdk.models.system import Forgotten
 from gateway.store.erasure import applied_erasures
@@ -322,7 +323,7 @@ class PrivacyWorker:
             self._asked.clear()
             is_done = await self._erase_due()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(look_s if is_done else AGAIN_S):
+                async with asyncio.timeout_at(next_moment_s(look_s if is_done else AGAIN_S)):
                     await self._asked.wait()
 
     async def _erase_due(self) -> bool:

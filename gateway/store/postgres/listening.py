@@ -1,7 +1,8 @@
 """News over PostgreSQL: one connection that listens, and one that notifies; see `gateway.cluster.news.NewsBus`.
 
 Notifications are sent in autocommit and never inside a transaction: there, all commits of the server would wait for
-each other. A listener whose connection is dead hears nothing and knows nothing, so it pings itself.
+each other. A listener whose connection is dead hears nothing and knows nothing, so it pings itself. A ping goes with
+what the worker asks of the server at that moment, so it costs no round trip.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 import psycopg
 import structlog
 
-from gateway.errors import StoreUnavailable
+from gateway.errors import StoreError, StoreUnavailable
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.failpoints import reach
+from gateway.runtime.rhythm import next_moment_s
+from gateway.store.engine import Engine
 from gateway.store.postgres.engine import Server
 
 CHANNEL = "ethos"
@@ -24,7 +27,10 @@ PING_S = 10.0
 # So long a connection, a ping at the start, or the sending of some news may take.
 PATIENCE_S = 5.0
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
+# Of the time between pings: so long after a moment at which leases are renewed, whose transaction must not notify.
+_BEHIND = 0.1
 _NOTIFY = "SELECT pg_notify(%s, %s)"
+_NOTIFY_ALONG = "SELECT pg_notify(?, ?)"
 _PING = '{"ping":'
 
 _log = structlog.get_logger(__name__)
@@ -34,15 +40,19 @@ _FAULTS = (psycopg.Error, OSError, TimeoutError)
 class PostgresListening:
     """A worker's own two connections, direct to the server."""
 
-    def __init__(self, url: str, *, ping_s: float = PING_S, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, url: str, *, engine: Engine | None = None, ping_s: float = PING_S, patience_s: float = PATIENCE_S
+    ) -> None:
         """Nothing is connected yet.
 
         Args:
             url: as libpq takes it, of the server itself: a pooler hands no notifications on.
+            engine: of the same database, which takes the pings along; without it they go the way of the news.
             ping_s: between pings; a connection is given up when one has not come back by the next.
             patience_s: for what is tried once.
         """
         self._url = url
+        self._engine = engine
         self._ping_s = ping_s
         self._patience_s = patience_s
         self._server = Server(url)
@@ -162,14 +172,15 @@ class PostgresListening:
     async def _listen(self, connection: psycopg.AsyncConnection[Any], heard: Callable[[str], None]) -> None:
         """Hear until a ping does not come back before the next is due."""
         while True:
-            began_s = asyncio.get_running_loop().time()
+            behind_s = _BEHIND * self._ping_s
+            next_s = behind_s + next_moment_s(self._ping_s, now_s=asyncio.get_running_loop().time() - behind_s)
             async with asyncio.timeout(self._ping_s):
                 await self._until_back(connection, heard)
             if not self._is_heard:
                 _log.info("news_heard", server=self._server.shown)
             self._is_heard = True
             try:
-                async with asyncio.timeout_at(began_s + self._ping_s):
+                async with asyncio.timeout_at(next_s):
                     await self._hear(connection, heard, until=None)
             except TimeoutError:
                 continue
@@ -178,8 +189,17 @@ class PostgresListening:
         """Ping, and hear until the ping is back."""
         ping = f'{_PING}"{secrets.token_hex(8)}"}}'
         # Not waited for: in silence psycopg takes 5 s more to give a statement up.
-        self._pinging = asyncio.create_task(self.send([ping]), name="ping")
+        self._pinging = asyncio.create_task(self._send_ping(ping), name="ping")
         await self._hear(connection, heard, until=ping)
+
+    async def _send_ping(self, ping: str) -> None:
+        if self._engine is None:
+            await self.send([ping])
+            return
+        try:
+            await self._engine.ask(lambda connection: connection.execute(_NOTIFY_ALONG, (CHANNEL, ping)).fetchone)
+        except StoreError as error:
+            _log.debug("ping_dropped", error=str(error))
 
     async def _hear(
         self, connection: psycopg.AsyncConnection[Any], heard: Callable[[str], None], *, until: str | None

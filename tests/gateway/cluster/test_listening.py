@@ -14,6 +14,7 @@ import pytest
 from gateway.cluster.news import SharedNews
 from gateway.errors import StoreUnavailable
 from gateway.store.postgres.listening import PostgresListening
+from gateway.store.stores import open_postgres
 from tests.servers import pgbouncer as bouncers
 from tests.servers import postgres
 from tests.servers.postgres import PostgresServer
@@ -69,6 +70,21 @@ async def test_what_one_sends_all_hear_in_order_and_within_milliseconds(postgres
         assert await own.get() == "back"
         assert time.monotonic() - began_s < 1.0
         assert one.is_heard
+
+
+async def test_a_ping_is_asked_by_the_engine_with_whatever_else_it_is_asked_then(
+    postgres_server, postgres_url, proxy
+) -> None:
+    database = postgres_url.rpartition("/")[2]
+    store = open_postgres(dataclasses.replace(postgres_server, port=proxy.port).url(database))
+    bus = PostgresListening(postgres_url, engine=store.engine)
+    async with asyncio.timeout(PATIENCE_S):
+        await store.engine.row("SELECT 1")
+        before = proxy.round_trips
+        await bus.open()
+        assert (proxy.round_trips - before, bus.is_heard) == (1, True)
+        await bus.close()
+        await store.close()
 
 
 async def test_pings_are_no_news(postgres_server) -> None:

@@ -19,9 +19,9 @@ TURNS = 10
 ROUND_TRIPS = 6
 # All of these but the reading.
 TRANSACTIONS = 5
-# What is asked without any turn: a look each second, which leases, signs of life and the rest go along with; now and
-# then a ping of the listener, and what is late. A moment may be missed by a hair.
-BESIDE_PER_S = 1.5
+# What is asked without any turn: a look each second, which leases, signs of life, pings of the listener and the jobs of
+# the minute go along with. A moment may be missed by a hair.
+BESIDE_PER_S = 1.25
 IDLE_S = 8.0
 
 

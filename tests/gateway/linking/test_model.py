@@ -92,6 +92,9 @@ class AtOnce:
 
     read = write
 
+    async def ask(self, asking: Callable[[sqlite3.Connection], Callable[[], Any]]) -> Any:
+        return asking(self.connection)()
+
     async def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         return self.connection.execute(sql, values).fetchall()
 
