@@ -29,7 +29,7 @@ from gateway.errors import EthosError, StoreError, StoreUnavailable
 from gateway.mcp.tokens import KEY_NAME, Seal
 from gateway.messages import ConversationRef
 from gateway.protocols import HandOver, to_nobody
-from gateway.runtime.rhythm import next_moment_s
+from gateway.runtime.rhythm import at_moment, next_moment_s
 from gateway.store.blobs import SqlBlobs
 from gateway.store.engine import Engine
 from gateway.store.leases import SqlLeases
@@ -46,6 +46,7 @@ _log = structlog.get_logger(__name__)
 
 # Beside the news: so often it is looked for conversations to claim, and for replies to send.
 LOOK_S, LOOK_WITHOUT_NEWS_S = 1.0, 0.25
+_EARLY_S = 0.001  # so much earlier than asked a timer may wake
 
 
 def open_configured_store(config: Config, path: Path) -> Stores:
@@ -258,9 +259,8 @@ class Shared(Alone):
         looked_at_s = clock()
         while True:
             next_s = next_moment_s(LOOK_S if self.news.is_heard else LOOK_WITHOUT_NEWS_S, now_s=looked_at_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(next_s):
-                    await self._is_told.wait()
+            with at_moment(next_s, self._is_told.set):
+                await self._is_told.wait()
             self._is_told.clear()
             told, self._told = self._told, set()
             held = {name.removeprefix(CHANNEL) for name in self.leases.held if name.startswith(CHANNEL)}
@@ -271,7 +271,7 @@ class Shared(Alone):
                 gaps = self._bus.gaps
                 self._telling.catch_up()
             with contextlib.suppress(StoreError):  # the next look finds it
-                if clock() >= next_s:  # also while news come all the time, which tell of some things only
+                if clock() >= next_s - _EARLY_S:  # also while news come all the time, which tell of some things only
                     looked_at_s = clock()
                     work = await self._workers.work(self.worker.id, held | everybodys)
                     told |= {*work.channels}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
-from gateway.runtime.rhythm import next_moment_s, until_next_moment
+from gateway.runtime.rhythm import at_moment, next_moment_s, until_next_moment
 
 
 @pytest.mark.parametrize("now_s", [0.0, 0.3, 1_234.56, 987_654.321])
@@ -28,3 +29,30 @@ async def test_one_waits_until_the_moment() -> None:
     moment_s = next_moment_s(0.05)
     await until_next_moment(0.05)
     assert moment_s <= loop.time() + 1e-3
+
+
+async def test_all_that_wait_for_a_moment_go_on_together() -> None:
+    """Though each came at a time of its own, and a loop may round what it is asked to milliseconds."""
+    loop, went, ticks = asyncio.get_running_loop(), list[int](), 0
+    moment_s = next_moment_s(0.2, now_s=loop.time() + 0.1)
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(at_moment(moment_s, lambda: went.append(ticks)))
+            await asyncio.sleep(0.0013)
+        while not went:
+            ticks += 1
+            await asyncio.sleep(0)
+    assert went == [ticks] * 20
+
+
+async def test_who_waits_no_longer_is_not_called() -> None:
+    loop, called = asyncio.get_running_loop(), []
+    moment_s = loop.time() + 0.05
+    with at_moment(moment_s, lambda: called.append("kept")):
+        with at_moment(moment_s, lambda: called.append("left")):
+            pass
+        await asyncio.sleep(0.1)
+    with at_moment(loop.time() + 0.01, lambda: called.append("late")):
+        pass
+    await asyncio.sleep(0.05)
+    assert called == ["kept"]

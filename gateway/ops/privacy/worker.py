@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
@@ -40,7 +39,7 @@ from gateway.pipeline.history import History
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
 from gateway.runtime.observe import happened
-from gateway.runtime.rhythm import next_moment_s
+from gateway.runtime.rhythm import at_moment, next_moment_s
 from gateway.sandbox.workspace import Workspaces
 from gateway.sdk.models.system import Forgotten
 from gateway.store.erasure import applied_erasures
@@ -322,9 +321,8 @@ class PrivacyWorker:
         while True:
             self._asked.clear()
             is_done = await self._erase_due()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(next_moment_s(look_s if is_done else AGAIN_S)):
-                    await self._asked.wait()
+            with at_moment(next_moment_s(look_s if is_done else AGAIN_S), self._asked.set):
+                await self._asked.wait()
 
     async def _erase_due(self) -> bool:
         """Whether all of it is done, by whichever worker."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ import structlog
 from gateway.errors import StoreError, StoreUnavailable
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.failpoints import reach
-from gateway.runtime.rhythm import next_moment_s
+from gateway.runtime.rhythm import at_moment, next_moment_s
 from gateway.store.engine import Engine
 from gateway.store.postgres.engine import Server
 
@@ -179,11 +180,7 @@ class PostgresListening:
             if not self._is_heard:
                 _log.info("news_heard", server=self._server.shown)
             self._is_heard = True
-            try:
-                async with asyncio.timeout_at(next_s):
-                    await self._hear(connection, heard, until=None)
-            except TimeoutError:
-                continue
+            await self._hear(connection, heard, until_s=next_s)
 
     async def _until_back(self, connection: psycopg.AsyncConnection[Any], heard: Callable[[str], None]) -> None:
         """Ping, and hear until the ping is back."""
@@ -202,23 +199,36 @@ class PostgresListening:
             _log.debug("ping_dropped", error=str(error))
 
     async def _hear(
-        self, connection: psycopg.AsyncConnection[Any], heard: Callable[[str], None], *, until: str | None
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        heard: Callable[[str], None],
+        *,
+        until: str | None = None,
+        until_s: float | None = None,
     ) -> None:
-        """Without a wake-up of our own while nothing comes, where psycopg's `notifies` has ten a second."""
-        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        """Until that text, or that moment, comes.
+
+        Without a wake-up of our own while nothing comes, where psycopg's `notifies` has ten a second.
+        """
+        loop, readable, is_over = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+        def end() -> None:
+            is_over.set()
+            readable.set()
+
         descriptor = connection.fileno()
         loop.add_reader(descriptor, readable.set)
         try:
-            while True:
-                is_back = False
-                for text in _arrived(connection):
-                    is_back = is_back or text == until
-                    if not text.startswith(_PING):
-                        heard(text)
-                if is_back:
-                    return
-                await readable.wait()
-                readable.clear()
+            with nullcontext() if until_s is None else at_moment(until_s, end):
+                while not is_over.is_set():
+                    for text in _arrived(connection):
+                        if text == until:
+                            is_over.set()
+                        if not text.startswith(_PING):
+                            heard(text)
+                    if not is_over.is_set():
+                        await readable.wait()
+                        readable.clear()
         finally:
             loop.remove_reader(descriptor)
 
