@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers import postgres
 
@@ -25,6 +26,10 @@ for name in list(os.environ):
         del os.environ[name]
 os.environ["LC_ALL"] = "C.UTF-8"
 os.umask(0o022)
+
+# A machine that has much to do can take a second for anything: how long an example takes shows nothing.
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 # A shell in the background, or nohup, lets what it runs ignore signals, and children inherit that; ours must not.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
