@@ -40,7 +40,7 @@ def next_moment_s(each_s: float, *, now_s: float | None = None) -> float:
 def at_moment(moment_s: float, act: Callable[[], None]) -> Iterator[None]:
     """Have `act` called at a moment of the loop's clock, with all else that waits for it, unless the block ends before.
 
-    One timer wakes all of them: two of a loop that is busy can be milliseconds apart.
+    One timer wakes all of them in one step of the loop, so that what they ask of a server then can go together.
     """
     loop = asyncio.get_running_loop()
     moments = _waiting.setdefault(loop, {})

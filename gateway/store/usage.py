@@ -149,6 +149,7 @@ class SqlUsage:
                 add_bill(connection, Bill(None, value_of(Spender, row), row["day"], (call,)))
             return len(rows)
 
+        # Mostly there are none, and a question shares its round trip with others.
         of_the_dead = _ARE_DEAD.format(is_alive=IS_ALIVE)
         is_any = await self._engine.ask(lambda connection: connection.execute(of_the_dead, (owner,)).fetchone)
         return 0 if is_any is None else await self._engine.write(work)

@@ -88,8 +88,8 @@ class PostgresListening:
             raise StoreUnavailable(
                 f"{self._server.shown}: a notification that this worker sent to itself did not come back within "
                 f"{self._patience_s:g} s. A pooler in transaction mode hands none on: give the address of the server "
-                "itself as `store.listen_url`, or `listen_url: off` to do without; then workers look four times a "
-                "second, and there are no previews of turns that run on another worker."
+                "itself, with the same database, as `store.listen_url`, or `listen_url: off` to do without; then "
+                "workers look four times a second, and there are no previews of turns that run on another worker."
             ) from error
         self._is_heard = True
 
@@ -194,8 +194,9 @@ class PostgresListening:
             await self.send([ping])
             return
         try:
-            await self._engine.ask(lambda connection: connection.execute(_NOTIFY_ALONG, (CHANNEL, ping)).fetchone)
-        except StoreError as error:
+            async with asyncio.timeout(self._patience_s):
+                await self._engine.ask(lambda connection: connection.execute(_NOTIFY_ALONG, (CHANNEL, ping)).fetchone)
+        except (StoreError, TimeoutError) as error:
             _log.debug("ping_dropped", error=str(error))
 
     async def _hear(
