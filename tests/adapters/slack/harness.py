@@ -160,6 +160,7 @@ class HttpHarness(SlackHarness):
         super().__init__(**settings)
         self._posting: set[asyncio.Task[httpx.Response]] = set()
         self._statuses: dict[str, list[int]] = {}
+        self._signed: set[tuple[int, bytes]] = set()
 
     async def attach(self) -> None:
         self._seen = set(self.slack.channels[DIRECT])
@@ -168,8 +169,7 @@ class HttpHarness(SlackHarness):
 
     async def deliver(self, event: dict[str, Any]) -> None:
         statuses = self._statuses.setdefault(event["event_id"], [])
-        # A second delivery is signed anew, in another second.
-        task = asyncio.create_task(self.request(json.dumps(event).encode(), age_s=len(statuses)))
+        task = asyncio.create_task(self.request(json.dumps(event).encode()))
         self._posting.add(task)
 
         def done(task: asyncio.Task[httpx.Response]) -> None:
@@ -181,8 +181,15 @@ class HttpHarness(SlackHarness):
     async def request(
         self, body: bytes, *, age_s: float = 0, content_type: str = "application/json", **changed: str
     ) -> httpx.Response:
-        """Post to the gateway as Slack does; `changed` are headers that are not as they should be."""
-        timestamp = str(int(time.time() - age_s))
+        """Post to the gateway as Slack does; `changed` are headers that are not as they should be.
+
+        Slack signs each delivery of an event in another second, so no two requests here have one signature.
+        """
+        signed_at_s = int(time.time() - age_s)
+        while (signed_at_s, body) in self._signed:
+            signed_at_s -= 1
+        self._signed.add((signed_at_s, body))
+        timestamp = str(signed_at_s)
         headers = {
             "content-type": content_type,
             "x-slack-request-timestamp": timestamp,

@@ -203,7 +203,7 @@ async def test_while_another_worker_has_the_channel_requests_are_accepted_and_no
     assert not web_person.notes.texts
     receiving.cancel()
     await asyncio.wait([receiving])
-    assert (await web_person.request(event, age_s=1)).status_code == 503
+    assert (await web_person.request(event)).status_code == 503
     async with running(web_person) as held:
         event = json.dumps(web_person.slack.event(web_person.slack.write(DIRECT, "now it is held"))).encode()
         assert (await web_person.request(event)).status_code == 200
