@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.cli_output import without_waits
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 
@@ -46,7 +48,10 @@ class Ethos:
             check=False,
         )
         return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+            done.args,
+            done.returncode,
+            done.stdout.decode(errors="replace"),
+            without_waits(done.stderr.decode(errors="replace")),
         )
 
     def serve(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 from ethos import AsyncEthos, NotOfferedError
 from gateway.app.gateway import Gateway
 from gateway.memory.offered import LACKS, PROTOCOLS
+from tests.cli_output import without_waits
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ObeyingModel
@@ -261,7 +262,7 @@ async def ethos(gateway: Gateway, *words: str) -> Printed:
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await process.communicate()
-    return Printed(process.returncode, out.decode(), err.decode())
+    return Printed(process.returncode, out.decode(), without_waits(err.decode()))
 
 
 @asynccontextmanager

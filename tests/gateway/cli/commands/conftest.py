@@ -21,6 +21,7 @@ import typer.main
 from gateway.app.gateway import Gateway
 from gateway.cli import main
 from gateway.config.file import load_config
+from tests.cli_output import without_waits
 from tests.fake_channel import FakeChannel
 
 CONFIG = "web: {port: 0}\nchannels:\n  fake: {kind: tests.fake_channel}\n"
@@ -118,7 +119,7 @@ def ethos_beside(home: Path) -> Ethos:
         done = subprocess.run(
             command, env={**os.environ, "ETHOS_HOME": str(home)}, capture_output=True, text=True, check=False
         )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return Answer(done.returncode, done.stdout, without_waits(done.stderr))
 
     return run
 
