@@ -203,8 +203,10 @@ class Turn:
         return (*asked.sources, *before)
 
     def toolbox(self, tools: Toolbox) -> Toolbox:
-        """Those that the personality may use."""
+        """Those that the personality may use; for a guest none that acts on the world."""
         allowed = tools.allowed(self.personality.tools)
+        if self.role == "guest":
+            allowed = allowed.only([tool.name for tool in allowed.tools if tool.effect != "act"])
         if self.role != "owner" or not self.message.is_direct:
             allowed = allowed.only([tool.name for tool in allowed.tools if not tool.needs_owner])
         if self.personality.memory_writes == "off":

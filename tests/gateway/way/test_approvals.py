@@ -442,6 +442,22 @@ async def test_a_member_asks_again_and_the_owner_decides(house: House, post: Pos
     assert post.sent == []
 
 
+async def test_a_guest_is_offered_no_tool_that_acts(house: House, post: Post) -> None:
+    model = ScriptedModel("Hi.", [POST], "I cannot.")
+    async with owned(house, model) as (gateway, channel):
+        await channel.ask("hello", user="2", conversation="c2")
+        assert "post" in {tool.name for tool in model.requests[-1].tools}
+        change = SetRank(accounts=("fake:2",), rank="guest", via="test", at=datetime.now(UTC))
+        await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+        assert await channel.ask("post it", user="2", conversation="c2") == "I cannot."
+        assert "post" not in {tool.name for tool in model.requests[-1].tools}
+        assert "there is no tool 'post'" in model.requests[-1].messages[-1].text
+        await settled(gateway)
+        assert await states(gateway) == []
+    assert post.sent == []
+
+
 # ---- what ends the wait ----------------------------------------------------------------------------------------------
 
 
