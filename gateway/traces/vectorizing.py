@@ -149,7 +149,9 @@ class Vectorizing:
         """Embed the newest traces without a vector; whether there were any."""
         model = self._embedder.identity
         texts = await self._next(model)
-        if not texts or not await self._is_ours():
+        if texts and self._trace_store.database.dialect.is_shared:  # another worker may have embedded them meanwhile
+            texts = await self._next(model) if await self._is_ours() else ()
+        if not texts:
             return False
         try:
             if self._failures >= _CAREFUL_FROM and len(texts) > 1:
@@ -165,8 +167,6 @@ class Vectorizing:
 
     async def _is_ours(self) -> bool:
         """One of many workers makes vectors at a time, so that no text is paid for twice."""
-        if not self._trace_store.database.dialect.is_shared:
-            return True
         leases = SqlLeases(self._trace_store.database)
         self._epoch = await leases.take(_LEASE, worker=self._worker, lease_s=LOOK_AGAIN_S)
         return self._epoch is not None

@@ -155,6 +155,33 @@ async def test_one_worker_makes_vectors_at_a_time(trace_store: TraceStore, serve
         await embedder.wire.close()
 
 
+async def test_what_another_worker_has_embedded_meanwhile_is_not_paid_for_again(
+    trace_store: TraceStore, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await trace_store.add(ADA, of(ADA, "green tea"))
+    embedder = Unpaid(server.url)
+    try:
+        first, late = (Vectorizing(trace_store, embedder) for _ in range(2))
+        has_read, is_ours = asyncio.Event(), late._is_ours
+
+        async def after_the_first() -> bool:
+            has_read.set()
+            await asyncio.wait_for(first.idle(), 60)
+            return await is_ours()
+
+        monkeypatch.setattr(late, "_is_ours", after_the_first)
+        running = [asyncio.create_task(late.run())]
+        await asyncio.wait_for(has_read.wait(), 60)
+        running.append(asyncio.create_task(first.run()))
+        await asyncio.wait_for(late.idle(), 60)
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+        assert len(server.requests) == 1
+    finally:
+        await embedder.wire.close()
+
+
 async def test_what_is_rare_is_counted_among_the_owners_traces(trace_store: TraceStore) -> None:
     """However many others have a word: it says as much about hers as if she were alone."""
     await trace_store.add(ADA, of(ADA, "green tea"))
