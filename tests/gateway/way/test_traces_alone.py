@@ -16,7 +16,7 @@ from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_large_memory import NEEDED, write_memory
 from tests.gateway.way.test_traces import Worker, fact, prompt_of, quiet, using
 
-ALONE = {"provider": "traces"}
+ALONE = {"provider": "traces", "timeout_s": 60}
 TEA = "Ada likes green tea."
 
 

@@ -168,7 +168,7 @@ def wait_until_up(process: subprocess.Popen[str], event: str = "channel_up") -> 
     assert process.stderr is not None
     descriptor, seen = process.stderr.fileno(), b""
     while f'"event": "{event}"'.encode() not in seen:
-        ready, _, _ = select.select([descriptor], [], [], 20)
+        ready, _, _ = select.select([descriptor], [], [], 60)
         piece = os.read(descriptor, 65_536) if ready else b""
         assert piece, f"the gateway did not come up:\n{seen.decode()}"
         seen += piece

@@ -127,7 +127,8 @@ def test_a_server_in_use_is_told_from_a_good_one(found: Found, url: str, monkeyp
     assert has(told["warning"], "A transaction of a report (user ethos, process ")
     assert has(told["warning"], "is idle in transaction: no dead row can be removed")
     assert has(told["warning"], "This machine's clock is ")
-    assert has(told["warning"], "The table `lanes` has 3 dead rows and 1 living ones")
+    assert has(told["warning"], "The table `lanes` has ")
+    assert has(told["warning"], " dead rows and ")
     assert has(told["warning"], " of the 97 connections of PostgreSQL are in use. → Raise `max_connections`")
 
 
