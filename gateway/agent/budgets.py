@@ -192,7 +192,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayUsage:
-    """What one person used of one personality and one model in one day; `cost_usd` counts the calls with a price."""
+    """What one person used of one personality and one model in one day; fields as those of `UsageSum`."""
 
     day: str
     user_id: str
@@ -203,22 +203,37 @@ class DayUsage:
     input_tokens: int
     output_tokens: int
     cost_usd: float
+    cached_tokens: int = 0
+    written_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSum:
-    """What one day, person, personality or model used; `cost_usd` counts the calls with a price."""
+    """What one day, person, personality or model used.
+
+    Attributes:
+        cost_usd: of the calls with a price.
+        cached_tokens: of the input, what providers read from their caches.
+        written_tokens: of the input, what they wrote to them.
+    """
 
     turns: int = 0
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
+    cached_tokens: int = 0
+    written_tokens: int = 0
 
     @property
     def tokens(self) -> int:
         """Read and said."""
         return self.input_tokens + self.output_tokens
+
+    @property
+    def cached_share(self) -> float | None:
+        """The part of the input that came from caches; None where none did, as of models without one."""
+        return self.cached_tokens / self.input_tokens if self.cached_tokens else None
 
     def __add__(self, other: UsageSum | DayUsage) -> UsageSum:
         return UsageSum(
@@ -227,6 +242,8 @@ class UsageSum:
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost_usd=self.cost_usd + other.cost_usd,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            written_tokens=self.written_tokens + other.written_tokens,
         )
 
 

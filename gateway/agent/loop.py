@@ -10,7 +10,7 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,11 +22,13 @@ from pydantic import TypeAdapter
 
 from gateway.agent.addresses import was_read
 from gateway.agent.model import (
+    AsSent,
     ChatMessage,
     Model,
     ModelReply,
     ModelRequest,
     ModelUsage,
+    Purpose,
     Spender,
     StreamRestarted,
     TextDelta,
@@ -34,12 +36,14 @@ from gateway.agent.model import (
 from gateway.approvals.approval import MOST_OF_TURN, Approval, canonical
 from gateway.approvals.asking import TOO_MANY_WAIT, Asking, NoRoom
 from gateway.domain.images import ModelImage
+from gateway.domain.personalities.files import Thinking
 from gateway.errors import ModelRefused
 from gateway.messages import Attachment
 from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
 from gateway.tools.contract import Called, Choosing, Tool, ToolContext
+from gateway.tools.delegate import DELEGATE
 from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.forms import Given, Wanted
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
@@ -57,12 +61,18 @@ WAITS = (
 TOO_MANY = Called(
     outcome="refused", text="Error: one answer may make no more calls than these. Answer with what you have."
 )
+NOT_ASKED = (
+    "Error: this would wait for the person's yes, and a sub-agent cannot ask for one. Do without it, and say in your "
+    "answer what you did not do."
+)
 ONE_QUESTION = "Error: another call of this answer asks the person something. Call this again once that is answered."
 CANCELLED = Called(outcome="refused", text="Cancelled: the answer was ended early.")
 _CALLS, _APPROVALS = TypeAdapter(list[CallRow]), TypeAdapter(list[Approval])
 MOST_PICTURES = 16
 """That the results of one turn show."""
 TOO_MANY_PICTURES = f"[No more pictures are shown: {MOST_PICTURES} are the most in one answer.]"
+MOST_LINE_CHARS = 200
+"""Of what is shown of a call while it runs."""
 MOST_AT_ONCE = 4
 """Calls of one step that only look at something run together, so many at a time."""
 
@@ -95,7 +105,10 @@ class AgentState:
         codes: what in that is for its reader only.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
+        delegated: the states of sub-agents, by the ids of the calls that began them.
         ended: what calls of this step came to by now, each with its row where the journal has none.
+        doing: what running calls do, by their ids, in lines of ours; shown below the text as long as they run.
+        saving: is held while the state is saved, so that what is saved last is the newest.
     """
 
     messages: list[ChatMessage] = field(default_factory=list)
@@ -113,13 +126,44 @@ class AgentState:
     codes: list[str] = field(default_factory=list)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
+    delegated: dict[str, AgentState] = field(default_factory=dict)
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
+    doing: dict[str, str] = field(default_factory=dict, compare=False)
+    saving: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False, repr=False)
 
     @property
     def text(self) -> str:
         """All that the agent has said in this turn so far."""
         said = [message.text for message in self.messages if message.role == "assistant"]
         return "\n\n".join(text.strip() for text in (*said, "".join(self.partial)) if text.strip())
+
+    @property
+    def shown(self) -> str:
+        """The same, and what is being done at this moment."""
+        return "\n\n".join(filter(None, (self.text, "\n".join(f"[{line}]" for line in self.doing.values()))))
+
+    @property
+    def said(self) -> list[ChatMessage]:
+        """All messages of the turn; those of a sub-agent stand behind the step that began it."""
+        found: list[ChatMessage] = []
+        for message in self.messages:
+            found.append(message)
+            for call in message.tool_calls:
+                if (agent := self.delegated.get(call.id)) is not None:
+                    found += agent.messages
+        return found
+
+    def sub_agent(self, call_id: str, messages: Sequence[ChatMessage] = (), usage: Sequence[ModelUsage] = ()) -> None:
+        """Begin the state of a sub-agent, unless it is there; what it reads and calls counts as the turn's."""
+        if call_id not in self.delegated:
+            self.delegated[call_id] = AgentState(
+                messages=[*messages],
+                usage=[*usage],
+                sources=self.sources,
+                calls=self.calls,
+                uncertain=self.uncertain,
+                rested=self.rested,
+            )
 
     @property
     def open_calls(self) -> list[ToolCall]:
@@ -141,9 +185,9 @@ class AgentState:
         """As JSON, for `load`."""
         return json.dumps(
             {
-                "messages": [_as_kept(message) for message in self.messages],
+                **_own_of(self),
                 "updates": [asdict(update) for update in self.updates],
-                "usage": [asdict(usage) for usage in self.usage],
+                "delegated": {call_id: _own_of(agent) for call_id, agent in self.delegated.items()},
                 "sources": self.sources,
                 "calls": _CALLS.dump_python(self.calls, mode="json"),
                 "uncertain": self.uncertain,
@@ -164,7 +208,7 @@ class AgentState:
         if steps is None:
             return cls()
         kept: dict[str, Any] = json.loads(steps)
-        return cls(
+        state = cls(
             messages=[_from_kept(message) for message in kept["messages"]],
             updates=[MemoryUpdate(**update) for update in kept["updates"]],
             usage=[ModelUsage(**usage) for usage in kept["usage"]],
@@ -179,6 +223,10 @@ class AgentState:
             choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
+        for call_id, agent in kept["delegated"].items():
+            messages = [_from_kept(message) for message in agent["messages"]]
+            state.sub_agent(call_id, messages, [ModelUsage(**usage) for usage in agent["usage"]])
+        return state
 
     def stop(self, *, is_by_person: bool = False) -> None:
         """Close the state after it was ended early: what was said stays, every open call is answered.
@@ -213,6 +261,30 @@ class AgentState:
         self.messages.append(ChatMessage(role="tool", text=text, tool_call_id=call.id, images=images))
 
 
+Run = Callable[["AgentWork", AgentState], Awaitable[None]]
+"""As `AgentLoop.run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The turn that a sub-agent works for."""
+
+    work: AgentWork
+    state: AgentState
+
+
+class Delegating(Protocol):
+    """Lets sub-agents do tasks of one turn."""
+
+    async def report(self, run: Run, call_id: str, turn: Within, task: str, tools: Sequence[str]) -> str:
+        """What comes of a task; a call that is made again goes on from what was saved.
+
+        Raises:
+            ToolError: the tools are none that a sub-agent may have, or the model refuses.
+            ModelUnavailable: no answer now.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentWork:
     """What a turn gives to the loop.
@@ -228,6 +300,10 @@ class AgentWork:
         pin: of the tool as it was when that was asked for.
         found: names of tools that were found earlier in the session.
         given: what the first call of the turn was to wait for; it had its yes before.
+        purpose: of the calls of the model.
+        thinking: as in `ModelRequest`.
+        delegating: None where the turn has no sub-agents, and for a sub-agent itself.
+        within: None for a turn itself.
     """
 
     turn_id: str
@@ -247,6 +323,14 @@ class AgentWork:
     pin: str | None = None
     found: Sequence[str] = ()
     given: Given | None = None
+    purpose: Purpose = "answer"
+    thinking: Thinking | None = None
+    delegating: Delegating | None = None
+    within: Within | None = None
+
+    def turn(self, state: AgentState) -> Within:
+        """The turn, of which `state` is its own or that of one of its sub-agents."""
+        return self.within or Within(self, state)
 
     @property
     def approved_call(self) -> str | None:
@@ -277,10 +361,10 @@ class AgentLoop:
             elif state.messages and state.messages[-1].role == "assistant":
                 return
             else:
-                with span("model.call", model=work.model.name, purpose="answer"):
+                with span("model.call", model=work.model.name, purpose=work.purpose):
                     await self._ask(work, state)
                     note(input_tokens=state.usage[-1].input_tokens, output_tokens=state.usage[-1].output_tokens)
-                if state.open_calls:
+                if state.open_calls or work.within is not None:
                     await self._save(work, state, is_durable=not self._is_repeatable(work, state))
 
     async def _ask(self, work: AgentWork, state: AgentState) -> None:
@@ -292,6 +376,8 @@ class AgentLoop:
             tools=work.toolbox.specs_with(_found(work, state)),
             may_call_tools=not is_last,
             max_output_tokens=work.max_output_tokens,
+            purpose=work.purpose,
+            thinking=work.thinking,
             spender=work.spender,
         )
         state.partial.clear()
@@ -303,7 +389,8 @@ class AgentLoop:
                     state.partial.clear()
                 case ModelReply(message=message, usage=usage):
                     state.partial.clear()
-                    said = _without_calls(message) if is_last else _with_fresh_ids(message, request.messages)
+                    earlier = (*request.messages, *work.turn(state).state.said)
+                    said = _without_calls(message) if is_last else _with_fresh_ids(message, earlier)
                     state.messages.append(said)
                     state.usage.append(usage)
             work.on_text()
@@ -325,9 +412,10 @@ class AgentLoop:
         given = work.given if call == state.all_calls[0] else None
         can_be_asked = work.context.can_be_asked and state.wanted is None and not state.choosing
         context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked)
+        context = self._shown(call, tool, work, state, context)
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)
-            is_too_many = call in state.all_calls[work.calls_limit :]
+            is_too_many = call in state.all_calls[_most_calls(work, state) :]
             refused = TOO_MANY if is_too_many else self._resting.refusal(call.name)
             arguments = struck(call.arguments, context)
             if arguments != call.arguments:
@@ -345,9 +433,28 @@ class AgentLoop:
                 called = await self._act(call, made, work, state, context)
             else:
                 called = await made.make(context)
+            work.turn(state).state.doing.pop(call.id, None)
             state.ended[call.id] = called, None if is_journalled else _row(call, tool, work, began_at, called)
             state.rested += [call.name] if self._resting.note(call.name, called) else []
             note(outcome=called.outcome)
+
+    def _shown(
+        self, call: ToolCall, tool: Tool | None, work: AgentWork, state: AgentState, context: ToolContext
+    ) -> ToolContext:
+        """The context of a call that says what it does, and that may have a sub-agent work."""
+        turn = work.turn(state)
+        agents = [name for name, agent in turn.state.delegated.items() if agent is state]
+        whose = f"Sub-agent {[*turn.state.delegated].index(agents[0]) + 1}: " if agents else ""
+
+        def progress(line: str) -> None:
+            turn.state.doing[call.id] = f"{whose}{' '.join(line.split())}"[:MOST_LINE_CHARS]
+            turn.work.on_text()
+
+        if agents and tool is not None:
+            progress(tool.name)
+        if tool is not DELEGATE or work.delegating is None:
+            return replace(context, progress=progress)
+        return replace(context, progress=progress, delegate=partial(work.delegating.report, self.run, call.id, turn))
 
     @staticmethod
     async def _unless_it_waits(
@@ -357,7 +464,15 @@ class AgentLoop:
         has_its_yes = call.id == work.approved_call or (work.given is not None and call == state.all_calls[0])
         if has_its_yes or work.asking is None:
             return prepared
-        messages = (*work.history, *state.messages)
+        turn = work.turn(state)
+        messages = (*turn.work.history, *turn.state.said)
+        if work.within is not None:
+            is_free = await work.asking.is_free(
+                prepared,
+                sources=(*work.context.read, *state.sources),
+                was_read=partial(was_read, messages=messages, toolbox=turn.work.toolbox),
+            )
+            return prepared if is_free else Called(outcome="refused", text=NOT_ASKED)
         try:
             question = await work.asking.question(
                 call.id,
@@ -402,13 +517,22 @@ class AgentLoop:
         return called
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
-        if await self._steps.save_steps(work.turn_id, state.dump(), is_durable=is_durable):
-            work.on_stop()
-        reach("turn.steps_saved")
+        turn = work.turn(state).state
+        async with turn.saving:
+            if await self._steps.save_steps(work.turn_id, turn.dump(), is_durable=is_durable):
+                work.on_stop()
+        reach("turn.steps_saved" if work.within is None else "delegate.steps_saved")
 
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:
         return all(work.toolbox.is_repeatable(call.name) for call in state.open_calls)
+
+
+def _most_calls(work: AgentWork, state: AgentState) -> int:
+    """How many calls one agent may make: those of the turn and of its other sub-agents leave it the rest."""
+    turn = work.turn(state).state
+    others = sum(len(agent.all_calls) for agent in (turn, *turn.delegated.values()) if agent is not state)
+    return max(0, work.calls_limit - others)
 
 
 def _found(work: AgentWork, state: AgentState) -> Sequence[str]:
@@ -477,17 +601,27 @@ async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.wait(tasks)
 
 
+def _own_of(agent: AgentState) -> dict[str, Any]:
+    """What a sub-agent does not share with its turn."""
+    return {
+        "messages": [_as_kept(message) for message in agent.messages],
+        "usage": [asdict(usage) for usage in agent.usage],
+    }
+
+
 def _as_kept(message: ChatMessage) -> dict[str, Any]:
     kept = ("role", "text", "tool_call_id")
     calls = [asdict(call) for call in message.tool_calls]
     images = [(image.media_type, base64.b64encode(image.data).decode()) for image in message.images]
-    return {**{name: getattr(message, name) for name in kept}, "tool_calls": calls, "images": images}
+    sent = None if message.as_sent is None else asdict(message.as_sent)
+    return {**{name: getattr(message, name) for name in kept}, "tool_calls": calls, "images": images, "as_sent": sent}
 
 
 def _from_kept(kept: dict[str, Any]) -> ChatMessage:
     calls = tuple(ToolCall(**call) for call in kept["tool_calls"])
     images = tuple(ModelImage(media_type=kind, data=base64.b64decode(data)) for kind, data in kept["images"])
-    return ChatMessage(**{**kept, "tool_calls": calls, "images": images})
+    sent = None if kept["as_sent"] is None else AsSent(**kept["as_sent"])
+    return ChatMessage(**{**kept, "tool_calls": calls, "images": images, "as_sent": sent})
 
 
 def _without_calls(message: ChatMessage) -> ChatMessage:
@@ -509,4 +643,5 @@ def _with_fresh_ids(message: ChatMessage, earlier: Sequence[ChatMessage]) -> Cha
         fresh = next(name for name in chain([call.id], numbered) if name not in taken)
         taken.add(fresh)
         calls.append(replace(call, id=fresh))
-    return replace(message, tool_calls=tuple(calls))
+    is_as_sent = tuple(calls) == message.tool_calls
+    return replace(message, tool_calls=tuple(calls), as_sent=message.as_sent if is_as_sent else None)

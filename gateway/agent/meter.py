@@ -47,6 +47,9 @@ class PriceList(Protocol):
     def output_tokens(self, name: str | None) -> int | None:
         """The longest answer that is configured for it; None where none is."""
 
+    def helper(self, name: str | None) -> str | None:
+        """The model for small work that nobody watches; the same one where none is configured."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Call:
@@ -130,6 +133,10 @@ class Meter:
         except ConfigError as error:
             model = error
         return _MeteredModel(self, name, model, tab)
+
+    def helper(self, name: str | None, tab: Tab | None = None) -> Model:
+        """What summaries, sub-agents and other small work ask: `models.helper`, or else the model of that name."""
+        return self.model(self._prices.helper(name), tab)
 
     async def begin(self, name: str | None, model: str, request: ModelRequest, tab: Tab | None = None) -> _Call:
         """Reserve what the call may cost.
@@ -323,6 +330,10 @@ class Tab:
     def model(self, name: str | None) -> Model:
         """See `Meter.model`."""
         return self._meter.model(name, self)
+
+    def helper(self, name: str | None) -> Model:
+        """See `Meter.helper`."""
+        return self._meter.helper(name, self)
 
     def paid(self) -> None:
         """The turn was committed with the bill."""

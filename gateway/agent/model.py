@@ -7,11 +7,25 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gateway.domain.images import ModelImage
+from gateway.domain.personalities.files import Thinking
 from gateway.errors import ModelRefused
 from gateway.runtime.observe import note, span
 from gateway.tools.spec import ToolCall, ToolSpec, size_bytes
 
-Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding", "values"]
+Purpose = Literal["answer", "delegate", "summary", "facts", "insight", "gist", "embedding", "values"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsSent:
+    """A message of the assistant as its provider sent it, with hidden reasoning and its signatures.
+
+    Attributes:
+        by: the model that wrote it, and where; nobody else can read it.
+        body: in JSON.
+    """
+
+    by: str
+    body: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +35,7 @@ class ChatMessage:
     Attributes:
         images: of a person's message, or of what a tool returned; a model that cannot see passes over them, and knows
             their names from the text.
+        as_sent: of one that calls tools; some providers demand it back with the results.
         role: `assistant` may carry tool calls; `tool` answers one, named by `tool_call_id`.
     """
 
@@ -29,6 +44,7 @@ class ChatMessage:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     images: tuple[ModelImage, ...] = ()
+    as_sent: AsSent | None = field(default=None, repr=False, compare=False)
     _rendered: bytes = field(default=b"", init=False, repr=False, compare=False)
     _rendered_by: Render | None = field(default=None, init=False, repr=False, compare=False)
     _size_bytes: int = field(default=-1, init=False, repr=False, compare=False)
@@ -78,6 +94,7 @@ class ModelRequest:
         spender: whose budget it is counted on.
         may_call_tools: False: the tools are named because earlier messages call them, and none may be called now.
         purpose: why it is made; a model of the network need not care, the offline model has no other way to know.
+        thinking: None leaves it to the model's own configuration.
     """
 
     system: str
@@ -86,17 +103,25 @@ class ModelRequest:
     may_call_tools: bool = True
     max_output_tokens: int | None = None
     purpose: Purpose = "answer"
+    thinking: Thinking | None = None
     spender: Spender = field(default_factory=Spender)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage:
-    """What one call cost; `cost_usd` is None where no price is known."""
+    """What one call cost; `cost_usd` is None where no price is known.
+
+    Attributes:
+        cached_tokens: of the input, what the provider read from its cache.
+        written_tokens: of the input, what it wrote to its cache.
+    """
 
     model: str
     input_tokens: int
     output_tokens: int
     cost_usd: float | None = None
+    cached_tokens: int = 0
+    written_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

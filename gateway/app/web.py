@@ -86,7 +86,7 @@ def search_of(config: SearchConfig) -> Search:
 
 
 def reads_alone(meter: Meter, personalities: Personalities) -> ReadsAlone:
-    """The personality's model, behind the meter."""
+    """The model for small work, or else the personality's, behind the meter."""
 
     async def read(instructions: str, text: str, context: ToolContext) -> str:
         scope = context.scope
@@ -104,7 +104,7 @@ def reads_alone(meter: Meter, personalities: Personalities) -> ReadsAlone:
         )
         try:
             async with Tab(meter) as tab:
-                reply = await reply_of(tab.model(personality.model), request)
+                reply = await reply_of(tab.helper(personality.model), request)
         except ModelRefused as error:
             raise ToolError("the model does not read this") from error
         return reply.message.text

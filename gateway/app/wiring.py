@@ -202,7 +202,7 @@ class Composition:
             self.home, config, store, memory_in(self.trace_store, self.live)
         )
         self.memory = memory_sync(self.memory_provider, self.memory_kind, config, store.turns)
-        self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
+        self.history = History(store.sessions, self.meter.helper, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(
             self.trace_store,
             config,

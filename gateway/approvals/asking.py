@@ -91,16 +91,27 @@ class Asking:
         Raises:
             NoRoom: too many wait.
         """
+        situation = await self._waiting(call, sources, was_read)
+        if situation is None:
+            return None
+        await self._check_room(waiting)
+        return self._approval(await self._reserve(1), call_id, call, situation, sources)
+
+    async def is_free(self, call: Prepared, *, sources: Sequence[str], was_read: Callable[[str], bool]) -> bool:
+        """Whether the call waits for nothing; nothing is asked. Arguments as in `question`."""
+        return await self._waiting(call, sources, was_read) is None
+
+    async def _waiting(
+        self, call: Prepared, sources: Sequence[str], was_read: Callable[[str], bool]
+    ) -> Situation | None:
+        """The situation in which the call waits for a yes; None: it is free."""
         if call.tool.effect in ("read", "own"):
             return None
         if self._grants is None:
             self._user_ids = frozenset(await self._asker.person_ids(self._asker.user_id))
             self._grants = await self._store.grants(list(self._user_ids))
         situation = self._situation(call, is_tainted=bool(sources), was_read=was_read)
-        if not must_ask(situation, self._grants):
-            return None
-        await self._check_room(waiting)
-        return self._approval(await self._reserve(1), call_id, call, situation, sources)
+        return situation if must_ask(situation, self._grants) else None
 
     def _situation(self, call: Prepared, *, is_tainted: bool, was_read: Callable[[str], bool]) -> Situation:
         values, own_words = call.values, self._asker.own_words

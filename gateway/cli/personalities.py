@@ -64,6 +64,7 @@ async def show(
         ("memory writes", one.memory_writes),
         ("tools", "all" if one.tools is None else ", ".join(one.tools) or "none"),
         ("steps per turn", one.steps_per_turn or "the default limit"),
+        ("thinking", one.thinking or "as its model"),
         ("output tokens", one.output_tokens or "no limit"),
         ("traits", traits or "none"),
     ):

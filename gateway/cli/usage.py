@@ -32,7 +32,7 @@ _OF: dict[Part, Callable[[UsageRow], str]] = {
     Part.PERSONALITY: lambda row: row.personality,
     Part.MODEL: lambda row: row.model,
 }
-_FIGURES = {"turns", "calls", "input_tokens", "output_tokens", "cost_usd"}
+_FIGURES = {"turns", "calls", "input_tokens", "output_tokens", "cached_tokens", "written_tokens", "cost_usd"}
 _KEYS = {Part.USER: "user_id", Part.PERSONALITY: "personality_id"}
 
 
@@ -79,7 +79,7 @@ def _print(
     if not sums:
         say("Nothing was spent today." if days == 1 else f"Nothing was spent in the last {days} days.")
         return
-    columns = (*(part.value for part in by), "turns", "calls", "tokens in", "tokens out", "USD")
+    columns = (*(part.value for part in by), "turns", "calls", "tokens in", "cached", "tokens out", "USD")
     rows = []
     for key, total in sums:
         shown = [_named(value, names) if part == Part.USER else value for part, value in zip(by, key, strict=True)]
@@ -90,9 +90,10 @@ def _print(
 
 
 def _figures(total: UsageRow) -> tuple[object, ...]:
-    """The last columns of the table; a dash where no price is known, as of a model of one's own."""
+    """The last columns of the table; a dash where no price is known, as of a model of one's own, or nothing cached."""
     cost_usd = f"{total.cost_usd:.4f}" if total.cost_usd else "-"
-    return total.turns, total.calls, total.input_tokens, total.output_tokens, cost_usd
+    cached = f"{total.cached_tokens / total.input_tokens:.0%}" if total.cached_tokens else "-"
+    return total.turns, total.calls, total.input_tokens, cached, total.output_tokens, cost_usd
 
 
 def _named(user_id: str, names: dict[str, str]) -> str:

@@ -25,16 +25,20 @@ from gateway.config.values import (
     Usd,
     WebAddress,
     no_truth,
+    off_worded,
     time_of_day,
     zone_name,
 )
 from gateway.config.watching import LogConfig, TelemetryConfig
 from gateway.config.web import WebConfig
 from gateway.config.workers import LEASE_S, StoreConfig, WorkerConfig
+from gateway.domain.personalities.files import Thinking
 from gateway.domain.sessions import LOCAL
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
+HELPER = "helper"
+"""The model for small work, where there is one of this name."""
 
 
 class ModelConfig(Section):
@@ -49,8 +53,11 @@ class ModelConfig(Section):
         max_retries: of one request, before a fallback is asked.
         fallbacks: names of other models, asked in this order when this one cannot answer.
         input_usd_per_million: price of a million input tokens; with None for one of both, the library's price list.
+        cached_input_usd_per_million: of those that the provider reads from its cache; None: as all others.
+        cache_write_usd_per_million: of those that it writes to its cache; None: as all others.
         max_output_tokens: for one answer; None leaves it to the provider.
         sees_images: pictures are sent to it; None: only at the provider's own service.
+        thinking: before it answers; None leaves it to the provider.
     """
 
     provider: Literal["openai", "anthropic", "offline"]
@@ -63,8 +70,11 @@ class ModelConfig(Section):
     fallbacks: tuple[Text, ...] = ()
     input_usd_per_million: Usd | None = None
     output_usd_per_million: Usd | None = None
+    cached_input_usd_per_million: Usd | None = None
+    cache_write_usd_per_million: Usd | None = None
     max_output_tokens: Annotated[Count, Field(ge=1)] | None = None
     sees_images: bool | None = None
+    thinking: Annotated[Thinking, BeforeValidator(off_worded)] | None = None
 
     @field_validator("model")
     @classmethod
@@ -80,6 +90,21 @@ class ModelConfig(Section):
         needs_key = provider == "anthropic" or (provider == "openai" and info.data.get("base_url", "") is None)
         if needs_key and not (value and value.get_secret_value().strip()):
             raise ValueError("missing; expected `${ENV_VAR}`, `{file: path}` or `{keyring: name}`")
+        return value
+
+    @field_validator("cached_input_usd_per_million", "cache_write_usd_per_million")
+    @classmethod
+    def _has_prices(cls, value: float | None, info: ValidationInfo) -> float | None:
+        both = (info.data.get("input_usd_per_million"), info.data.get("output_usd_per_million"))
+        if value is not None and None in both:
+            raise ValueError("the other prices are missing; expected `input_` and `output_usd_per_million`, too")
+        return value
+
+    @field_validator("thinking")
+    @classmethod
+    def _can_think(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("provider") == "offline":
+            raise ValueError("the offline model does not think; expected no `thinking`")
         return value
 
 
@@ -210,6 +235,7 @@ class ToolsConfig(Section):
         shell: it runs shell commands there, shut in.
         workspaces: a directory that all workers share, for the files of people and groups; only with `store.url`.
         questions: it asks questions with a button for each answer.
+        delegate: it has sub-agents look into something.
         messages: it sends messages to the person's other accounts, and for an owner to other people.
         packages: tools of other authors.
         schema_tokens: what all descriptions may take of a prompt; where it is more, tools of packages have to be found.
@@ -220,6 +246,7 @@ class ToolsConfig(Section):
     shell: bool = False
     workspaces: Text | None = None
     questions: bool = False
+    delegate: bool = False
     messages: bool = False
     packages: tuple[ToolPackageConfig, ...] = ()
     schema_tokens: Annotated[Count, Field(ge=0, le=1_000_000)] = 6_000

@@ -24,6 +24,11 @@ def no_truth(value: object) -> object:
     return value
 
 
+def off_worded(value: object) -> object:
+    """YAML takes a bare `off` for no."""
+    return "off" if value is False else value
+
+
 def _id_text(value: object) -> object:
     """Platforms number people; a number needs no quotes."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -101,7 +101,7 @@ class Preview:
         while True:
             await self._has_grown.wait()
             self._has_grown.clear()
-            text = self._state.text
+            text = self._state.shown
             if text != self._shown:
                 self._shown = text  # before it is: an attempt that is cut off may have arrived
                 await _dropped(adapter.preview(replace(self._message, text=text)), "preview")
@@ -112,7 +112,7 @@ class Preview:
         await self._has_grown.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_PREVIEW_S):
-                while len(self._state.text) < chars and _SENTENCE.search(self._state.text) is None:
+                while len(self._state.shown) < chars and _SENTENCE.search(self._state.shown) is None:
                     self._has_grown.clear()
                     await self._has_grown.wait()
         self._has_grown.set()

@@ -67,6 +67,8 @@ TOOL_POINTS: Mapping[str, str] = {
     "tool.begun": "the journal knows that a call is about to be made, and it is not made",
     "tool.made": "the call was made, nothing is known of what came of it",
     "tool.ended": "the journal knows what came of the call, the turn does not",
+    "delegate.steps_saved": "a step of a sub-agent is kept, and its next one is not begun",
+    "delegate.ended": "a sub-agent has its report, the turn does not",
     "approval.decided": "a yes is on disk, with the message that has the call made, and nobody was told",
 }
 

@@ -106,6 +106,9 @@ class SystemService:
                 "calls": row.calls,
                 "input_tokens": row.input_tokens,
                 "output_tokens": row.output_tokens,
+                "cached_tokens": row.cached_tokens,
+                "written_tokens": row.written_tokens,
+                "cached_share": row.cached_tokens / row.input_tokens if row.cached_tokens else None,
                 "cost_usd": row.cost_usd,
             }
             for row in rows

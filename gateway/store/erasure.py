@@ -90,8 +90,12 @@ _DELETED = (
 `documents` go with the memory that they are, and `blobs`, files and calls that wait, an hour after they came.
 """
 _ADD_TO_ERASED = f"""
-    INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)
-    SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), sum(cost_usd)
+    INSERT INTO usage_days (
+        day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cached_tokens, written_tokens,
+        cost_usd
+    )
+    SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens),
+           sum(cached_tokens), sum(written_tokens), sum(cost_usd)
     FROM usage_days WHERE user_id IN {USERS} GROUP BY day, personality_id, model {ADD_TO_DAY}
 """  # noqa: S608 (a constant)
 _HAS = "replace(payload, ?, '') <> payload"

@@ -145,7 +145,8 @@ def access(connection: Connection, keys: Collection[str]) -> Record:
 def usage(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Every call of a model on the person's behalf."""
     sql = f"""
-        SELECT at, personality_id AS personality, model, input_tokens, output_tokens, cost_usd
+        SELECT at, personality_id AS personality, model, input_tokens, output_tokens, cached_tokens,
+               written_tokens, cost_usd
         FROM usage WHERE user_id IN ({marks_for(user_ids)}) ORDER BY at, id
     """  # noqa: S608 (question marks)
     return _records(connection, sql, tuple(user_ids))

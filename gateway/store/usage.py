@@ -33,6 +33,8 @@ ADD_TO_DAY = """
         turns = usage_days.turns + excluded.turns, calls = usage_days.calls + excluded.calls,
         input_tokens = usage_days.input_tokens + excluded.input_tokens,
         output_tokens = usage_days.output_tokens + excluded.output_tokens,
+        cached_tokens = usage_days.cached_tokens + excluded.cached_tokens,
+        written_tokens = usage_days.written_tokens + excluded.written_tokens,
         cost_usd = usage_days.cost_usd + excluded.cost_usd
 """
 """What becomes of a day's sum when more is added to it."""
@@ -72,15 +74,24 @@ _USER = "coalesce((SELECT user_id FROM reservations WHERE id = :reservation), :u
 # Of calls of a turn the first counts the turn, and a call counts once. Both are asked by the statement that adds up, so
 # that a server is not waited for in between.
 _ADD_CALL = f"""
-    INSERT INTO usage_days (day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cost_usd)
+    INSERT INTO usage_days (
+        day, user_id, personality_id, model, turns, calls, input_tokens, output_tokens, cached_tokens, written_tokens,
+        cost_usd
+    )
     SELECT :day, {_USER}, :personality_id, :model,
            CASE WHEN :turn_id = '' OR EXISTS (SELECT 1 FROM usage WHERE turn_id = :turn_id) THEN 0 ELSE 1 END,
-           1, :input_tokens, :output_tokens, coalesce(:cost_usd, 0.0)
+           1, :input_tokens, :output_tokens, :cached_tokens, :written_tokens, coalesce(:cost_usd, 0.0)
     WHERE NOT EXISTS (SELECT 1 FROM usage WHERE turn_id = :turn_id AND call_id = :call_id) {ADD_TO_DAY}
 """  # noqa: S608 (constants)
 _NOTE_CALL = f"""
-    INSERT INTO usage (call_id, turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
-    VALUES (:call_id, :turn_id, {_USER}, :personality_id, :model, :input_tokens, :output_tokens, :cost_usd, :at)
+    INSERT INTO usage (
+        call_id, turn_id, user_id, personality_id, model, input_tokens, output_tokens, cached_tokens, written_tokens,
+        cost_usd, at
+    )
+    VALUES (
+        :call_id, :turn_id, {_USER}, :personality_id, :model, :input_tokens, :output_tokens, :cached_tokens,
+        :written_tokens, :cost_usd, :at
+    )
     ON CONFLICT DO NOTHING
 """  # noqa: S608 (a constant)
 _OF_EACH = {"whom": "user_id, personality_id, ", "whose": " GROUP BY user_id, personality_id"}
@@ -88,7 +99,8 @@ _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 # Each walks one index in its own order, so nothing is sorted.
 _SUMS = """
     sum(turns) AS turns, sum(calls) AS calls, sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
-    sum(cost_usd) AS cost_usd FROM usage_days
+    sum(cached_tokens) AS cached_tokens, sum(written_tokens) AS written_tokens, sum(cost_usd) AS cost_usd
+    FROM usage_days
 """
 _OF_DAYS = f"SELECT day, {_SUMS} WHERE day >= ? GROUP BY day"
 _OF_SPENDERS = f"""

@@ -121,6 +121,8 @@ class ToolContext:
         given: what this call was to wait for.
         documents: reads PDFs, and makes pictures ready for models.
         hide: strikes the secrets of the configuration from a text.
+        delegate: has a sub-agent do a task with the tools of these names, or with all that it may have, and gives its
+            report; None where there are none.
     """
 
     scope: MemoryScope
@@ -144,6 +146,7 @@ class ToolContext:
     given: Given | None = None
     documents: Documents | None = None
     hide: Callable[[str], str] = str
+    delegate: Callable[[str, Sequence[str]], Awaitable[str]] | None = None
 
     @property
     def is_tainted(self) -> bool:

@@ -274,3 +274,19 @@ class UsageSuite:
         assert sums.by_user == {"u_ada": ada, "u_ben": ben}
         assert sums.by_personality == {"assistant": ada + ben}
         assert (await store.summed(since="2026-11-22")).by_model == {"other": ben}
+
+    async def test_what_passed_the_cache_of_a_provider_is_counted_apart_and_a_part_of_the_input(
+        self, house: House
+    ) -> None:
+        store = usage_of(house)
+        await store.settle(Bill(None, ADA, DAY, [replace(cost(1), cached_tokens=6, written_tokens=3), cost(1)]))
+        await store.settle(Bill(None, BEN, DAY, [replace(cost(1), cached_tokens=9)]))
+        await house.reopen()
+        store = usage_of(house)
+        rows = await store.spent(since=DAY, user_id="u_ada")
+        assert [(row.input_tokens, row.cached_tokens, row.written_tokens) for row in rows] == [(20, 6, 3)]
+        in_all = (await store.by_day(since=DAY))[DAY]
+        assert (in_all.input_tokens, in_all.cached_tokens, in_all.written_tokens) == (30, 15, 3)
+        assert in_all.cached_share == 0.5
+        sums = await store.summed(since=DAY)
+        assert (sums.by_user["u_ada"].cached_share, sums.by_user["u_ben"].cached_share) == (0.3, 0.9)

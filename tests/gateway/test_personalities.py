@@ -172,7 +172,7 @@ BROKEN = {
         {"settings": "nam: x\n"},
         (
             "personality.yaml:1:1: nam: unknown key (did you mean `name`?); expected one of name, description, model, "
-            "memory_scope, memory_writes, tools, budgets, traits"
+            "memory_scope, memory_writes, tools, thinking, budgets, traits"
         ),
     ),
     "an unknown trait": (

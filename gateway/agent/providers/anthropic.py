@@ -9,7 +9,7 @@ import base64
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from gateway.agent.model import ChatMessage, ModelRequest
@@ -20,6 +20,7 @@ from gateway.agent.providers.format import (
     Remembered,
     Said,
     StreamFailed,
+    Tokens,
     arguments_object,
     count,
     text_of,
@@ -27,6 +28,7 @@ from gateway.agent.providers.format import (
 from gateway.agent.providers.http import as_json
 from gateway.agent.providers.models import Endpoint
 from gateway.agent.providers.openai import EMPTY_MESSAGE
+from gateway.domain.personalities.files import Thinking
 from gateway.tools.spec import ToolCall, ToolSpec
 
 # The format always wants a limit. The large ones are the models' own, which no request may exceed; families that refuse
@@ -40,6 +42,15 @@ _LIMITS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (128_000, ("claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-sonnet-5")),
 )
 _LIMIT_OF_OTHERS = 16_384
+_SHORT_NAMES = frozenset({"claude-opus-4", "claude-sonnet-4"})
+# What the oldest models that think may say, thoughts among it.
+_LIMIT_WITH_THOUGHTS = 32_000
+# Families that are told how many tokens they may think; all newer ones are told how hard they shall try, and refuse the
+# number. https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking and /effort (read 2026-11)
+_COUNT_THOUGHTS = tuple(family for _, families in _LIMITS[:3] for family in families)
+_THOUGHTS: Mapping[Thinking, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
+_FEWEST_THOUGHTS = 1_024
+_OFF: Json = {"thinking": {"type": "disabled"}}
 # Breakpoints after the tools, after the system prompt and, by the mark of the whole request, at the end of the
 # conversation. https://platform.claude.com/docs/en/build-with-claude/prompt-caching (read 2026-11)
 _CACHED: Json = {"type": "ephemeral"}
@@ -48,6 +59,7 @@ _FINISHES: dict[str, Finish] = {
     "model_context_window_exceeded": "length",
     "refusal": "withheld",
 }
+_THOUGHT_BLOCKS = ("thinking", "redacted_thinking")
 # Where a stream counts, and what. The counts of the input come in parts.
 _COUNTED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
@@ -61,17 +73,19 @@ class AnthropicFormat:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._limit = _usual_limit(endpoint.model)
+        is_claude = endpoint.model.startswith("claude-") and endpoint.model not in _SHORT_NAMES
+        self._counts_thoughts = not is_claude or endpoint.model.startswith(_COUNT_THOUGHTS)
         self._most = self._limit if self._limit > _LIMIT_OF_OTHERS else sys.maxsize
         self._tools: tuple[tuple[ToolSpec, ...], bytes] = ((), b"[]")
 
     def body(self, request: ModelRequest, remembered: Remembered) -> bytes:
         """The request as JSON."""
-        asked = request.max_output_tokens
         head: Json = {
             "model": self._endpoint.model,
-            "max_tokens": self._limit if asked is None else min(asked, self._most),
+            "max_tokens": self._max_tokens(request),
             "stream": True,
             "cache_control": _CACHED,
+            **self._thinking(request, remembered),
         }
         if request.system.strip():
             head["system"] = [{"type": "text", "text": request.system, "cache_control": _CACHED}]
@@ -84,6 +98,27 @@ class AnthropicFormat:
             parts += [b',"tool_choice":{"type":"', choice, b'"},"tools":', tools[1]]
         messages = self._messages(request.messages, remembered)
         return b"".join([*parts, b',"messages":[', b",".join(messages), b"]}"])
+
+    def _max_tokens(self, request: ModelRequest) -> int:
+        """Of an answer, with what is thought before it."""
+        asked = request.max_output_tokens
+        if asked is not None:
+            return min(asked, self._most)
+        thoughts = _THOUGHTS.get(request.thinking, 0) if request.thinking and self._counts_thoughts else 0
+        return min(self._limit + thoughts, max(self._limit, _LIMIT_WITH_THOUGHTS))
+
+    def _thinking(self, request: ModelRequest, remembered: Remembered) -> Json:
+        level = request.thinking
+        if level is None:
+            return {}
+        if level == "off":
+            return _OFF
+        if not self._counts_thoughts:
+            return {"thinking": {"type": "adaptive"}, "output_config": {"effort": level}}
+        # Half of the answer's room at most, or there is none for words.
+        thoughts = min(_THOUGHTS[level], self._max_tokens(request) // 2)
+        is_possible = thoughts >= _FEWEST_THOUGHTS and _begins_with_thoughts(request.messages, remembered)
+        return {"thinking": {"type": "enabled", "budget_tokens": thoughts}} if is_possible else _OFF
 
     def reader(self) -> AnthropicReader:
         """For one answer."""
@@ -158,7 +193,7 @@ class AnthropicReader:
             if block.get("input"):
                 call.arguments.append(as_json(block["input"]).decode())
             self.said.calls.append(call)
-        if kind in {"tool_use", "text", "thinking", "redacted_thinking"}:
+        if kind in {"tool_use", "text", *_THOUGHT_BLOCKS}:
             self._blocks[index] = block
         if kind == "text":
             block["text"] = text_of(block.get("text"))
@@ -194,15 +229,24 @@ class AnthropicReader:
         if isinstance(usage, dict):
             self._counted |= {name: count(usage[name]) for name in _COUNTED if usage.get(name) is not None}
         fresh, cached, written, output = (self._counted.get(name, 0) for name in _COUNTED)
-        tokens = self.said.tokens
-        tokens.input, tokens.cached, tokens.written, tokens.output = fresh + cached + written, cached, written, output
+        self.said.tokens = Tokens(input=fresh + cached + written, output=output, cached=cached, written=written)
 
 
 def _usual_limit(model: str) -> int:
     """Of the tokens of one answer, where less is not asked for."""
-    if model in {"claude-opus-4", "claude-sonnet-4"}:
+    if model in _SHORT_NAMES:
         return _LIMITS[0][0]
     return next((limit for limit, families in _LIMITS if model.startswith(families)), _LIMIT_OF_OTHERS)
+
+
+def _begins_with_thoughts(messages: Sequence[ChatMessage], remembered: Remembered) -> bool:
+    """Whether each step of the turn under way does; a model that counts thoughts refuses to think in the midst of one.
+
+    Those of another model have none that it can read: a fallback may have made the first call of a turn.
+    """
+    under_way = takewhile(lambda message: message.role != "user", reversed(messages))
+    steps = [remembered(message) for message in under_way if message.tool_calls]
+    return all(step is not None and step["content"][0]["type"] in _THOUGHT_BLOCKS for step in steps)
 
 
 def _render(message: ChatMessage) -> bytes:

@@ -9,28 +9,43 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
-from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta
+import structlog
+
+from gateway.agent.model import AsSent, ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta
 from gateway.agent.providers.anthropic import AnthropicFormat
 from gateway.agent.providers.errors import unusable, why_broken, why_endless, why_failed, why_refused
 from gateway.agent.providers.format import Json, Reader, Said, StreamFailed, WireFormat
-from gateway.agent.providers.http import EventStream, ProviderHttp, drain, parsed, read_error
+from gateway.agent.providers.http import EventStream, ProviderHttp, as_json, drain, parsed, read_error
 from gateway.agent.providers.models import CallFailed, Endpoint
 from gateway.agent.providers.openai import OpenAIFormat
 from gateway.config.prices import list_price_usd
+from gateway.domain.personalities.files import Thinking
 from gateway.tools.spec import ToolCall
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one answer on the wire, where a token takes some 200 bytes: more than any model writes."""
-_REMEMBERED_REPLIES = 128
 # A request of more characters, of more messages that are new, or with images is written down in a thread: the loop is
 # for everybody.
 _LARGE_CHARS = 300_000
 _MANY_MESSAGES = 100
+# How servers name what they do not know, or not in this model: our own key for it, or one of the words around it.
+_OF_THINKING = ("thinking", "reasoning", "effort", "output_config")
+
+_log = structlog.get_logger(__name__)
+
+
+class _ThinkingRefused(Exception):
+    """The request was refused for what it says of thinking; `failure` is what that means."""
+
+    def __init__(self, failure: CallFailed) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 class HttpWire:
@@ -42,11 +57,9 @@ class HttpWire:
             AnthropicFormat(endpoint) if endpoint.provider == "anthropic" else OpenAIFormat(endpoint)
         )
         self._http = ProviderHttp(endpoint, self._format.headers)
-        # Replies that called tools, as the provider sent them, by their turn and their calls' ids: with the hidden
-        # reasoning and its signatures, which some providers demand back with the tools' results. Lost with the process,
-        # which all of them forgive at the price of a little reasoning. The turn is part of the key, because some
-        # servers count their calls from zero: one person's reply must not stand in another's conversation.
-        self._replies: OrderedDict[tuple[str, ...], tuple[ChatMessage, Json]] = OrderedDict()
+        # Who can read the hidden reasoning of a reply that called tools: it goes back with the tools' results.
+        self._name = f"{endpoint.provider} {endpoint.url} {endpoint.model}"
+        self._refused: set[Thinking] = set()
         if self._has_list_price:
             list_price_usd(endpoint.provider, endpoint.model, 1, 1)  # loads the list, here in a thread
 
@@ -57,16 +70,35 @@ class HttpWire:
     async def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
 
+        A model that refuses what is said of thinking is asked without that, from now on.
+
         Raises:
             CallFailed: whatever went wrong.
         """
+        if request.thinking in self._refused:
+            request = replace(request, thinking=None)
+        try:
+            async with aclosing(self._answer(request)) as events:
+                async for event in events:
+                    yield event
+        except _ThinkingRefused as refusal:
+            if request.thinking is None:
+                raise refusal.failure from refusal
+            self._refused.add(request.thinking)
+            name, level = self._endpoint.name, request.thinking
+            _log.warning("thinking_refused", model=name, thinking=level, reason=str(refusal.failure))
+            async with aclosing(self.answer(request)) as events:
+                async for event in events:
+                    yield event
+
+    async def _answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         body = await self._body(request)
         reader = self._format.reader()
         try:
             async with aclosing(self._texts(body, reader)) as texts:
                 async for text in texts:
                     yield TextDelta(text=_clean(text))
-        except CallFailed:
+        except (CallFailed, _ThinkingRefused):
             raise
         except StreamFailed as failure:
             raise why_broken(failure, self._endpoint) from failure
@@ -80,7 +112,9 @@ class HttpWire:
         """The text that the events of each piece of the answer add, empty where they add something else."""
         async with self._http.post(self._format.path, body) as response:
             if response.status >= 300:
-                raise why_refused(response.status, response.headers, await read_error(response), self._endpoint)
+                said = await read_error(response)
+                failure = why_refused(response.status, response.headers, said, self._endpoint)
+                raise _ThinkingRefused(failure) if _names_thinking(response.status, said) else failure
             stream, size_bytes = EventStream(), 0
             async for piece in response.content.iter_any():
                 size_bytes += len(piece)
@@ -106,9 +140,9 @@ class HttpWire:
 
     async def _body(self, request: ModelRequest) -> bytes:
         def remembered(message: ChatMessage) -> Json | None:
-            """The reply as the provider sent it, where it is the same one."""
-            reply = self._replies.get((request.spender.turn_id, *(call.id for call in message.tool_calls)))
-            return reply[1] if reply is not None and reply[0] == message else None
+            """The reply as the provider sent it, where it was this one."""
+            sent = message.as_sent
+            return json.loads(sent.body) if sent is not None and sent.by == self._name else None
 
         chars = len(request.system) + sum(len(message.text) for message in request.messages)
         new = sum(not message.is_rendered for message in request.messages)
@@ -123,12 +157,8 @@ class HttpWire:
         problem = unusable(said, self._endpoint, is_empty=not calls and not text.strip())
         if problem is not None:
             raise problem
-        message = ChatMessage(role="assistant", text=text, tool_calls=calls)
-        if calls:
-            key = (request.spender.turn_id, *(call.id for call in calls))
-            self._replies[key] = (message, reader.handed_back(calls))
-            if len(self._replies) > _REMEMBERED_REPLIES:
-                self._replies.popitem(last=False)
+        sent = AsSent(by=self._name, body=as_json(reader.handed_back(calls)).decode()) if calls else None
+        message = ChatMessage(role="assistant", text=text, tool_calls=calls, as_sent=sent)
         return ModelReply(message=message, usage=self._usage(said))
 
     def _usage(self, said: Said) -> ModelUsage:
@@ -137,12 +167,14 @@ class HttpWire:
             input_tokens=said.tokens.input,
             output_tokens=said.tokens.output,
             cost_usd=self._cost_usd(said),
+            cached_tokens=said.tokens.cached,
+            written_tokens=said.tokens.written,
         )
 
     def _cost_usd(self, said: Said) -> float | None:
         tokens, prices = said.tokens, self._endpoint.prices_usd
         if prices is not None:
-            return (tokens.input * prices[0] + tokens.output * prices[1]) / 1_000_000
+            return prices.usd(tokens.input, tokens.output, cached_tokens=tokens.cached, written_tokens=tokens.written)
         if not self._has_list_price:
             return None
         return list_price_usd(
@@ -167,6 +199,11 @@ def _no_stream(body: bytes) -> Exception:
     if isinstance(said, dict) and said.get("error"):
         return StreamFailed(said["error"])
     return ValueError("it is no stream of events; check `base_url` of this model in the configuration")
+
+
+def _names_thinking(status: int, said: Any) -> bool:
+    """Whether a refusal is most likely for what the request says of thinking."""
+    return status in (400, 422) and any(word in str(said).lower() for word in _OF_THINKING)
 
 
 def _event(data: str) -> Json:

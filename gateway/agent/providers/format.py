@@ -57,6 +57,10 @@ class Tokens:
     cached: int = 0
     written: int = 0
 
+    def __post_init__(self) -> None:
+        self.cached = min(self.cached, self.input)  # no part is more than the whole, whatever a server says
+        self.written = min(self.written, self.input - self.cached)
+
 
 @dataclass(slots=True, kw_only=True)
 class Said:

@@ -19,6 +19,8 @@ import structlog
 
 from gateway.agent.model import ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
 from gateway.config import ModelConfig
+from gateway.config.prices import Prices, prices_of
+from gateway.domain.personalities.files import Thinking
 from gateway.errors import ConfigError, ModelError, ModelUnavailable
 from gateway.runtime.extras import how_to_install
 
@@ -42,7 +44,7 @@ class Endpoint:
         name: as in the configuration.
         model: the provider's id of the model.
         base_url: None for the provider's own service.
-        prices_usd: dollars for a million tokens of input and of output; None to ask the list.
+        prices_usd: None to ask the list.
         read_timeout_s: the longest silence of the connection: a second net below the watchdog, which watches for
             pieces of an answer and not for bytes.
         sees_images: pictures are sent to it.
@@ -54,7 +56,7 @@ class Endpoint:
     api_key: str | None
     base_url: str | None
     read_timeout_s: float
-    prices_usd: tuple[float, float] | None = None
+    prices_usd: Prices | None = None
     sees_images: bool = False
 
     @property
@@ -65,14 +67,13 @@ class Endpoint:
 
 def endpoint_of(name: str, config: ModelConfig, *, read_timeout_s: float) -> Endpoint:
     """That of a model of the configuration."""
-    prices = (config.input_usd_per_million, config.output_usd_per_million)
     return Endpoint(
         name=name,
         provider="anthropic" if config.provider == "anthropic" else "openai",
         model=config.model or name,
         api_key=config.api_key.get_secret_value().strip() or None if config.api_key else None,
         base_url=config.base_url,
-        prices_usd=None if prices[0] is None or prices[1] is None else (prices[0], prices[1]),
+        prices_usd=prices_of(config),
         read_timeout_s=read_timeout_s,
         sees_images=config.base_url is None if config.sees_images is None else config.sees_images,
     )
@@ -131,7 +132,8 @@ class WireModel:
         """See `Model.stream`."""
         wire = await self._opened()
         limits = (request.max_output_tokens, self._config.max_output_tokens)
-        request = replace(request, max_output_tokens=min(filter(None, limits), default=None))
+        thinking = self._thinking(request)
+        request = replace(request, max_output_tokens=min(filter(None, limits), default=None), thinking=thinking)
         patience = _Patience(self._config.max_retries, self._config.timeout_s, self._backoff_s)
         while True:
             has_shown = False
@@ -148,6 +150,11 @@ class WireModel:
             if has_shown:
                 yield StreamRestarted()
             await asyncio.sleep(wait_s)
+
+    def _thinking(self, request: ModelRequest) -> Thinking | None:
+        """As the request has it, or else the configuration; only work for a person is worth the time."""
+        wanted = request.thinking or self._config.thinking
+        return wanted if request.purpose in ("answer", "delegate") or wanted == "off" else None
 
     async def _attempt(self, wire: HttpWire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """One call under the watchdog."""

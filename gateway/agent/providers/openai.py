@@ -29,6 +29,7 @@ from gateway.agent.providers.format import (
 from gateway.agent.providers.http import as_json
 from gateway.agent.providers.models import Endpoint
 from gateway.domain.images import ModelImage
+from gateway.domain.personalities.files import Thinking
 from gateway.tools.spec import ToolCall, ToolSpec
 
 EMPTY_MESSAGE = "(empty message)"  # both formats refuse an empty one
@@ -36,6 +37,9 @@ EMPTY_MESSAGE = "(empty message)"  # both formats refuse an empty one
 # Where reasoning stands: `reasoning` at Ollama, vLLM and OpenRouter, `reasoning_content` at DeepSeek and Moonshot.
 # https://api-docs.deepseek.com/guides/reasoning_model, https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11)
 _REASONING = ("reasoning", "reasoning_content")
+# Hosts with a switch of their own, besides how much. https://api-docs.deepseek.com/guides/thinking_mode,
+# https://docs.z.ai/guides/capabilities/thinking-mode, https://platform.moonshot.ai/docs (read 2026-11)
+_SWITCHED = ("deepseek.com", "z.ai", "bigmodel.cn", "moonshot.ai", "moonshot.cn")
 _FINISHES: dict[str, Finish] = {"length": "length", "content_filter": "withheld", "error": "broken"}
 
 
@@ -48,7 +52,9 @@ class OpenAIFormat:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         # `max_tokens` is what every compatible server knows; only the newer models of OpenAI itself refuse it.
-        is_openai = (urlsplit(endpoint.url).hostname or "").endswith(("openai.com", "azure.com"))
+        host = urlsplit(endpoint.url).hostname or ""
+        is_openai = host.endswith(("openai.com", "azure.com"))
+        self._is_switched = host.endswith(_SWITCHED)
         self._limit_name = "max_completion_tokens" if is_openai else "max_tokens"
         self._role = "user" if endpoint.model.startswith("o1-mini") else "system"  # it knows no system prompt
         self._tools: tuple[tuple[ToolSpec, ...], bytes] = ((), b"[]")
@@ -59,6 +65,7 @@ class OpenAIFormat:
         head: Json = {"model": self._endpoint.model, "stream": True, "stream_options": {"include_usage": True}}
         if request.max_output_tokens is not None:
             head[self._limit_name] = request.max_output_tokens
+        head |= self._thinking(request.thinking)
         parts = [as_json(head)[:-1]]
         if request.tools:
             tools = self._tools  # once: another request may be written down in a thread
@@ -77,6 +84,20 @@ class OpenAIFormat:
     def note_reasoning(self, field: str) -> None:
         """The server reasons, and says so in this field."""
         self._reasoning_field = field
+
+    def _thinking(self, level: Thinking | None) -> Json:
+        """`none` is known to the newer models, as low, medium and high to all that think.
+
+        https://platform.openai.com/docs/guides/reasoning, https://docs.ollama.com/api/openai-compatibility (read
+        2026-11)
+        """
+        if level is None:
+            return {}
+        if not self._is_switched:
+            return {"reasoning_effort": "none" if level == "off" else level}
+        if level == "off":
+            return {"thinking": {"type": "disabled"}}
+        return {"thinking": {"type": "enabled"}, "reasoning_effort": level}
 
     def _messages(self, messages: Sequence[ChatMessage], remembered: Remembered) -> Iterable[bytes]:
         answered_from = next((at for at in reversed(range(len(messages))) if messages[at].role == "user"), -1)
@@ -180,10 +201,12 @@ class OpenAIReader:
         self.said.is_whole = True  # it comes in the very last chunk; some local servers send no finish_reason
         details = usage.get("prompt_tokens_details")
         details = details if isinstance(details, dict) else {}
+        # Beside them at DeepSeek and Moonshot. https://api-docs.deepseek.com/guides/kv_cache (read 2026-11)
+        beside = usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
         self.said.tokens = Tokens(
             input=count(usage.get("prompt_tokens")),
             output=count(usage.get("completion_tokens")),
-            cached=count(details.get("cached_tokens")),
+            cached=count(details.get("cached_tokens")) or count(beside),
             written=count(details.get("cache_write_tokens")),
         )
 

@@ -13,7 +13,7 @@ from gateway.agent.model import Model, ModelEvent, ModelRequest, StreamRestarted
 from gateway.agent.offline.model import OfflineModel
 from gateway.agent.providers.embeddings import WireEmbedder
 from gateway.agent.providers.models import WireModel, endpoint_of
-from gateway.config import OFFLINE, Config
+from gateway.config import HELPER, OFFLINE, Config
 from gateway.config.prices import price_usd
 from gateway.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 
@@ -67,6 +67,10 @@ class ModelRegistry:
         limits = [self._config.models[link].max_output_tokens for link in self._links(name)]
         known = [limit for limit in limits if limit is not None]
         return max(known) if len(known) == len(limits) else None
+
+    def helper(self, name: str | None) -> str | None:
+        """The model for small work that nobody watches; the same one where none is configured."""
+        return HELPER if HELPER in self._config.models else name
 
     async def open(self) -> None:
         """Load what the default model needs, so that the first answer need not wait for it."""

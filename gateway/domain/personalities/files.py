@@ -17,6 +17,8 @@ from gateway.files.positions.validation import validate
 from gateway.files.positions.yaml import Problem, end_of, parse_marked_yaml
 from gateway.protocols import MemoryPlace
 
+Thinking = Literal["off", "low", "medium", "high"]
+"""How much a model thinks before it answers."""
 MemoryWrites = Literal["auto", "review", "off"]
 """`auto`: what a turn wants waits if it had read words of others; `review`: all waits; `off`: nothing is written."""
 
@@ -34,6 +36,7 @@ class Personality:
         tools: names of the tools it may call; None for all.
         steps_per_turn: calls of the model in one turn; None for the configured limit.
         output_tokens: in one turn; None for no limit of its own.
+        thinking: how much its model thinks; None leaves it to the model's own configuration.
         traits: HEXACO, each 0 to 1; those that are not given are left out.
         prompt: the text of `SOUL.md`.
         source: `built-in`, or the path of its directory, as on one machine.
@@ -48,6 +51,7 @@ class Personality:
     tools: tuple[str, ...] | None
     steps_per_turn: int | None
     output_tokens: int | None
+    thinking: Thinking | None
     traits: Mapping[str, float]
     prompt: str
     source: str
@@ -106,6 +110,7 @@ class PersonalitySettings(_Part):
     memory_scope: MemoryPlace = "per-personality"
     memory_writes: Annotated[MemoryWrites, BeforeValidator(_worded)] = "auto"
     tools: Annotated[tuple[Word, ...] | None, BeforeValidator(_listed)] = None
+    thinking: Annotated[Thinking | None, BeforeValidator(_worded)] = None
     budgets: Budgets = Field(default_factory=Budgets)
     traits: Traits = Field(default_factory=Traits)
 
@@ -140,6 +145,7 @@ def read_personality(place: PersonalityPlace, personality_id: str, source: str) 
         tools=settings.tools,
         steps_per_turn=settings.budgets.steps_per_turn,
         output_tokens=settings.budgets.output_tokens_per_turn,
+        thinking=settings.thinking,
         traits=MappingProxyType(settings.traits.model_dump(exclude_none=True)),
         prompt=prompt,
         source=source,
@@ -235,6 +241,7 @@ def settings_text(name: str, description: str, original: Personality | None) -> 
         f"name: {json.dumps(name, ensure_ascii=False)}",
         f"description: {json.dumps(description, ensure_ascii=False)}",
         f"model: {json.dumps(original.model)}" if original and original.model else "# model: offline",
+        f"thinking: {original.thinking}" if original and original.thinking else "# thinking: low",
         f"memory_scope: {original.memory_scope if original else 'per-personality'}  # or global, or per-user",
         f"memory_writes: {original.memory_writes if original else 'auto'}  # or review, or off",
         f"tools: {tools}  # or a list of names",

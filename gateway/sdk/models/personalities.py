@@ -33,6 +33,9 @@ class Personality(ApiModel):
     )
     tools: tuple[str, ...] | None = Field(default=None, description="Tools that it may use; null: all.")
     steps_per_turn: int | None = Field(default=None, description="Calls of the model in a turn; null: as configured.")
+    thinking: str | None = Field(
+        default=None, description="`off`, `low`, `medium` or `high`; null: as its model has it."
+    )
     output_tokens: int | None = Field(default=None, description="Tokens in one turn; null: no limit of its own.")
     traits: dict[str, float] = Field(default_factory=dict, description="HEXACO traits, each 0 to 1.")
     prompt: str | None = Field(default=None, description="Its prompt; null for a key that sees one person.")

@@ -111,6 +111,13 @@ class UsageRow(ApiModel):
     calls: int = Field(description="Number of calls of the model.")
     input_tokens: int = Field(description="Tokens sent.")
     output_tokens: int = Field(description="Tokens received.")
+    cached_tokens: int = Field(
+        default=0, description="Of the tokens sent, those that providers read from their caches."
+    )
+    written_tokens: int = Field(default=0, description="Of the tokens sent, those that they wrote to their caches.")
+    cached_share: float | None = Field(
+        default=None, description="Part of the tokens sent that came from caches, 0 to 1; null where none did."
+    )
     cost_usd: float = Field(description="Cost of the calls whose price is known, in US dollars.")
 
 

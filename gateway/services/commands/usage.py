@@ -25,10 +25,12 @@ def usage_text(usage: Usage, budget: DayBudget) -> str:
 
 
 def _totals(rows: Sequence[UsageRow]) -> str:
-    cost_usd = sum(row.cost_usd for row in rows)
+    cost_usd, read = sum(row.cost_usd for row in rows), sum(row.input_tokens for row in rows)
+    cached = sum(row.cached_tokens for row in rows)
     return (
-        f"{sum(row.turns for row in rows)} turns, {sum(row.calls for row in rows)} model calls, "
-        f"{sum(row.input_tokens for row in rows)} tokens in, {sum(row.output_tokens for row in rows)} out"
+        f"{sum(row.turns for row in rows)} turns, {sum(row.calls for row in rows)} model calls, {read} tokens in"
+        + (f" ({cached / read:.0%} from the cache)" if cached else "")
+        + f", {sum(row.output_tokens for row in rows)} out"
         + (f", {cost_usd:.4f} USD" if cost_usd else "")
     )
 

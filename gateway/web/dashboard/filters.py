@@ -30,6 +30,11 @@ def change(value: float, before: float) -> str:
     return "" if not before else "the same" if value == before else f"{100 * (value / before - 1):+,.0f}%"
 
 
+def percent(value: float | None) -> str:
+    """A share, as `82%`; a dash where there is none."""
+    return "-" if value is None else f"{value:.0%}"
+
+
 def usd(value: float) -> str:
     """Dollars; more digits where there is little, and a dash where no price is known."""
     return "-" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
@@ -73,6 +78,7 @@ FILTERS = {
     "number": number,
     "short_number": short_number,
     "change": change,
+    "percent": percent,
     "usd": usd,
     "size": size,
     "duration": duration,

@@ -33,7 +33,8 @@ async def test_health_is_what_the_checkup_says(tmp_path: Path) -> None:
 async def test_usage_is_by_day_person_personality_and_model(
     gateway: Gateway, operator_api: httpx.AsyncClient, ada: str
 ) -> None:
-    call = ModelUsage(model="small", input_tokens=10, output_tokens=5, cost_usd=0.5)
+    cache = {"cached_tokens": 4, "written_tokens": 1}
+    call = ModelUsage(model="small", input_tokens=10, output_tokens=5, cost_usd=0.5, **cache)
     day = (await operator_api.get("/system/usage", params={"days": 1})).json()["since"]
     for user in (ada, "u_other"):
         spender = Spender(user_id=user, personality_id="assistant", turn_id=user)
@@ -49,6 +50,9 @@ async def test_usage_is_by_day_person_personality_and_model(
             "calls": 1,
             "inputTokens": 10,
             "outputTokens": 5,
+            "cachedTokens": 4,
+            "writtenTokens": 1,
+            "cachedShare": 0.4,
             "costUsd": 0.5,
         }
     ]

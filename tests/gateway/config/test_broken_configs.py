@@ -144,7 +144,8 @@ CASES = {
             (
                 "6:5: models.cloud.apikey: unknown key (did you mean `api_key`?); expected one of provider, "
                 "model, base_url, api_key, timeout_s, silence_s, max_retries, fallbacks, input_usd_per_million, "
-                "output_usd_per_million, max_output_tokens, sees_images"
+                "output_usd_per_million, cached_input_usd_per_million, cache_write_usd_per_million, max_output_tokens, "
+                "sees_images, thinking"
             )
         ],
     ),

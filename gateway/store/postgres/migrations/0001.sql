@@ -214,6 +214,8 @@ CREATE TABLE usage (
     model text COLLATE "C" NOT NULL,
     input_tokens bigint NOT NULL,
     output_tokens bigint NOT NULL,
+    cached_tokens bigint NOT NULL,
+    written_tokens bigint NOT NULL,
     cost_usd double precision,
     at bigint NOT NULL,
     UNIQUE (turn_id, call_id)
@@ -229,6 +231,8 @@ CREATE TABLE usage_days (
     calls bigint NOT NULL,
     input_tokens bigint NOT NULL,
     output_tokens bigint NOT NULL,
+    cached_tokens bigint NOT NULL,
+    written_tokens bigint NOT NULL,
     cost_usd double precision NOT NULL,
     PRIMARY KEY (day, user_id, personality_id, model)
 );

@@ -227,6 +227,8 @@ CREATE TABLE usage (
     model          TEXT NOT NULL,
     input_tokens   INTEGER NOT NULL,
     output_tokens  INTEGER NOT NULL,
+    cached_tokens  INTEGER NOT NULL,  -- of the input, what the provider read from its cache
+    written_tokens INTEGER NOT NULL,  -- of the input, what it wrote to its cache
     cost_usd       REAL,
     at             INTEGER NOT NULL,
     UNIQUE (turn_id, call_id)
@@ -244,6 +246,8 @@ CREATE TABLE usage_days (
     calls          INTEGER NOT NULL,
     input_tokens   INTEGER NOT NULL,
     output_tokens  INTEGER NOT NULL,
+    cached_tokens  INTEGER NOT NULL,
+    written_tokens INTEGER NOT NULL,
     cost_usd       REAL NOT NULL,
     PRIMARY KEY (day, user_id, personality_id, model)
 ) STRICT, WITHOUT ROWID;

@@ -22,6 +22,7 @@ def test_what_was_spent_is_shown_by_day_person_personality_and_model(
         "calls",
         "tokens",
         "in",
+        "cached",
         "tokens",
         "out",
         "USD",
@@ -37,7 +38,8 @@ def test_programs_get_the_same_added_up_by_what_they_ask_for(ethos: Ethos, home:
     del home
     by_model = ethos("usage", "--by", "model", "--json").value
     assert [(row["model"], row["turns"], row["calls"]) for row in by_model] == [("offline", 2, 3)]
-    assert set(by_model[0]) == {"model", "turns", "calls", "input_tokens", "output_tokens", "cost_usd"}
+    tokens = {"input_tokens", "output_tokens", "cached_tokens", "written_tokens"}
+    assert set(by_model[0]) == {"model", "turns", "calls", "cost_usd", *tokens}
     one = ethos("usage", "--user", "fake:2", "--days", 1, "--json").value
     assert [(row["user_id"], row["turns"]) for row in one] == [(people["fake:2"], 1)]
 

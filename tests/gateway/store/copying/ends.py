@@ -48,7 +48,8 @@ def fill(connection: Connection, *, sessions: int = 3, messages: int = 50, seed:
         insert(connection, "erased_events", columns)
         insert(connection, "usage_days", {
             "day": f"2026-11-{number + 10}", "user_id": f"u_{seed}", "personality_id": "assistant", "model": "m",
-            "turns": number, "calls": 2, "input_tokens": 3, "output_tokens": 4, "cost_usd": number / 7,
+            "turns": number, "calls": 2, "input_tokens": 3, "output_tokens": 4, "cached_tokens": 2, "written_tokens": 1,
+            "cost_usd": number / 7,
         })  # fmt: skip
     insert(connection, "memory_journal", _change(99, seed, rng))
     connection.execute("DELETE FROM memory_journal WHERE turn_id = ?", (f"t_{seed}_99",))  # its number was given out
