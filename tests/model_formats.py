@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+SIGNATURE = "c2lnbmVk"
 Fault = Literal["cut", "end", "hang", "error"]
 Json = dict[str, Any]
 
@@ -45,6 +46,8 @@ class Answer:
         finish: the wire's own reason for ending; None for the natural one, "" to send none.
         fault: what happens to the stream after `fault_after` content events: the connection is cut, the body ends
             cleanly but early, nothing more comes, or an error is sent inside the stream.
+        cached_tokens: of the input, what came from the cache.
+        written_tokens: of the input, what was written to it.
         drip_s: the time between two content events.
         rest: what comes after `fault_after` content events waits until it is set.
     """
@@ -54,6 +57,8 @@ class Answer:
     reasoning: str = ""
     input_tokens: int = 10
     output_tokens: int = 5
+    cached_tokens: int = 0
+    written_tokens: int = 0
     finish: str | None = None
     fault: Fault | None = None
     fault_after: int = 1
@@ -196,7 +201,9 @@ class OpenAIFormat:
 
     def _usage(self, answer: Answer) -> Json:
         total = answer.input_tokens + answer.output_tokens
-        return {"prompt_tokens": answer.input_tokens, "completion_tokens": answer.output_tokens, "total_tokens": total}
+        usage = {"prompt_tokens": answer.input_tokens, "completion_tokens": answer.output_tokens, "total_tokens": total}
+        cache = {"cached_tokens": answer.cached_tokens, "cache_write_tokens": answer.written_tokens}
+        return {**usage, "prompt_tokens_details": cache}
 
     def _call(self, call: Call) -> Json:
         return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -239,7 +246,27 @@ class AnthropicFormat:
             if results != open_ids:
                 return "messages: each tool_use must have a corresponding tool_result in the next message"
             open_ids = {block["id"] for block in blocks if block["type"] == "tool_use"}
-        return "messages: tool_use without tool_result" if open_ids else None
+        return "messages: tool_use without tool_result" if open_ids else self._problem_of_thinking(body)
+
+    def _problem_of_thinking(self, body: Json) -> str | None:
+        """https://platform.claude.com/docs/en/build-with-claude/extended-thinking (read 2026-11)."""
+        thinking = body.get("thinking") or {}
+        if thinking.get("type") != "enabled":
+            return None
+        if not 1_024 <= thinking["budget_tokens"] < body["max_tokens"]:
+            return "`max_tokens` must be greater than `thinking.budget_tokens`, which is at least 1024"
+        for message in body["messages"]:
+            for block in message["content"]:
+                if block["type"] == "thinking" and block["signature"] != SIGNATURE:
+                    return "messages: Invalid `signature` in `thinking` block"
+        under_way = []
+        for message in reversed(body["messages"]):
+            if message["role"] == "user" and message["content"][0]["type"] != "tool_result":
+                break
+            under_way.append(message)
+        if any(each["role"] == "assistant" and each["content"][0]["type"] != "thinking" for each in under_way):
+            return "messages: Expected `thinking` or `redacted_thinking`, but found `tool_use`"
+        return None
 
     def last_words(self, body: Json) -> str:
         content = body["messages"][-1]["content"]
@@ -265,7 +292,7 @@ class AnthropicFormat:
             "content": content,
             "stop_reason": self._finish(answer),
             "stop_sequence": None,
-            "usage": {"input_tokens": answer.input_tokens, "output_tokens": answer.output_tokens},
+            "usage": {**self._read(answer), "output_tokens": answer.output_tokens},
         }
 
     def head(self, answer: Answer, model: str) -> Iterator[str]:
@@ -277,7 +304,7 @@ class AnthropicFormat:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {"input_tokens": answer.input_tokens, "output_tokens": 1},
+            "usage": {**self._read(answer), "output_tokens": 1},
         }
         yield self._event("message_start", message=message)
         yield self._event("ping")
@@ -286,7 +313,7 @@ class AnthropicFormat:
         index = 0
         if answer.reasoning:
             deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(answer.reasoning)]
-            deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
+            deltas.append({"type": "signature_delta", "signature": SIGNATURE})
             yield from self._block(index, {"type": "thinking", "thinking": "", "signature": ""}, deltas)
             index += 1
         if answer.text:
@@ -306,6 +333,14 @@ class AnthropicFormat:
             delta = {"stop_reason": self._finish(answer), "stop_sequence": None}
             yield self._event("message_delta", delta=delta, usage={"output_tokens": answer.output_tokens})
         yield self._event("message_stop")
+
+    def _read(self, answer: Answer) -> Json:
+        """The three parts of the input."""
+        return {
+            "input_tokens": answer.input_tokens - answer.cached_tokens - answer.written_tokens,
+            "cache_read_input_tokens": answer.cached_tokens,
+            "cache_creation_input_tokens": answer.written_tokens,
+        }
 
     def stream_error(self) -> str:
         return self._event("error", error={"type": "overloaded_error", "message": "Overloaded"})

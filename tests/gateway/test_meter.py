@@ -47,6 +47,9 @@ class Prices:
         del name
         return None
 
+    def helper(self, name: str | None) -> str | None:
+        return name
+
 
 Make = Callable[..., "House"]
 

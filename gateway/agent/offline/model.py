@@ -395,6 +395,7 @@ _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
 
 _WORK: dict[Purpose, Callable[[ModelRequest], ChatMessage]] = {
     "answer": _answer,
+    "delegate": _answer,
     "summary": lambda request: _say(summary_of(request)),
     "facts": lambda request: _say(facts_of(request)),
     "insight": lambda _request: _say("NOTHING"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from pydantic import SecretStr
+import json
 
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from gateway.agent.model import ChatMessage, ModelReply, ModelRequest
+from gateway.agent.providers.models import Provider
 from gateway.agent.providers.registry import ModelRegistry
 from gateway.config import Config, ModelConfig
-from gateway.config.prices import price_usd
+from gateway.config.prices import list_price_usd, price_usd
+from tests.model_bench import open_bench
+from tests.model_server import Answer, Garbage
 
 KEY = SecretStr("k")
 OWN = ModelConfig(provider="openai", model="m", base_url="http://127.0.0.1:1/v1")
@@ -48,3 +54,72 @@ def test_the_dearest_of_a_model_and_its_fallbacks_counts_and_an_unknown_one_make
     assert registry.usd("no such model", 0, 1_000_000) == 2.0
     assert registry.usd("lost", 1, 1) is None
     assert (registry.output_tokens("cheap"), registry.output_tokens("lost")) == (200, None)
+
+
+# ---- what passes a provider's cache ---------------------------------------------------------------------------------
+
+CACHED = {
+    "input_usd_per_million": 4.0,
+    "output_usd_per_million": 10.0,
+    "cached_input_usd_per_million": 0.5,
+    "cache_write_usd_per_million": 5.0,
+}
+ASKED = ModelRequest(system="", messages=(ChatMessage(role="user", text="hello"),))
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_input_from_the_cache_and_into_it_has_prices_of_its_own(provider: Provider) -> None:
+    million = 1_000_000
+    answer = Answer(
+        text="Hi", input_tokens=7 * million, output_tokens=0, cached_tokens=4 * million, written_tokens=million
+    )
+    async with open_bench(provider) as bench:
+        bench.server.script([answer], repeats=True)
+        *_, reply = [event async for event in bench.make(**CACHED).stream(ASKED)]
+        *_, plain = [
+            event async for event in bench.make(input_usd_per_million=4.0, output_usd_per_million=10.0).stream(ASKED)
+        ]
+    assert isinstance(reply, ModelReply)
+    assert isinstance(plain, ModelReply)
+    usage = reply.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.written_tokens) == (7 * million, 4 * million, million)
+    assert usage.cost_usd == pytest.approx(2 * 4.0 + 4 * 0.5 + 1 * 5.0)
+    assert plain.usage.cost_usd == pytest.approx(7 * 4.0), "without them all input costs the same"
+
+
+@pytest.mark.parametrize("beside", ["prompt_cache_hit_tokens", "cached_tokens"])
+async def test_servers_that_count_what_is_cached_elsewhere_are_understood(beside: str) -> None:
+    usage = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1, beside: 6}}
+    said = {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in (said, usage))
+    async with open_bench("openai") as bench:
+        bench.server.script([Garbage(media_type="text/event-stream", body=body)])
+        *_, reply = [event async for event in bench.make().stream(ASKED)]
+    assert isinstance(reply, ModelReply)
+    assert (reply.usage.input_tokens, reply.usage.cached_tokens) == (9, 6)
+
+
+async def test_no_more_is_cached_than_was_read_whatever_a_server_says() -> None:
+    async with open_bench("openai") as bench:
+        bench.server.script([Answer(text="Hi", input_tokens=5, cached_tokens=9, written_tokens=9)])
+        *_, reply = [event async for event in bench.make().stream(ASKED)]
+    assert isinstance(reply, ModelReply)
+    assert (reply.usage.cached_tokens, reply.usage.written_tokens) == (5, 0)
+
+
+def test_a_budget_reserves_the_dearest_that_a_cache_can_make_of_it() -> None:
+    own = OWN.model_copy(update=CACHED)
+    assert price_usd(own, 1_000_000, 0) == 5.0, "as if all of it were written"
+    cheap = OWN.model_copy(update={**CACHED, "cache_write_usd_per_million": 0.0})
+    assert price_usd(cheap, 1_000_000, 0) == 4.0, "as if nothing were cached"
+    listed = ModelConfig(provider="anthropic", model="claude-sonnet-5", api_key=KEY)
+    written = list_price_usd("anthropic", "claude-sonnet-5", 1_000_000, 0, written_tokens=1_000_000)
+    assert price_usd(listed, 1_000_000, 0) == written
+    assert written is not None
+    assert written > (list_price_usd("anthropic", "claude-sonnet-5", 1_000_000, 0) or 0.0)
+
+
+@pytest.mark.parametrize("key", ["cached_input_usd_per_million", "cache_write_usd_per_million"])
+def test_a_price_of_the_cache_needs_the_other_prices(key: str) -> None:
+    with pytest.raises(ValidationError, match="the other prices are missing"):
+        ModelConfig(provider="openai", model="m", base_url="http://127.0.0.1:1/v1", **{key: 1.0})  # type: ignore[arg-type]

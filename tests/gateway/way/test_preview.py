@@ -38,6 +38,10 @@ class Written:
         self.text = ""
         self.preview = Preview(channel, ANSWER, self, self)  # type: ignore[arg-type]
 
+    @property
+    def shown(self) -> str:
+        return self.text
+
     async def caught_up(self, conversation: ConversationRef) -> None:
         assert conversation == WHERE
 
