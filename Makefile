@@ -47,6 +47,7 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.commands
 	$(BIN)/python -m benchmarks.turn_overhead
 	$(BIN)/python -m benchmarks.tool_calls
+	$(BIN)/python -m benchmarks.prefix
 	$(BIN)/python -m benchmarks.asking
 	$(BIN)/python -m benchmarks.memory_writers
 	@deploy/install-test-packages

@@ -63,6 +63,7 @@ class SubAgents:
             work = replace(
                 turn.work,
                 model=tab.helper(self.model),
+                late="",
                 system=_SYSTEM.format(chars=MAX_REPORT_CHARS, rules=RULES, today=datetime.now(UTC).date()),
                 history=(ChatMessage(role="user", text=task),),
                 toolbox=toolbox,

@@ -300,6 +300,7 @@ class AgentWork:
         pin: of the tool as it was when that was asked for.
         found: names of tools that were found earlier in the session.
         given: what the first call of the turn was to wait for; it had its yes before.
+        late: what of the prompt is chosen for this one message.
         purpose: of the calls of the model.
         thinking: as in `ModelRequest`.
         delegating: None where the turn has no sub-agents, and for a sub-agent itself.
@@ -323,6 +324,7 @@ class AgentWork:
     pin: str | None = None
     found: Sequence[str] = ()
     given: Given | None = None
+    late: str = ""
     purpose: Purpose = "answer"
     thinking: Thinking | None = None
     delegating: Delegating | None = None
@@ -371,7 +373,8 @@ class AgentLoop:
         """One model call. The last one that is allowed may not call tools, so that it has to answer."""
         is_last = len(state.usage) + 1 >= work.steps_limit
         request = ModelRequest(
-            system=work.system,
+            system=f"{work.system}\n\n{work.late}" if work.late else work.system,
+            late_chars=len(work.late),
             messages=(*work.history, *state.messages),
             tools=work.toolbox.specs_with(_found(work, state)),
             may_call_tools=not is_last,

@@ -92,6 +92,8 @@ class ModelRequest:
 
     Attributes:
         spender: whose budget it is counted on.
+        late_chars: of the system prompt, at its end: what holds for the newest message alone. A provider is shown it
+            behind that message, so that all before stays the same from turn to turn, as its cache needs it.
         may_call_tools: False: the tools are named because earlier messages call them, and none may be called now.
         purpose: why it is made; a model of the network need not care, the offline model has no other way to know.
         thinking: None leaves it to the model's own configuration.
@@ -100,11 +102,27 @@ class ModelRequest:
     system: str
     messages: tuple[ChatMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
+    late_chars: int = 0
     may_call_tools: bool = True
     max_output_tokens: int | None = None
     purpose: Purpose = "answer"
     thinking: Thinking | None = None
     spender: Spender = field(default_factory=Spender)
+
+    @property
+    def settled(self) -> str:
+        """The system prompt without what is late."""
+        return self.system[: len(self.system) - self.late_chars].rstrip()
+
+    @property
+    def late(self) -> str:
+        """What is late; empty where nothing is."""
+        return self.system[len(self.system) - self.late_chars :]
+
+    @property
+    def newest(self) -> int:
+        """Where the newest message of the person stands; -1: nowhere."""
+        return next((at for at in reversed(range(len(self.messages))) if self.messages[at].role == "user"), -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ class Setting:
     today: date
 
 
+LATE = "(From here on this is from your gateway, for this answer, and not from the person.)"
 IN_GROUP = "Others in the group read it too, so what is known of this person alone is kept for a direct chat."
 
 
@@ -49,9 +50,10 @@ def system_prompt(
     summary: str,
     can_remember: bool,
     servers: Mapping[str, str] | None = None,
-    recalled: str | None = None,
 ) -> str:
     """The system prompt; what changes least stands first, so that a provider's prompt cache is of use.
+
+    What changes with every message is no part of it: see `late_prompt`.
 
     Args:
         persona: the personality's prompt.
@@ -59,7 +61,6 @@ def system_prompt(
         summary: of the session's older messages, empty when none were left out.
         can_remember: the tool `update_memory` is at hand.
         servers: by name, what servers of tools say of themselves.
-        recalled: what bears on this one question, as a section; it changes with every turn, so it stands last.
     """
     sections = [persona.strip()]
     if can_remember:
@@ -73,9 +74,13 @@ def system_prompt(
         sections.append(memory.strip())
     if summary:
         sections.append(f"## Earlier in this conversation\n\n{summary.strip()}")
-    if recalled:
-        sections.append(recalled)
     return "\n\n".join(sections)
+
+
+def late_prompt(*sections: str | None) -> str:
+    """What is chosen for this one message, to stand behind it; empty where nothing is."""
+    found = [section.strip() for section in sections if section]
+    return "\n\n".join([LATE, *found]) if found else ""
 
 
 def _setting_section(setting: Setting) -> str:

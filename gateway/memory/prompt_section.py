@@ -72,6 +72,10 @@ class MemorySection:
         self._config = config
         self._filler = Filler()
 
+    def is_chosen(self, section: str) -> bool:
+        """Whether a section is a choice for one question: another question gets other parts of the memory."""
+        return self._config.current.memory.traces.recall != "tail" and (GAP in section or LATER_GAP in section)
+
     async def render(self, context: MemoryContext, question: str) -> str | None:
         """The section; None where nothing is remembered."""
         memory = self._config.current.memory

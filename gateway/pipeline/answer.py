@@ -14,7 +14,7 @@ from gateway.agent.delegating import SubAgents
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork, calling, calling_again
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
-from gateway.agent.prompt import Setting, system_prompt
+from gateway.agent.prompt import Setting, late_prompt, system_prompt
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
 from gateway.approvals.whole import WholeCalls
@@ -379,12 +379,13 @@ class Answering:
             turn.ahead, message, replace(turn.scope, question=question), turn.session, supersedes
         )
         toolbox, found = await self._tools(turn)
-        capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
-        context = turn.tool_context(state, asked, memory, parts, capabilities)
+        system, late = await self._system(turn, memory, question, toolbox)
+        context = turn.tool_context(state, asked, memory, parts, self._capabilities(turn))
         return AgentWork(
             turn_id=turn.row.turn_id,
             model=tab.model(personality.model),
-            system=await self._system(turn, memory, question, toolbox, capabilities),
+            system=system,
+            late=late,
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
             context=replace(context, findable=toolbox.findable, documents=parts.documents, hide=self._settings.hide),
@@ -412,28 +413,31 @@ class Answering:
         memory: MemoryContext | Unread | None,
         question: str,
         toolbox: Toolbox,
-        capabilities: Capabilities,
-    ) -> str:
-        """The prompt in front of the conversation: who answers, where, and what is remembered."""
+    ) -> tuple[str, str]:
+        """The prompt in front of the conversation, who answers, where, and what is remembered; and behind it."""
         parts, personality = self._parts, turn.personality
-        remembered = await self._reading.section(memory, question)
+        remembered, is_chosen = await self._reading.section(memory, question)
         recall = parts.recall
         recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         setting = Setting(
-            capabilities=capabilities,
+            capabilities=self._capabilities(turn),
             is_direct=turn.message.is_direct,
             display_name=turn.message.sender.display_name,
             today=datetime.now(UTC).date(),
         )
-        return system_prompt(
+        system = system_prompt(
             personality.prompt,
             setting,
-            memory=remembered,
+            memory=None if is_chosen else remembered,
             summary=turn.session.summary,
             can_remember=UPDATE_MEMORY.name in toolbox.names,
             servers=parts.instructions(toolbox.names),
-            recalled=recalled_section(unsaid(recalled, remembered)),
         )
+        recalled_now = recalled_section(unsaid(recalled, remembered))
+        return system, late_prompt(remembered if is_chosen else None, recalled_now)
+
+    def _capabilities(self, turn: Turn) -> Capabilities:
+        return self._parts.channels.capabilities(turn.message.conversation.channel) or _UNKNOWN_CHANNEL
 
     async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
         """The tools of the turn, and the names of those that were found earlier in the session."""

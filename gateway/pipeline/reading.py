@@ -137,11 +137,12 @@ class Reading:
         if len(self._last) > KNOWN:
             self._last.popitem(last=False)
 
-    async def section(self, memory: MemoryContext | Unread | None, question: str) -> str | None:
-        """The part of the prompt that holds what is remembered; None for nothing."""
+    async def section(self, memory: MemoryContext | Unread | None, question: str) -> tuple[str | None, bool]:
+        """The part of the prompt that holds what is remembered, None for nothing; and whether the question chose it."""
         if memory is None:
-            return None
-        return _UNREAD_SECTION if memory == "unread" else await self._memory_section.render(memory, question)
+            return None, False
+        section = _UNREAD_SECTION if memory == "unread" else await self._memory_section.render(memory, question)
+        return section, section is not None and self._memory_section.is_chosen(section)
 
     def _begin(self, ahead: Ahead, scope: MemoryScope, session: Session, leave_out: str | None = None) -> None:
         ahead.begin(*self._window(scope, session, leave_out))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.agent.prompt import LATE
 from gateway.protocols import MemoryStoreName
 
 _STORES: dict[str, MemoryStoreName] = {"## About You": "user", "## Memory": "memory"}
@@ -54,6 +55,11 @@ class Note:
 def read_notes(system: str) -> list[Note]:
     """The lines of the memory section of a system prompt, as `prompt.system_prompt` writes it."""
     _, _, section = system.rpartition(_BEFORE)
+    settled, late, chosen = section.rpartition(f"\n{LATE}\n")
+    return (_notes(settled) or _notes(chosen)) if late else _notes(section)
+
+
+def _notes(section: str) -> list[Note]:
     notes: list[Note] = []
     store: MemoryStoreName | None = None
     for raw in section.split("\n"):

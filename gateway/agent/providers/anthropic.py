@@ -51,9 +51,11 @@ _COUNT_THOUGHTS = tuple(family for _, families in _LIMITS[:3] for family in fami
 _THOUGHTS: Mapping[Thinking, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
 _FEWEST_THOUGHTS = 1_024
 _OFF: Json = {"thinking": {"type": "disabled"}}
-# Breakpoints after the tools, after the system prompt and, by the mark of the whole request, at the end of the
-# conversation. https://platform.claude.com/docs/en/build-with-claude/prompt-caching (read 2026-11)
+# Breakpoints after the tools, after the system prompt, in front of the newest message, behind which the next turn's
+# request may differ, and, by the mark of the whole request, at the end of the conversation. Four are the most.
+# https://platform.claude.com/docs/en/build-with-claude/prompt-caching (read 2026-11)
 _CACHED: Json = {"type": "ephemeral"}
+_CACHED_END = b',"cache_control":{"type":"ephemeral"}}'
 _FINISHES: dict[str, Finish] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -87,8 +89,8 @@ class AnthropicFormat:
             "cache_control": _CACHED,
             **self._thinking(request, remembered),
         }
-        if request.system.strip():
-            head["system"] = [{"type": "text", "text": request.system, "cache_control": _CACHED}]
+        if request.settled:
+            head["system"] = [{"type": "text", "text": request.settled, "cache_control": _CACHED}]
         parts = [as_json(head)[:-1]]
         if request.tools:
             tools = self._tools  # once: another request may be written down in a thread
@@ -96,7 +98,7 @@ class AnthropicFormat:
                 tools = self._tools = (request.tools, as_json(_tools(request.tools)))
             choice = b"auto" if request.may_call_tools else b"none"
             parts += [b',"tool_choice":{"type":"', choice, b'"},"tools":', tools[1]]
-        messages = self._messages(request.messages, remembered)
+        messages = self._messages(request, remembered)
         return b"".join([*parts, b',"messages":[', b",".join(messages), b"]}"])
 
     def _max_tokens(self, request: ModelRequest) -> int:
@@ -124,10 +126,17 @@ class AnthropicFormat:
         """For one answer."""
         return AnthropicReader()
 
-    def _messages(self, messages: Sequence[ChatMessage], remembered: Remembered) -> Iterable[bytes]:
+    def _messages(self, request: ModelRequest, remembered: Remembered) -> Iterable[bytes]:
         """What one side said without a word between is one message, as the results of parallel calls have to be."""
-        for is_assistant, said in groupby(messages, key=lambda message: message.role == "assistant"):
-            blocks = b",".join(filter(None, (self._blocks(message, remembered) for message in said)))
+        newest = request.newest
+        rendered = [self._blocks(message, remembered) for message in request.messages]
+        if newest > 0 and rendered[newest - 1]:  # its last block, which is text, a call or a result
+            rendered[newest - 1] = b"".join((rendered[newest - 1][:-1], _CACHED_END))
+        if newest >= 0 and request.late:
+            rendered[newest] = b",".join((rendered[newest], as_json({"type": "text", "text": request.late})))
+        numbered = groupby(range(len(rendered)), key=lambda at: request.messages[at].role == "assistant")
+        for is_assistant, said in numbered:
+            blocks = b",".join(filter(None, (rendered[at] for at in said)))
             if blocks:
                 role = b"assistant" if is_assistant else b"user"
                 yield b"".join((b'{"role":"', role, b'","content":[', blocks, b"]}"))

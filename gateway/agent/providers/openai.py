@@ -73,8 +73,8 @@ class OpenAIFormat:
                 tools = self._tools = (request.tools, as_json([_tool(spec) for spec in request.tools]))
             choice = b"auto" if request.may_call_tools else b"none"
             parts += [b',"tool_choice":"', choice, b'","tools":', tools[1]]
-        messages = [as_json({"role": self._role, "content": request.system})] if request.system.strip() else []
-        messages += self._messages(request.messages, remembered)
+        messages = [as_json({"role": self._role, "content": request.settled})] if request.settled else []
+        messages += self._messages(request, remembered)
         return b"".join([*parts, b',"messages":[', b",".join(messages), b"]}"])
 
     def reader(self) -> OpenAIReader:
@@ -99,17 +99,20 @@ class OpenAIFormat:
             return {"thinking": {"type": "disabled"}}
         return {"thinking": {"type": "enabled"}, "reasoning_effort": level}
 
-    def _messages(self, messages: Sequence[ChatMessage], remembered: Remembered) -> Iterable[bytes]:
-        answered_from = next((at for at in reversed(range(len(messages))) if messages[at].role == "user"), -1)
+    def _messages(self, request: ModelRequest, remembered: Remembered) -> Iterable[bytes]:
+        messages, newest, late = request.messages, request.newest, request.late
         for at, message in enumerate(messages):
-            if message.tool_calls and at > answered_from:
+            if message.tool_calls and at > newest:
                 said = remembered(message) or _said(message)
                 if self._reasoning_field is not None:
                     # DeepSeek refuses a call of the turn under way without the field, once it reasons.
                     said.setdefault(self._reasoning_field, "")
                 yield as_json(said)
+            elif at == newest and late and not (message.images and self._endpoint.sees_images):
+                yield as_json({"role": "user", "content": f"{message.text.strip() or EMPTY_MESSAGE}\n\n{late}"})
             elif message.role == "user" and message.images and self._endpoint.sees_images:
-                yield as_json({"role": "user", "content": _with_images(message)})
+                behind = [{"type": "text", "text": late}] if at == newest and late else []
+                yield as_json({"role": "user", "content": [*_with_images(message), *behind]})
             elif message.role != "assistant" or message.text.strip() or message.tool_calls:
                 yield message.rendered(_render)
             is_last_result = message.role == "tool" and (at + 1 == len(messages) or messages[at + 1].role != "tool")
