@@ -1,7 +1,8 @@
 """Tools that act, while the process is killed: what each call did outside of the gateway is counted there.
 
 People have a note kept, and letters posted. A letter waits for a yes, which most of them get. Of each call the outside
-must have one effect at most, and where nobody can know, the person is told so.
+must have one effect at most, and where nobody can know, the person is told so. Beside the note something is looked at,
+by a sub-agent or without one; each look is in the tool log once.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class ActingTraffic(Traffic):
         about = f"e{token[1:]}"
         if numbers.random() < 0.5:
             self.notes[about] = person
-            return f"use tool keep {json.dumps({'to': about})}\nuse tool see {json.dumps({'to': token})}"
+            look = f"use tool see {json.dumps({'to': token})}"
+            if numbers.random() < 0.7:
+                look = f"use tool delegate {json.dumps({'task': look})}"
+            return f"use tool keep {json.dumps({'to': about})}\n{look}"
         return f"use tool post {json.dumps({'to': about, 'text': token})}"
 
 
@@ -65,7 +69,7 @@ class ActingStream(Stream):
         super()._furnish()
         path = self._home / "config.yaml"
         packages = [{"package": "tests.tool_packages.counting", "file": str(self._effects)}]
-        path.write_text(path.read_text() + yaml.safe_dump({"tools": {"packages": packages}}))
+        path.write_text(path.read_text() + yaml.safe_dump({"tools": {"packages": packages, "delegate": True}}))
 
     async def _answered_or_ended(self, serving: Serving) -> bool:
         while not await super()._answered_or_ended(serving):
@@ -104,6 +108,7 @@ class ActingStream(Stream):
         with closing(sqlite3.connect(self._home / "ethos.sqlite")) as database:
             notes = database.execute("SELECT arguments, state FROM tool_calls WHERE tool = 'keep'").fetchall()
             letters = dict(database.execute("SELECT id, state FROM approvals"))
+            looks = Counter(database.execute("SELECT turn_id, tool FROM tool_calls WHERE tool IN ('see', 'delegate')"))
             unknown = database.execute("SELECT turn_id, tool FROM tool_calls WHERE state = 'uncertain'").fetchall()
             replies = database.execute("SELECT id, payload FROM outbox WHERE state = 'sent'").fetchall()
         kept = {json.loads(arguments)["to"]: state for arguments, state in notes}
@@ -114,6 +119,9 @@ class ActingStream(Stream):
             texts = [json.loads(payload)["text"] for name, payload in replies if name.startswith(f"{turn}.")]
             if not any(_UNKNOWN.format(tool) in text for text in texts):
                 self._tally.problems.append(f"no answer of {turn} says that its call of {tool} is not known")
+        self._tally.problems += [
+            f"{tool} is {times} times in the log of {turn}" for (turn, tool), times in looks.items() if times > 1
+        ]
         for number in self._passed_over:
             if letters[number] != "waiting":
                 self._tally.problems.append(f"number {number} is {letters[number]}, and nobody said yes")

@@ -87,3 +87,17 @@ async def test_this_month_is_compared_with_the_last_one_and_the_budget_is_drawn(
     await expect(page.get_by_role("img", name="Turns per day").locator(".limit")).to_contain_text("Budget: 2")
     await expect(page.locator("#usage")).to_contain_text("The budget of the gateway is 2 turns a day.")
     await look_over(page)
+
+
+async def test_what_came_from_the_cache_of_a_provider_stands_in_the_figures_and_the_tables(open_desk: Open) -> None:
+    desk = await open_desk()
+    spender = Spender(user_id="u_ada", personality_id="assistant", turn_id="t_1")
+    call = ModelUsage(model="large", input_tokens=200, output_tokens=5, cached_tokens=150, written_tokens=20)
+    today = datetime.now(UTC).date().isoformat()
+    await desk.gateway.store.usage.settle(Bill(None, spender, today, [call]))
+    page = await desk.open("/usage")
+    figures = page.locator("dl.figures")
+    await expect(figures).to_contain_text("From the cache")
+    await expect(figures).to_contain_text("75%")
+    row = page.get_by_role("region", name="By model", exact=True).locator("tbody tr")
+    await expect(row.locator("[data-label=Cached]")).to_have_text("75%")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+from gateway.cli.usage import _figures
+from gateway.sdk.models.system import UsageRow
 from tests.gateway.cli.commands.conftest import Ethos
 
 
@@ -42,6 +44,15 @@ def test_programs_get_the_same_added_up_by_what_they_ask_for(ethos: Ethos, home:
     assert set(by_model[0]) == {"model", "turns", "calls", "cost_usd", *tokens}
     one = ethos("usage", "--user", "fake:2", "--days", 1, "--json").value
     assert [(row["user_id"], row["turns"]) for row in one] == [(people["fake:2"], 1)]
+
+
+def test_what_came_from_the_cache_is_a_share_and_a_dash_where_nothing_did() -> None:
+    row = UsageRow(
+        day=date(2026, 11, 27), user="u_1", personality="assistant", model="m", turns=1, calls=2, input_tokens=200,
+        output_tokens=5, cached_tokens=150, cost_usd=0.5,
+    )  # fmt: skip
+    assert _figures(row) == (1, 2, 200, "75%", 5, "0.5000")
+    assert _figures(row.model_copy(update={"cached_tokens": 0, "cost_usd": 0.0})) == (1, 2, 200, "-", 5, "-")
 
 
 def test_where_nothing_was_spent_it_says_so(ethos: Ethos, fresh_home: Path) -> None:

@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from gateway.agent.budgets import UsageSum
 from gateway.sdk.models.sessions import Session
-from gateway.web.dashboard.filters import change, duration, short_number, size, usd, when
+from gateway.web.dashboard.filters import change, duration, percent, short_number, size, usd, when
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.page import all_pages
 from gateway.web.dashboard.page_context import own_path
@@ -111,6 +111,7 @@ def test_numbers_are_said_as_people_say_them() -> None:
     ]  # fmt: skip
     assert [short_number(value) for value in (0, 999, 1500, 2_000_000)] == ["0", "999", "1.5k", "2M"]
     assert [usd(value) for value in (0, 0.00123, 1234.5)] == ["-", "$0.0012", "$1,234.50"]
+    assert [percent(value) for value in (None, 0.0, 0.756, 1.0)] == ["-", "0%", "76%", "100%"]
     assert [duration(value) for value in (0.2, 1, 90, 7200)] == [
         "less than a second",
         "1 second",
