@@ -10,7 +10,7 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -137,6 +137,11 @@ class AgentState:
         """Tool calls of this turn, in order."""
         return [call for message in self.messages for call in message.tool_calls]
 
+    def returned(self, tool: str) -> Sequence[str]:
+        """What a tool has returned in this turn so far."""
+        ids = {call.id for call in self.all_calls if call.name == tool}
+        return [message.text for message in self.messages if message.tool_call_id in ids]
+
     def dump(self) -> str:
         """As JSON, for `load`."""
         return json.dumps(
@@ -228,6 +233,7 @@ class AgentWork:
         pin: of the tool as it was when that was asked for.
         found: names of tools that were found earlier in the session.
         given: what the first call of the turn was to wait for; it had its yes before.
+        returned: by tool, what it returned before and is in front of the model, for tools that do nothing twice.
     """
 
     turn_id: str
@@ -247,6 +253,7 @@ class AgentWork:
     pin: str | None = None
     found: Sequence[str] = ()
     given: Given | None = None
+    returned: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def approved_call(self) -> str | None:
@@ -324,7 +331,8 @@ class AgentLoop:
         tool = work.toolbox.find(call.name)
         given = work.given if call == state.all_calls[0] else None
         can_be_asked = work.context.can_be_asked and state.wanted is None and not state.choosing
-        context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked)
+        returned = (*work.returned.get(call.name, ()), *state.returned(call.name))
+        context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked, returned=returned)
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)
             is_too_many = call in state.all_calls[work.calls_limit :]

@@ -121,6 +121,7 @@ class ToolContext:
         given: what this call was to wait for.
         documents: reads PDFs, and makes pictures ready for models.
         hide: strikes the secrets of the configuration from a text.
+        returned: what the same tool has returned that is in front of the model now, oldest first.
     """
 
     scope: MemoryScope
@@ -144,6 +145,7 @@ class ToolContext:
     given: Given | None = None
     documents: Documents | None = None
     hide: Callable[[str], str] = str
+    returned: Sequence[str] = ()
 
     @property
     def is_tainted(self) -> bool:
@@ -238,6 +240,7 @@ class Tool:
         is_opt_in: only personalities that name it have it.
         is_findable: where the tools are too many, the model is shown it only once it has looked for it.
         needs_owner: only an owner has it, in a direct chat.
+        runs_alone: beside no other call of the same step, though it only looks.
         settle: makes exact what arguments mean, before a person is asked: a name becomes an address. It looks, and
             changes nothing; raises ToolError. Its own result means itself.
         spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
@@ -257,6 +260,7 @@ class Tool:
     is_opt_in: bool = False
     is_findable: bool = False
     needs_owner: bool = False
+    runs_alone: bool = False
     settle: Callable[[Any, ToolContext], Awaitable[Any]] | None = None
     spec: ToolSpec = field(init=False, repr=False, compare=False)
 
@@ -289,7 +293,7 @@ class Tool:
     @property
     def is_parallel(self) -> bool:
         """Whether it may run beside others of the same step."""
-        return self.effect in ("read", "fetch")
+        return self.effect in ("read", "fetch") and not self.runs_alone
 
 
 ASKS = (
