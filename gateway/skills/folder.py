@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -21,7 +20,6 @@ SKILL_NAMES = ("SKILL.md", "skill.md")
 NO_PARTS = frozenset([".git", "__pycache__", ".DS_Store"])
 """Not a part of any skill: neither hashed, nor read, nor run."""
 Stamp = tuple[tuple[str, int, int, int, int], ...]
-_STEP_NS = 3_000_000_000
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -67,12 +65,6 @@ def stamp(root: Path) -> Stamp:
         FileError: as `read_files`.
     """
     return tuple(sorted((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, _, s in _walk(root)))
-
-
-def is_settled(found: Stamp) -> bool:
-    """Whether a later change must have another stamp: file systems count time in steps."""
-    now_ns = time.time_ns()
-    return all(max(file[3:]) < now_ns - _STEP_NS for file in found)
 
 
 def _walk(root: Path) -> Iterator[tuple[str, int, os.stat_result]]:
@@ -164,4 +156,4 @@ def _unreadable(path: Path, error: OSError) -> FileError:
         return FileError(f"{path} is a link, which a skill may not have; put the file itself there")
     if error.errno == errno.ENOENT:
         return FileError(f"{path} is not there any more; put it back, or remove the skill")
-    return FileError(f"{path} cannot be read ({error.strerror}); let the user {os.geteuid()} read it: `chmod u+rX`")
+    return FileError(f"{path} cannot be read ({error.strerror}); let the user of the gateway read it: `chmod u+rX`")

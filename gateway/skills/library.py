@@ -20,7 +20,7 @@ import structlog
 
 from gateway.errors import FileError
 from gateway.files.atomic import is_id
-from gateway.skills.folder import Stamp, is_settled, read_file, read_files, stamp
+from gateway.skills.folder import Stamp, read_file, read_files, stamp
 from gateway.skills.front_matter import Fault
 from gateway.skills.skill import Read, Skill, differences, read_skill
 
@@ -28,6 +28,8 @@ DIRECTORY = "skills"
 LOOK_EVERY_S = 2.0
 """A change is seen so much later at the most; what is read and run meanwhile is what was trusted nevertheless."""
 MOST_OF_PLACE = 200
+_STEP_S = 3.0
+"""File systems count the time of a change in steps, some of two seconds: two changes in one may have one stamp."""
 State = Literal["trusted", "new", "changed", "hidden", "left_out"]
 """`hidden`: a nearer one has its name; `left_out`: it cannot be used."""
 Key = tuple[str, str]
@@ -137,10 +139,17 @@ class Entry:
 
 @dataclass(slots=True)
 class _Scanned:
-    """A directory as it was read last."""
+    """A directory as it was read last.
+
+    Attributes:
+        seen_at: since when it has this stamp, as far as is known; monotonic seconds.
+        is_settled: it was read so late that a change since then must have another stamp.
+    """
 
     stamp: Stamp
     read: Read
+    seen_at: float
+    is_settled: bool
 
 
 @dataclass(slots=True)
@@ -178,14 +187,17 @@ class Scanner:
     def _read(self, root: Path, known: _Scanned | None) -> Read:
         try:
             before = stamp(root)
-            if known is not None and known.stamp == before:
+            is_same = known is not None and known.stamp == before
+            if known is not None and is_same and known.is_settled:
                 self._known[root] = known
                 return known.read
+            now = time.monotonic()
+            seen_at = known.seen_at if known is not None and is_same else now
             read = read_skill(read_files(root), root.name)
         except FileError as error:
             return Read(skill=None, faults=[Fault(str(error), is_fatal=True)])
-        if is_settled(before):  # else a second change could have the time of the first
-            self._known[root] = _Scanned(before, read)  # a change since then is seen with the next look
+        # The stamp is from before the reading, so a change in between is seen with the next look.
+        self._known[root] = _Scanned(before, read, seen_at, is_settled=now - seen_at >= _STEP_S)
         return read
 
 
