@@ -10,7 +10,7 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -181,6 +181,11 @@ class AgentState:
         """Tool calls of this turn, in order."""
         return [call for message in self.messages for call in message.tool_calls]
 
+    def returned(self, tool: str) -> Sequence[str]:
+        """What a tool has returned in this turn so far."""
+        ids = {call.id for call in self.all_calls if call.name == tool}
+        return [message.text for message in self.messages if message.tool_call_id in ids]
+
     def dump(self) -> str:
         """As JSON, for `load`."""
         return json.dumps(
@@ -305,6 +310,7 @@ class AgentWork:
         thinking: as in `ModelRequest`.
         delegating: None where the turn has no sub-agents, and for a sub-agent itself.
         within: None for a turn itself.
+        returned: by tool, what it returned before and is in front of the model, for tools that do nothing twice.
     """
 
     turn_id: str
@@ -324,6 +330,7 @@ class AgentWork:
     pin: str | None = None
     found: Sequence[str] = ()
     given: Given | None = None
+    returned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     late: str = ""
     purpose: Purpose = "answer"
     thinking: Thinking | None = None
@@ -414,7 +421,8 @@ class AgentLoop:
         tool = work.toolbox.find(call.name)
         given = work.given if call == state.all_calls[0] else None
         can_be_asked = work.context.can_be_asked and state.wanted is None and not state.choosing
-        context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked)
+        returned = (*work.returned.get(call.name, ()), *state.returned(call.name))
+        context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked, returned=returned)
         context = self._shown(call, tool, work, state, context)
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)

@@ -50,6 +50,8 @@ def system_prompt(
     summary: str,
     can_remember: bool,
     servers: Mapping[str, str] | None = None,
+    skills: str = "",
+    loaded: Sequence[str] = (),
 ) -> str:
     """The system prompt; what changes least stands first, so that a provider's prompt cache is of use.
 
@@ -61,6 +63,8 @@ def system_prompt(
         summary: of the session's older messages, empty when none were left out.
         can_remember: the tool `update_memory` is at hand.
         servers: by name, what servers of tools say of themselves.
+        skills: which ones can be loaded, as a section; empty where there are none.
+        loaded: texts of those that were, where the messages show them no more.
     """
     sections = [persona.strip()]
     if can_remember:
@@ -69,11 +73,15 @@ def system_prompt(
     if servers:
         said = "\n\n".join(f"{name}:\n{text}" for name, text in servers.items())
         sections.append(f"## What servers say of their tools\n\n{said}")
+    if skills:
+        sections.append(skills)
     sections.append(_setting_section(setting))
     if memory:
         sections.append(memory.strip())
     if summary:
         sections.append(f"## Earlier in this conversation\n\n{summary.strip()}")
+    if loaded:
+        sections.append("\n\n".join(["## Skills that you have loaded", *loaded]))
     return "\n\n".join(sections)
 
 

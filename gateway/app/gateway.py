@@ -96,6 +96,7 @@ class Gateway(Composition):
             reach("start.held")
             self.sandbox = await sandbox_of(self.config)
             await self._open(stack, self.home / DATABASE_NAME, workspaces_of)
+            await self.skills.open()
             await self.privacy.clean()
             await self.operators.join(self.identities)
             await self.web.start()

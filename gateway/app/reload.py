@@ -134,6 +134,7 @@ class Reloading:
         self._take_over_turns(models)
         if config.mcp.servers != old.mcp.servers:
             await gateway.mcp.take_over(config.mcp)
+        gateway.skills.reread()
         await gateway.parking.budgets_changed()
         gone = before - after | changed
         for name in gone:

@@ -28,6 +28,7 @@ from gateway.services.people import PeopleService
 from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.sessions import SessionService
+from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
 from gateway.services.trace_scopes import TraceScopes
@@ -71,6 +72,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         mcp=_mcp_service(gateway, naming),
+        skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
@@ -115,6 +117,18 @@ def _mcp_service(gateway: Composition, naming: Naming) -> McpService:
         is_running=gateway.is_serving.is_set,
         tokens=gateway.store.mcp_tokens,
         naming=naming,
+    )
+
+
+def _skill_service(gateway: Composition) -> SkillService:
+    return SkillService(
+        gateway.skills.library,
+        home=gateway.home,
+        config=gateway.live,
+        personalities=gateway.personalities,
+        sessions=gateway.store.sessions,
+        offered=gateway.skills.offered,
+        changed=lambda: gateway.cluster.news.tell("changed", what="skills"),
     )
 
 

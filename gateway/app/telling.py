@@ -85,6 +85,7 @@ class Telling:
         gateway = self._gateway
         gateway.local_channel.look()
         gateway.people.reread()
+        gateway.skills.reread()
         gateway.privacy.look()
         self._do(gateway.linking.people.load())
 
@@ -187,6 +188,8 @@ class Telling:
                 self._do(gateway.linking.people.load())
             case "erasures":
                 self.catch_up()
+            case "skills":
+                gateway.skills.reread()
             case "sign_ins":
                 gateway.web.sign_ins.ended(str(told["ended"]))
 

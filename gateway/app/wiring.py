@@ -21,6 +21,7 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
+from gateway.app.skills import Skills
 from gateway.app.tools import documents_of, make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
@@ -315,6 +316,7 @@ class Composition:
         own = [*own_tools(self.store.sessions), *self.traces.tools, *of_web, *tools_for_messages(self)]
         programs = program_tools(config, self.sandbox, self.left_out.append)
         self.mcp = servers_of(self)
+        self.skills = Skills(self)
         box = make_toolbox(self.home, own, config.tools, programs, self.left_out.append)
         self.toolbox = with_servers(box, self.mcp)
         self.channels.add(
@@ -353,6 +355,7 @@ class Composition:
             left_out=self.left_out,
             started_at=self._started_at,
             servers=lambda: self.mcp.problems,
+            skills=self.skills.problems,
         )
 
     def _turn_dependencies(self) -> TurnDependencies:
@@ -372,6 +375,7 @@ class Composition:
             toolbox=self.toolbox,
             questions=lambda: self.store.questions if self.mcp.names else None,
             instructions=self.mcp.instructions,
+            skills=self.skills.offered,
             turn_ended=self.mcp.turn_ended,
             models=self.meter,
             parking=self.parking,

@@ -27,6 +27,7 @@ from gateway.cli import (
     reload,
     running,
     sessions,
+    skills,
     status,
     store,
     tools,
@@ -68,6 +69,7 @@ app.add_typer(queues.app, name="deliveries")
 app.add_typer(tools.app, name="tools")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(mcp.app, name="mcp")
+app.add_typer(skills.app, name="skills")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(personalities.app, name="personalities")
 app.add_typer(files.app, name="files")

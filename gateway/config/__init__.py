@@ -262,6 +262,16 @@ class ToolsConfig(Section):
         return self.files or self.has_programs
 
 
+class SkillsConfig(Section):
+    """Instructions that the agent loads when it needs them.
+
+    Attributes:
+        paths: further directories with skills, besides `skills/` in the data directory; relative to that one.
+    """
+
+    paths: tuple[Text, ...] = ()
+
+
 class SandboxConfig(Section):
     """Where programs run that a model wrote.
 
@@ -448,6 +458,7 @@ class Config(Section):
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    skills: SkillsConfig = Field(default_factory=SkillsConfig)
     mcp: McpConfig = Field(default_factory=McpConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -48,6 +49,7 @@ from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading, Unread
 from gateway.pipeline.replies import Replies, unread_notice
 from gateway.pipeline.server_questions import FRESH, Answered, QuestionStore
+from gateway.pipeline.skills import LOAD_SKILL, FindSkills, TurnSkills, no_skills, skills_of
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
@@ -58,6 +60,9 @@ from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.forms import OpenQuestion
 from gateway.tools.own import UPDATE_MEMORY
 from gateway.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:  # loaded where there are skills
+    from gateway.skills.offered import Offered
 
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
@@ -108,6 +113,7 @@ class TurnDependencies:
         turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
+        skills: those of a personality.
         whole_calls: writes files for questions that are longer than a chat shows.
         keep_file: keeps a file that a person is sent, where every worker reaches it.
         documents: reads PDFs, and makes pictures ready for models.
@@ -141,6 +147,7 @@ class TurnDependencies:
     turn_ended: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None
     asks_ahead: bool = False
+    skills: FindSkills = no_skills
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,8 +385,9 @@ class Answering:
         memory, history = await self._reading.memory_and_history(
             turn.ahead, message, replace(turn.scope, question=question), turn.session, supersedes
         )
-        toolbox, found = await self._tools(turn)
-        system, late = await self._system(turn, memory, question, toolbox)
+        toolbox, found, offered = await self._tools(turn)
+        skills = await skills_of(offered, turn.session.id, history, parts.sessions)
+        system, late = await self._system(turn, memory, question, toolbox, skills)
         context = turn.tool_context(state, asked, memory, parts, self._capabilities(turn))
         return AgentWork(
             turn_id=turn.row.turn_id,
@@ -398,6 +406,7 @@ class Answering:
             approval_id=None if turn.approved is None else turn.approved.id,
             pin=None if turn.approved is None else turn.approved.pin,
             found=found,
+            returned=skills.returned,
             given=None if turn.answered is None else turn.answered.given,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
             thinking=personality.thinking,
@@ -413,6 +422,7 @@ class Answering:
         memory: MemoryContext | Unread | None,
         question: str,
         toolbox: Toolbox,
+        skills: TurnSkills,
     ) -> tuple[str, str]:
         """The prompt in front of the conversation, who answers, where, and what is remembered; and behind it."""
         parts, personality = self._parts, turn.personality
@@ -432,6 +442,8 @@ class Answering:
             summary=turn.session.summary,
             can_remember=UPDATE_MEMORY.name in toolbox.names,
             servers=parts.instructions(toolbox.names),
+            skills=skills.section,
+            loaded=skills.loaded,
         )
         recalled_now = recalled_section(unsaid(recalled, remembered))
         return system, late_prompt(remembered if is_chosen else None, recalled_now)
@@ -439,12 +451,16 @@ class Answering:
     def _capabilities(self, turn: Turn) -> Capabilities:
         return self._parts.channels.capabilities(turn.message.conversation.channel) or _UNKNOWN_CHANNEL
 
-    async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
-        """The tools of the turn, and the names of those that were found earlier in the session."""
-        toolbox = turn.toolbox(self._parts.toolbox()).within(self._settings.schema_tokens)
+    async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str], Offered | None]:
+        """The tools of the turn, the names of those that were found earlier in the session, and the skills."""
+        offered = await self._parts.skills(turn.personality.id)
+        all_of_them = self._parts.toolbox().with_(() if offered is None else offered.tools)
+        toolbox = turn.toolbox(all_of_them).within(self._settings.schema_tokens)
+        if LOAD_SKILL not in toolbox.names:
+            offered = None
         if not toolbox.findable:
-            return toolbox, ()
-        return toolbox, found_in(await self._parts.sessions.results(turn.session.id, FIND_TOOLS.name))
+            return toolbox, (), offered
+        return toolbox, found_in(await self._parts.sessions.results(turn.session.id, FIND_TOOLS.name)), offered
 
     def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage]) -> Asking:
         """Who decides which calls of the turn wait for a yes."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gateway.domain.personalities import Personality
 from gateway.domain.roles import Role
-from gateway.domain.sessions import Session
+from gateway.domain.sessions import Session, SessionMessage
 from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage
 from gateway.people.access_records import PeopleChange
 from gateway.protocols import CommandInfo
@@ -53,6 +53,7 @@ class CommandResult:
         ask_again: the agent is to answer the last message of the session once more.
         chosen: the agent is to answer this choice, by its number and the turn that offered it, if it is open.
         actions: choices that the answer offers.
+        messages: of the session, as the agent reads them from now on; `session` is to be stored with them.
         codes: in the answer.
         notices: for others.
         people: who is let in.
@@ -64,6 +65,7 @@ class CommandResult:
     session: Session | None = None
     ask_again: bool = False
     chosen: tuple[int, str] | None = None
+    messages: tuple[SessionMessage, ...] = ()
     actions: tuple[Action, ...] = ()
     codes: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()

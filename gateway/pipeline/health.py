@@ -72,6 +72,7 @@ class _Facts:
     parked: int = 0
     workers: Sequence[str] = ()
     memory_journal: int = 0
+    skills: Sequence[str] = ()
 
 
 class Checkup:
@@ -94,12 +95,14 @@ class Checkup:
         left_out: Sequence[str],
         started_at: datetime,
         servers: Callable[[], Sequence[str]] = lambda: (),
+        skills: Callable[[], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         """What is told with the rest, one line each, for people.
 
         Args:
             left_out: what the configuration names and cannot be used here.
             servers: gives a line for each server of tools that is down.
+            skills: gives a line for each skill that the agent does not have.
         """
         self._home = home
         self._store = store
@@ -115,6 +118,7 @@ class Checkup:
         self._left_out = left_out
         self._started_at = started_at
         self._servers = servers
+        self._skills = skills or _none
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
         """The gateway ends: it takes nothing more."""
@@ -149,6 +153,7 @@ class Checkup:
             parked=len({row.conversation for row in await _or(self._inbox.parked, nothing)}),
             workers=await _or(self.differences, ()),
             memory_journal=await _or(self._store.unsettled_turns, 0),
+            skills=await self._skills(),
         )
 
     def _seen(self, facts: _Facts) -> Health:
@@ -161,7 +166,7 @@ class Checkup:
         memory = memory_health(self._memory, facts.memory_journal)
         troubles = self._troubles(facts.free_bytes, memory)
         is_started = self._supervisor.all_tried.is_set()
-        told = (*must_act, *impaired, *troubles, *self._left_out, *facts.workers, *self._reloading.problems)
+        told = (*must_act, *impaired, *troubles, *self._left_out, *facts.skills, *facts.workers)
         return Health(
             status=verdict(
                 channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
@@ -182,7 +187,7 @@ class Checkup:
             conversations_parked=facts.parked,
             memory_late=memory.late_turns,
             memory_journal=facts.memory_journal,
-            problems=tuple(map(hide, told)),
+            problems=tuple(map(hide, (*told, *self._reloading.problems))),
         )
 
     def _troubles(self, free_bytes: int | None, memory: MemoryHealth) -> list[str]:

@@ -309,6 +309,8 @@ class TurnRunner:
             self._committer.end(turn.row),
             ends_question=ends_question,
             session=result.session,
+            messages=result.messages,
+            answered=(turn.account, turn.user_id) if result.messages else None,
             people=result.people,
             owner_chat=turn.owner_chat,
             replies=(reply, *self._committer.notices(result.notices)),

@@ -18,6 +18,7 @@ from gateway.sdk.people import People
 from gateway.sdk.personalities import Personalities
 from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.sessions import Sessions
+from gateway.sdk.skills import Skills
 from gateway.sdk.styles import Async, S, Sync, run
 from gateway.sdk.system import System
 from gateway.sdk.tools import Tools
@@ -72,6 +73,7 @@ class Client(Generic[S]):
         self.tools: Tools[S] = Tools(sender)
         self.approvals: Approvals[S] = Approvals(sender)
         self.mcp: Mcp[S] = Mcp(sender)
+        self.skills: Skills[S] = Skills(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)
         self.traces: Traces[S] = Traces(sender)

@@ -18,6 +18,7 @@ from gateway.services.people import PeopleService
 from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.sessions import SessionService
+from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
 from gateway.services.trace_transfer import TraceTransferService
@@ -38,6 +39,7 @@ class OperatorServices:
     tools: ToolService
     approvals: ApprovalService
     mcp: McpService
+    skills: SkillService
     traces: TraceService
     trace_transfer: TraceTransferService
     people: PeopleService

@@ -37,6 +37,7 @@ from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
 from gateway.store.sign_ins import SqlSignIns
+from gateway.store.skills import SqlSkills
 from gateway.store.sqlite.engine import SqliteEngine, connect
 from gateway.store.sqlite.schema import migrate
 from gateway.store.sqlite.search import SearchIndex, register_functions
@@ -117,6 +118,7 @@ class Stores:
     api_keys: SqlApiKeys
     session_edits: SqlSessionEdits
     sign_ins: SqlSignIns
+    skills: SqlSkills
 
     @property
     def is_shared(self) -> bool:
@@ -219,4 +221,5 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         api_keys=SqlApiKeys(engine.of("api_keys")),
         session_edits=SqlSessionEdits(engine.of("session_edits"), index),
         sign_ins=SqlSignIns(engine.of("sign_ins")),
+        skills=SqlSkills(engine.of("skills")),
     )

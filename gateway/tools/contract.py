@@ -123,6 +123,7 @@ class ToolContext:
         hide: strikes the secrets of the configuration from a text.
         delegate: has a sub-agent do a task with the tools of these names, or with all that it may have, and gives its
             report; None where there are none.
+        returned: what the same tool has returned that is in front of the model now, oldest first.
     """
 
     scope: MemoryScope
@@ -147,6 +148,7 @@ class ToolContext:
     documents: Documents | None = None
     hide: Callable[[str], str] = str
     delegate: Callable[[str, Sequence[str]], Awaitable[str]] | None = None
+    returned: Sequence[str] = ()
 
     @property
     def is_tainted(self) -> bool:
@@ -241,6 +243,7 @@ class Tool:
         is_opt_in: only personalities that name it have it.
         is_findable: where the tools are too many, the model is shown it only once it has looked for it.
         needs_owner: only an owner has it, in a direct chat.
+        runs_alone: beside no other call of the same step, though it only looks.
         settle: makes exact what arguments mean, before a person is asked: a name becomes an address. It looks, and
             changes nothing; raises ToolError. Its own result means itself.
         spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
@@ -260,6 +263,7 @@ class Tool:
     is_opt_in: bool = False
     is_findable: bool = False
     needs_owner: bool = False
+    runs_alone: bool = False
     settle: Callable[[Any, ToolContext], Awaitable[Any]] | None = None
     spec: ToolSpec = field(init=False, repr=False, compare=False)
 
@@ -292,7 +296,7 @@ class Tool:
     @property
     def is_parallel(self) -> bool:
         """Whether it may run beside others of the same step."""
-        return self.effect in ("read", "fetch")
+        return self.effect in ("read", "fetch") and not self.runs_alone
 
 
 ASKS = (

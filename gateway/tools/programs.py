@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +19,8 @@ from gateway.tools.contract import Arguments, Effect, Tool, ToolContext, ToolErr
 
 MAX_CODE_CHARS = 100_000
 _SPARE_S = 10.0
+PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Where programs in the sandbox find others."""
 
 
 class RunPython(Arguments):
@@ -46,10 +48,8 @@ class Programs:
         return [*([self._python()] if python else []), *([self._shell()] if shell else [])]
 
     def _python(self) -> Tool:
-        interpreter = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
-
         async def call(arguments: RunPython, context: ToolContext) -> ToolResult:
-            return await self._run([interpreter, "-B", "-c", arguments.code], context)
+            return await self._run([interpreter(), "-B", "-c", arguments.code], context)
 
         return Tool(
             name="run_python",
@@ -82,20 +82,51 @@ class Programs:
         return "act" if self.network else "own"
 
     async def _run(self, command: Sequence[str], context: ToolContext) -> ToolResult:
-        workspace = context.workspace
-        if workspace is None:
+        if context.workspace is None:
             raise ToolError("the person in this conversation is not known, so there is no workspace")
+        return await self.run(lambda _beside: command, context.workspace)
+
+    async def run(
+        self,
+        command: Callable[[Path], Sequence[str]],
+        workspace: Workspace,
+        *,
+        files: Mapping[str, bytes] | None = None,
+        given: bytes = b"",
+    ) -> ToolResult:
+        """Run a command in a workspace, and say what it printed.
+
+        Args:
+            command: made for the directory in which `files` are.
+            files: beside the workspace, to be read and not changed.
+            given: its standard input.
+
+        Raises:
+            ToolUnavailable: the sandbox could not be closed, so nothing has run.
+        """
         sources = await asyncio.to_thread(_prepared, workspace)
         try:
             async with temporary() as place:
-                ran = await run(self.tier, self._plan(workspace.root, place), command)
+                plan, beside = await asyncio.to_thread(self._plan, workspace.root, place, files or {})
+                ran = await run(self.tier, plan, command(beside), given=given)
         except SandboxFailed as error:
             raise ToolUnavailable(str(error)) from error
         over = await asyncio.to_thread(workspace.is_full)
         return ToolResult(text=self._told(ran) + (_OVER if over else ""), sources=sources)
 
-    def _plan(self, workspace: Path, place: Path) -> Plan:
-        return Plan(workspace=workspace, temporary=place, network=self.network, limits=self.limits)
+    def _plan(self, workspace: Path, place: Path, files: Mapping[str, bytes]) -> tuple[Plan, Path]:
+        plan = Plan(workspace=workspace, temporary=place, network=self.network, limits=self.limits)
+        beside = place / "files"
+        if not files:
+            return plan, beside
+        for name, data in files.items():
+            (path := beside / name).parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            path.chmod(0o500)
+        if self.tier.name == "command":  # it is told of two directories, and this is in one of them
+            return plan, beside
+        (own := place / "temporary").mkdir()
+        return replace(plan, temporary=own, readable=[beside]), beside
 
     def _told(self, ran: Ran) -> str:
         text = ran.output.decode("utf-8", "replace")
@@ -106,6 +137,11 @@ class Programs:
         if ran.exit_code != 0:
             return f"{text}\n[It ended with the code {ran.exit_code}.]".lstrip()
         return text or "It printed nothing."
+
+
+def interpreter() -> str:
+    """The Python that a program in the sandbox finds."""
+    return shutil.which("python3", path=PATH) or sys.executable
 
 
 _OVER = "\n[The workspace is full now. Remove files before you go on.]"

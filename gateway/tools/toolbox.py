@@ -118,6 +118,11 @@ class Toolbox:
         late = {tool.name: tool.spec for tool in self.findable}
         return (*self.specs, *(late[name] for name in found if name in late))
 
+    def with_(self, tools: Sequence[Tool]) -> Toolbox:
+        """The same and some more, by name; one whose name is taken is left out."""
+        more = [tool for tool in tools if tool.name not in self._tools]
+        return Toolbox(sorted([*self.tools, *more], key=lambda tool: tool.name)) if more else self
+
     def within(self, schema_tokens: int) -> Toolbox:
         """The same, where all of it takes no more room; else what is findable has to be found."""
         findable = [tool for tool in self._tools.values() if tool.is_findable]

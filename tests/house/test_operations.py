@@ -409,6 +409,43 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="mcp.py:Mcp.remove",
         command="mcp remove",
     ),
+    "list skills": Operation(
+        decides="skills.listed",
+        route="skills.py:list_",
+        page="skills.py:show",
+        sdk="skills.py:Skills.list",
+        command="skills",
+    ),
+    "show a skill": Operation(
+        decides="skills.shown",
+        route="skills.py:get",
+        page="skills.py:one",
+        sdk="skills.py:Skills.get",
+        command="skills show",
+    ),
+    "add a skill": Operation(
+        decides="skills.added",
+        route="skills.py:add",
+        page="skills.py:add",
+        sdk="skills.py:Skills.add",
+        command="skills add",
+    ),
+    "trust a skill": Operation(
+        decides="skills.trusted",
+        route="skills.py:trust",
+        page="skills.py:trust",
+        sdk="skills.py:Skills.trust",
+        command="skills trust",
+    ),
+    "remove a skill": Operation(
+        decides="skills.removed",
+        route="skills.py:remove",
+        page="skills.py:remove",
+        sdk="skills.py:Skills.remove",
+        command="skills remove",
+    ),
+    "load a skill": Operation(decides="skills.loaded", chat="skills.py:skill_command"),
+    "list the skills of a personality": Operation(decides="skills.usable", chat="skills.py:_listed"),
 }
 
 SURFACES = {"chat": "services/commands", "route": "web/api", "page": "web/dashboard/pages", "tool": "web/mcp"}

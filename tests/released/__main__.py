@@ -48,6 +48,8 @@ LEFT = (
     """INSERT INTO mcp_tools (server, name, tool, definition, pin, accepted, is_there)
         VALUES ('notes', 'read', 'notes__read', '{"name": "read", "description": "", "schema": "{}"}', 'a',
         '{"name": "read", "description": "Reads.", "schema": "{}"}', 1)""",
+    """INSERT INTO trusted_skills (personality_id, name, files, trusted_at)
+        VALUES ('', 'packing', '{"SKILL.md": "ab12"}', 1)""",
     """INSERT INTO open_questions (lane, user_id, turn_id, wanted, answers, asked_at, expires_at)
         SELECT 1, user_id, turn_id, '{"server": "s", "tool": "s__a", "pin": "p", "arguments": "{}", "points": []}',
         '[]', 1, 2 FROM messages ORDER BY id LIMIT 1""",

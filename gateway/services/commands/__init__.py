@@ -28,6 +28,7 @@ from gateway.services.commands.approvals import ask_again, decide, listed, revok
 from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
 from gateway.services.commands.personal import ForgetMe, export_text
+from gateway.services.commands.skills import skill_command
 from gateway.services.commands.tools import SHOWN, tools_text
 from gateway.services.commands.usage import DAYS, usage_text
 
@@ -89,6 +90,7 @@ class Commands:
             partial(self._decide, is_yes=True),
         )
         personal("no", "/no [number …]", "drop what waits for your yes", partial(self._decide, is_yes=False))
+        add("skill", "/skill [name]", "show my skills, or load one", self._skill)
         personal("tools", "/tools", "show what my tools did for you", self._tools)
         add("stop", "/stop", "stop the answer that is being written", self._stop)
         add("retry", "/retry", "answer my last message again", self._retry)
@@ -242,6 +244,9 @@ class Commands:
             is_verified=call.is_proved,
             is_direct=message.is_direct,
         )
+
+    async def _skill(self, call: CommandCall) -> CommandResult:
+        return await skill_command((await self._services()).skills, caller_of(call), call)
 
     async def _tools(self, call: CommandCall) -> CommandResult:
         calls = await (await self._services()).tools.calls(caller_of(call), limit=SHOWN)

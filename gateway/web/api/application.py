@@ -31,6 +31,7 @@ from gateway.web.api import (
     people,
     personalities,
     sessions,
+    skills,
     system,
     tools,
     traces,
@@ -57,6 +58,7 @@ _TAGS = {
     "tools": "What the agent's tools did.",
     "approvals": "Calls of tools that wait for a yes.",
     "mcp": "Servers of tools that the agent uses.",
+    "skills": "Instructions that the agent loads when it needs them.",
     "system": "Health, usage, configuration.",
     "keys": "Keys of this API.",
 }
@@ -157,6 +159,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         tools.router,
         approvals.router,
         mcp.router,
+        skills.router,
         personalities.router,
         files.router,
         system.router,

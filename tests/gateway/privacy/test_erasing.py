@@ -392,7 +392,7 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
     of_nobody = {
         "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",
         "memory_proposal_numbers", "mcp_tools", "mcp_eras", "owner_code", "sign_ins", "copy_state", "copy_progress",
-        "sign_in_failures", "settings", "tombstones", "blobs", "leases", "workers",
+        "sign_in_failures", "settings", "tombstones", "blobs", "leases", "workers", "trusted_skills",
     }  # fmt: skip
     index = {name for name in tables if name == "search" or name.startswith("search_")}
     assert tables - index <= erased | of_nobody, "say in gateway/store/erasure.py what becomes of its rows"

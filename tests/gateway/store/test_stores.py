@@ -25,6 +25,7 @@ from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.questions import QuestionSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
+from tests.conformance.skills import SkillSuite
 from tests.conformance.stores import (
     HERE,
     House,
@@ -55,6 +56,10 @@ class TestQuestions(QuestionSuite):
 
 
 class TestMcpTools(McpToolSuite):
+    pass
+
+
+class TestSkills(SkillSuite):
     pass
 
 

@@ -329,6 +329,14 @@ CREATE TABLE mcp_tools (
     PRIMARY KEY (server, name)
 );
 
+CREATE TABLE trusted_skills (
+    personality_id text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    files text COLLATE "C" NOT NULL,
+    trusted_at bigint NOT NULL,
+    PRIMARY KEY (personality_id, name)
+);
+
 CREATE TABLE open_questions (
     lane bigint PRIMARY KEY,
     user_id text COLLATE "C" NOT NULL,

@@ -396,6 +396,15 @@ CREATE TABLE mcp_tools (
     PRIMARY KEY (server, name)
 ) STRICT;
 
+-- Skills whose files the operator trusts, as they were then.
+CREATE TABLE trusted_skills (
+    personality_id TEXT NOT NULL,       -- whose it is; empty: everybody's
+    name           TEXT NOT NULL,
+    files          TEXT NOT NULL,       -- JSON: the SHA-256 of each file by its name
+    trusted_at     INTEGER NOT NULL,
+    PRIMARY KEY (personality_id, name)
+) STRICT;
+
 -- What servers want to know of a person before a call goes on: one in a conversation, until it is answered.
 CREATE TABLE open_questions (
     lane       INTEGER PRIMARY KEY,     -- of the conversation

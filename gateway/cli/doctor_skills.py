@@ -1,0 +1,38 @@
+"""The checks of skills: what is withheld, left out, or hidden, and what departs from the format."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+
+from gateway.app.skills import has_places
+from gateway.cli.data import opened_store
+from gateway.cli.finding import Finding, Ground
+from gateway.errors import ConfigError, StoreError
+
+_ADVICE = 'See docs/skills.md, "What you trust".'
+
+
+async def skills(ground: Ground) -> AsyncIterator[Finding]:
+    """Each that the agent does not have, and why; and what is wrong with the others."""
+    config = ground.config
+    if config is None or not (ground.is_shared or has_places(ground.home, config.skills.paths)):
+        return
+    from gateway.skills.library import Scanner, places_of, problems_of, warnings_of
+
+    try:
+        async with opened_store(ground.home) as store:
+            trusted = {} if store is None else await store.skills.trusted()
+    except (ConfigError, StoreError):
+        return  # the checks of the database say why
+    entries = Scanner().entries(places_of(ground.home, config.skills.paths), trusted)
+    for problem in problems_of(entries, trusted):
+        yield Finding("warning", f"{problem[0].upper()}{problem[1:]}.", _ADVICE)
+    for warning in warnings_of(entries):
+        yield Finding("note", f"{warning[0].upper()}{warning[1:]}.")
+    faulty: Collection[Path] = [entry.root for entry in entries if entry.skill is not None and entry.faults]
+    if faulty:
+        places = ", ".join(map(str, faulty))
+        yield Finding(
+            "note", f"These skills depart from the format, and work: {places}.", "`ethos skills check` says how."
+        )

@@ -1,0 +1,1 @@
+"""Skills: instructions, files and scripts that the operator gives to the agent, which loads them as it needs them."""
