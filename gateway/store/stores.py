@@ -33,6 +33,7 @@ from gateway.store.postgres import search as postgres_search
 from gateway.store.proposals import SqlProposals
 from gateway.store.questions import SqlQuestions
 from gateway.store.queue_rows import STATE
+from gateway.store.schedules import SqlSchedules
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
@@ -108,6 +109,7 @@ class Stores:
     approvals: SqlApprovals
     mcp_tools: SqlMcpTools
     questions: SqlQuestions
+    schedules: SqlSchedules
     mcp_tokens: SqlMcpTokens
     people: SqlPeople
     links: SqlLinks
@@ -210,6 +212,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         approvals=SqlApprovals(engine),
         mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
         questions=SqlQuestions(engine),
+        schedules=SqlSchedules(engine.of("schedules")),
         mcp_tokens=SqlMcpTokens(engine.of("mcp_tokens")),
         people=SqlPeople(engine.of("people")),
         links=SqlLinks(engine.of("links")),
