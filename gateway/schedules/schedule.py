@@ -14,8 +14,9 @@ Mode = Literal["say", "do", "watch"]
 """`say` delivers the text as it is, without a model; `do` runs a turn with the text as the person's words; `watch` runs
 one that is silent unless it reports something."""
 Missed = Literal["late", "skip", "newest", "each"]
-"""What becomes of what was due while the gateway was down: `late` delivers it and says when it was due, `skip` notes it,
-`newest` runs the last one if less than half a period has passed since, `each` runs all."""
+"""What becomes of what was due while the gateway was down: `late` delivers it and says when it was due, `skip` notes
+it, `newest` runs the last one if less than half a period has passed since, `each` runs all of them, up to
+`MOST_CAUGHT_UP`."""
 ScheduleState = Literal["active", "paused", "failing", "done"]
 """`paused` by a person; `failing`: paused by the gateway, for the reason in `why`; `done`: nothing is due any more."""
 Outcome = Literal["begun", "done", "silent", "skipped", "failed"]
@@ -23,6 +24,8 @@ Outcome = Literal["begun", "done", "silent", "skipped", "failed"]
 
 MOST_OF_PERSON = 50
 """Schedules that a person may have, of those that are not done."""
+MOST_CAUGHT_UP = 48
+"""Missed occurrences that `each` runs, the last ones; those before them are noted as skipped."""
 MOST_FAILURES = 5
 """In a row; then a schedule is paused, and its person is told."""
 MOST_LATE = 48
