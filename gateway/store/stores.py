@@ -34,6 +34,7 @@ from gateway.store.postgres import search as postgres_search
 from gateway.store.proposals import SqlProposals
 from gateway.store.questions import SqlQuestions
 from gateway.store.queue_rows import STATE
+from gateway.store.schedules import SqlSchedules
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
@@ -109,6 +110,7 @@ class Stores:
     approvals: SqlApprovals
     mcp_tools: SqlMcpTools
     questions: SqlQuestions
+    schedules: SqlSchedules
     mcp_tokens: SqlMcpTokens
     people: SqlPeople
     person_settings: SqlPersonSettings
@@ -212,6 +214,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         approvals=SqlApprovals(engine),
         mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
         questions=SqlQuestions(engine),
+        schedules=SqlSchedules(engine.of("schedules")),
         mcp_tokens=SqlMcpTokens(engine.of("mcp_tokens")),
         people=SqlPeople(engine.of("people")),
         person_settings=SqlPersonSettings(engine.of("person_settings")),
