@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from gateway.messages import ConversationRef
-from gateway.schedules.rule import Rule
+from gateway.schedules.rule import Once, Rule
 
 Mode = Literal["say", "do", "watch"]
 """`say` delivers the text as it is, without a model; `do` runs a turn with the text as the person's words; `watch` runs
 one that is silent unless it reports something."""
 Missed = Literal["late", "skip", "newest", "each"]
-"""What becomes of what was due while the gateway was down: `late` delivers it and says when it was due, `skip` notes it,
-`newest` runs the last one if less than half a period has passed since, `each` runs all."""
+"""What becomes of what was due while the gateway was down: `late` delivers it and says when it was due, `skip` notes
+it, `newest` runs the last one if less than half a period has passed since, `each` runs all of them, up to
+`MOST_CAUGHT_UP`."""
 ScheduleState = Literal["active", "paused", "failing", "done"]
 """`paused` by a person; `failing`: paused by the gateway, for the reason in `why`; `done`: nothing is due any more."""
 Outcome = Literal["begun", "done", "silent", "skipped", "failed"]
@@ -23,8 +24,21 @@ Outcome = Literal["begun", "done", "silent", "skipped", "failed"]
 
 MOST_OF_PERSON = 50
 """Schedules that a person may have, of those that are not done."""
+MOST_CAUGHT_UP = 48
+"""Missed occurrences that `each` runs, the last ones; those before them are noted as skipped."""
 MOST_FAILURES = 5
 """In a row; then a schedule is paused, and its person is told."""
+MOST_LATE = 48
+"""So many of what was missed are run at most, where all of them are wanted; the newest."""
+ON_TIME = timedelta(minutes=2)
+"""What is taken up later than this was missed, and says when it was due."""
+LONGEST_JITTER_S = 30
+MOST_STEPS = 8
+"""Of a turn that nobody waits for."""
+REPORT = "report"
+"""The tool by which a `watch` says something; other turns do not have it."""
+OF_SCHEDULING = frozenset(["remind", "schedule_create", "schedule_change", "schedule_cancel"])
+"""Tools that no turn of a schedule has, so that none multiplies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +80,18 @@ class Schedule:
     why: str | None = None
     created_at: datetime
 
+    @property
+    def fires_at(self) -> datetime | None:
+        """When it is taken up: what needs a model and repeats, some seconds after it is due, so that not all ask at once."""
+        if self.next_at is None or self.mode == "say" or isinstance(self.rule, Once):
+            return self.next_at
+        return self.next_at + timedelta(milliseconds=self.id * 7_919 % (LONGEST_JITTER_S * 1_000))
+
+    def paused(self, why: str) -> Schedule:
+        """The same where the gateway pauses it; one that is not active keeps its state."""
+        is_active = self.state == "active"
+        return replace(self, state="failing" if is_active else self.state, next_at=None if is_active else self.next_at, why=why)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
@@ -73,7 +99,7 @@ class Occurrence:
 
     Attributes:
         begun_at: when it was taken up.
-        turn_id: of its turn, which is the same however often it is tried; empty where none was run.
+        turn_id: of its turn, which is the same however often it is tried, or of what was said; empty for what was skipped.
         note: for people: why it failed, was skipped, or how late it was.
         by_hand: a person ran it, at no time of its rule.
     """
@@ -118,7 +144,7 @@ class ScheduleStore(Protocol):
         """Take it away with its history and what waits of it; False where there is none."""
 
     async def run_now(self, schedule: Schedule, at: datetime) -> bool:
-        """Begin an occurrence by hand; False where the schedule is gone, or an occurrence of it is not ended."""
+        """Have it run once more, as soon as the clock looks; False where it is gone, or an occurrence is not ended."""
 
     async def history(self, schedule_id: int, *, limit: int = 50) -> Sequence[Occurrence]:
         """Its last occurrences, newest first."""

@@ -29,10 +29,12 @@ from gateway.store.mcp_tools import SqlMcpTools
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
+from gateway.store.person_settings import SqlPersonSettings
 from gateway.store.postgres import search as postgres_search
 from gateway.store.proposals import SqlProposals
 from gateway.store.questions import SqlQuestions
 from gateway.store.queue_rows import STATE
+from gateway.store.schedules import SqlSchedules
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
@@ -108,8 +110,10 @@ class Stores:
     approvals: SqlApprovals
     mcp_tools: SqlMcpTools
     questions: SqlQuestions
+    schedules: SqlSchedules
     mcp_tokens: SqlMcpTokens
     people: SqlPeople
+    person_settings: SqlPersonSettings
     links: SqlLinks
     facts: SqlFacts
     ingest: SqlIngestJobs
@@ -210,8 +214,10 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         approvals=SqlApprovals(engine),
         mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
         questions=SqlQuestions(engine),
+        schedules=SqlSchedules(engine.of("schedules")),
         mcp_tokens=SqlMcpTokens(engine.of("mcp_tokens")),
         people=SqlPeople(engine.of("people")),
+        person_settings=SqlPersonSettings(engine.of("person_settings")),
         links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),
         ingest=SqlIngestJobs(engine.of("ingest")),
