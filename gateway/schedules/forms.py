@@ -210,9 +210,13 @@ def _once(given: str, zone: ZoneInfo, now: datetime) -> Once:
         return Once(at=instant_of(wall, zone), wall=wall)
     if _HAS_OFFSET.search(given):
         raise _Wrong("at", f"{given[:40]!r} has an offset; give the time on the wall clock, and its zone in `zone`")
-    wall = _read(datetime.fromisoformat, given if _WALL.fullmatch(given) else "")
-    if wall is None:
+    read = _read(datetime.fromisoformat, given if _WALL.fullmatch(given) else "")
+    if read is None:
         raise _Wrong("at", f"{given[:40]!r} is no date and time; expected one such as 2026-12-24T18:00")
+    return _at(read, zone, now, local)
+
+
+def _at(wall: datetime, zone: ZoneInfo, now: datetime, local: datetime) -> Once:
     if wall <= local:
         raise _Wrong("at", f"{wall:%Y-%m-%d %H:%M} is past; in {zone.key} it is {local:%Y-%m-%d %H:%M} now")
     if wall - local > LATEST:
