@@ -90,7 +90,9 @@ class Schedule:
     def paused(self, why: str) -> Schedule:
         """The same where the gateway pauses it; one that is not active keeps its state."""
         is_active = self.state == "active"
-        return replace(self, state="failing" if is_active else self.state, next_at=None if is_active else self.next_at, why=why)
+        return replace(
+            self, state="failing" if is_active else self.state, next_at=None if is_active else self.next_at, why=why
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
