@@ -29,11 +29,11 @@ ModeOption = Annotated[
     Mode | None, typer.Option(help="`say` the text as it is; let the agent `do` it; or `watch`, and report if need be.")
 ]
 At = Annotated[str | None, typer.Option("--at", help="Once, such as 2026-12-24T18:00.")]
-In = Annotated[int | None, typer.Option("--in", min=0, help="Once, in so many minutes.")]
-Every = Annotated[int | None, typer.Option("--every", min=1, help="Every so many minutes.")]
+In = Annotated[int | None, typer.Option("--in-minutes", min=0, help="Once, in so many minutes.")]
+Every = Annotated[int | None, typer.Option("--every-minutes", min=1, help="Every so many minutes.")]
 Cron = Annotated[str | None, typer.Option("--cron", help="Five fields of cron, such as '0 8 * * 1-5'.")]
-EveryDays = Annotated[int | None, typer.Option("--every-days", min=1, help="Every so many days, at `--time`.")]
-Time = Annotated[str | None, typer.Option("--time", help="With `--every-days`: such as 08:00.")]
+EveryDays = Annotated[int | None, typer.Option("--every-days", min=1, help="Every so many days, at `--time-of-day`.")]
+Time = Annotated[str | None, typer.Option("--time-of-day", help="With `--every-days`: such as 08:00.")]
 FirstDay = Annotated[str | None, typer.Option("--first-day", help="With `--every-days`: such as 2026-12-01.")]
 Zone = Annotated[
     str | None, typer.Option("--zone", help="Of the clock, such as Europe/Berlin; the person's by default.")
@@ -138,7 +138,7 @@ async def add(
         user=user,
         personality=personality,
     )
-    async with connected(makes=True) as client:
+    async with connected(makes=True, is_whole=True) as client:
         made = await client.schedules.create(new)
     print_json(fields(made)) if as_json else say(f"Schedule {made.id}: {_told(made)}")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime
 
 from gateway.config import LiveConfig
@@ -14,9 +16,9 @@ from gateway.messages import ConversationRef
 from gateway.people.reaching import Place, Reaching
 from gateway.schedules.rule import Cron, Days, Every, Once, Rule, in_words, upcoming
 from gateway.schedules.schedule import Occurrence, Schedule
-from gateway.schedules.schedules import Owner, Schedules, Wanted
+from gateway.schedules.schedules import Owner, ScheduleError, Schedules, Wanted
 from gateway.sdk.models import schedules as wire
-from gateway.services.caller import Ambiguous, Caller, NotAllowed, NotFound, NotNamed, Refused
+from gateway.services.caller import Ambiguous, Caller, Malformed, NotAllowed, NotFound, NotNamed, Refused
 from gateway.services.naming import Naming
 
 SHOWN_TIMES = 3
@@ -93,6 +95,10 @@ class ScheduleService:
         sessions = await self._sessions_of({one.turn_id for one in found if one.turn_id})
         return [_occurrence(one, sessions.get(one.turn_id)) for one in found]
 
+    async def zone(self, user_id: str) -> str:
+        """Where the person's clock is."""
+        return await self._schedules.zones.of(user_id)
+
     async def session_of(self, schedule: wire.Schedule) -> str | None:
         """In which the agent made it, as far as that is still known."""
         return None if schedule.turn is None else (await self._sessions_of({schedule.turn})).get(schedule.turn)
@@ -108,10 +114,9 @@ class ScheduleService:
         Raises:
             NotNamed: it is not clear who is meant, or where it is delivered.
             NotAllowed: the caller may not name that person, or the person is a guest.
-            Refused: the person has not written anywhere, or another one was made with this seed.
+            Malformed: the form makes no sense; says of each field why.
+            Refused: the person has too many, or has not written anywhere, or the seed made another one.
             PersonalityError: there is no such personality.
-            ScheduleError: the person has too many.
-            RuleError: when it is due makes no sense.
         """
         user_id = await self._naming.user_for(caller, new.user) or await self._naming.only_user(caller)
         if user_id is None:
@@ -127,40 +132,45 @@ class ScheduleService:
             display_name=place.name,
             is_direct=True,
         )
-        wanted = Wanted(**new.model_dump(exclude={"user", "personality", "to"}, by_alias=False))
         key = f"{caller.key_id or caller.name}:{seed or secrets.token_hex(16)}"
-        made = await self._schedules.create(wanted, owner, key=key)
-        if (made.text, made.mode) != (new.text, new.mode):
-            raise Refused(f"schedule {made.id} was made with this key already; take a new key for another one")
-        return _shown(made)
+        with _explained():
+            return _shown(await self._schedules.create(_wanted(new), owner, key=key))
 
     async def changed(self, caller: Caller, schedule_id: int, changes: wire.ChangeSchedule) -> wire.Schedule:
         """Change what is named; a new rule takes the place of the old one. Raises as `shown` and `created`."""
         schedule = await self._steered(caller, schedule_id, None)
-        return _shown(await self._schedules.change(schedule, changes.model_dump(exclude_none=True, by_alias=False)))
+        with _explained():
+            return _shown(await self._schedules.change(schedule, _wanted(changes)))
 
     async def paused(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
         """Let nothing be due until it is resumed.
 
         Raises:
-            ScheduleError: its state does not allow that.
+            Refused: its state does not allow that.
             NotAllowed: it belongs to somebody else in the group.
             NotFound: as `shown`.
         """
-        return _shown(await self._schedules.pause(await self._steered(caller, schedule_id, group)))
+        schedule = await self._steered(caller, schedule_id, group)
+        with _explained():
+            return _shown(await self._schedules.pause(schedule))
 
     async def resumed(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
         """Go on from now. Raises as `paused`."""
-        return _shown(await self._schedules.resume(await self._steered(caller, schedule_id, group)))
+        schedule = await self._steered(caller, schedule_id, group)
+        with _explained():
+            return _shown(await self._schedules.resume(schedule))
 
     async def ran(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
         """Do it once now, besides its times. Raises as `paused`."""
-        return _shown(await self._schedules.run_now(await self._steered(caller, schedule_id, group)))
+        schedule = await self._steered(caller, schedule_id, group)
+        with _explained():
+            return _shown(await self._schedules.run_now(schedule))
 
     async def removed(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
         """Remove it with its history and what waits of it. Raises as `paused`."""
         schedule = await self._steered(caller, schedule_id, group)
-        await self._schedules.cancel(schedule)
+        with _explained():
+            await self._schedules.cancel(schedule)
         return _shown(schedule)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
@@ -191,7 +201,9 @@ class ScheduleService:
             fitting = [one for one in fitting if one.conversation.channel != LOCAL] or fitting
         if len(fitting) == 1:
             if not may(fitting[0].role, "have schedules"):
-                raise NotAllowed(f"schedules are for an {needs('have schedules')} only, and this person is a guest there")
+                raise NotAllowed(
+                    f"schedules are for an {needs('have schedules')} only, and this person is a guest there"
+                )
             return fitting[0]
         there = ", ".join(one.address for one in places)
         if not places:
@@ -199,6 +211,19 @@ class ScheduleService:
         if not fitting:
             raise NotNamed(f"this person has no direct chat {wanted!r} here; there are {there}")
         raise Ambiguous(f"this person is reached on several channels; say where with `to`: {there}")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What cannot be done, as all services say it: by a mistake in the form, or as things are now."""
+    try:
+        yield
+    except ScheduleError as error:
+        raise (Malformed if error.problems else Refused)(str(error)) from error
+
+
+def _wanted(form: wire.NewSchedule | wire.ChangeSchedule) -> Wanted:
+    return Wanted(**form.model_dump(include={field.name for field in fields(Wanted)}, by_alias=False))
 
 
 def _is_in(schedule: Schedule, group: ConversationRef) -> bool:

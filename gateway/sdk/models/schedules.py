@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody, UserName
 
@@ -24,13 +24,12 @@ _MISSED = (
     "`newest` makes up for the last one if it is not long ago, `each` for all."
 )
 
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS, pattern=r"\S", examples=["Water the plants"])]
-Zone = Annotated[str, Field(min_length=1, max_length=64, examples=["Europe/Berlin"])]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS, pattern=r"\S", examples=["Water the plants"])]
 To = Annotated[str, Field(min_length=1, max_length=512, examples=["mail", "mail:ada@example.org"])]
 
 
 class ScheduleRule(ApiModel):
-    """When it is due: one of `at`, `every_minutes`, `cron`, and `every_days`; wall-clock times are those of the zone."""
+    """When it is due: one of `at`, `every_minutes`, `cron` and `every_days`; a time of day is one in the zone."""
 
     at: datetime | None = Field(default=None, description="Once: the moment.")
     every_minutes: int | None = Field(default=None, description="After so many minutes each, whatever the clocks do.")
@@ -72,7 +71,7 @@ class Occurrence(ApiModel):
     due_at: datetime = Field(description="When it was due.")
     begun_at: datetime = Field(description="When it was taken up.")
     outcome: Outcome = Field(
-        description="`begun` until it has ended; `silent`: a watch had nothing to report; `skipped`, as `note` says why."
+        description="`begun` until it has ended; `silent`: a watch had nothing to report; `skipped`: `note` says why."
     )
     note: str = Field(description="Why it failed or was skipped, or how late it was.")
     by_hand: bool = Field(description="Whether a person ran it, at no time of its rule.")
@@ -80,51 +79,55 @@ class Occurrence(ApiModel):
     session: str | None = Field(description="Session in which the turn was; null where it is not kept any more.")
 
 
-class NewSchedule(RequestBody):
-    """A schedule to be made, with one of `at`, `in_minutes`, `every_minutes`, `cron`, and `every_days`."""
+class ScheduleForm(BaseModel):
+    """When something is to be done, in the fields that all surfaces have."""
 
-    text: Text = Field(description="What is said, or what the agent is to do.")
-    mode: Mode = Field(default="say", description=_MODE)
     at: str | None = Field(
         default=None,
         max_length=40,
-        description="Once, at a date and time on the clock of the zone.",
+        description="Once, at a date and time on the clock of the zone; `18:00` is the next such time.",
         examples=["2026-12-24T18:00"],
     )
     in_minutes: int | None = Field(default=None, ge=0, description="Once, so many minutes from now.")
-    every_minutes: int | None = Field(default=None, ge=1, description="After so many minutes each.")
-    cron: str | None = Field(default=None, max_length=200, description="Five fields of cron.", examples=["0 8 * * 1-5"])
-    every_days: int | None = Field(default=None, ge=1, description="Every so many days, at `time_of_day`.")
-    time_of_day: str | None = Field(default=None, max_length=8, description="With `every_days`.", examples=["08:00"])
-    first_day: str | None = Field(
-        default=None, max_length=10, description="With `every_days`: from then on.", examples=["2026-12-01"]
+    every_minutes: int | None = Field(default=None, ge=5, description="After so many minutes each.")
+    cron: str | None = Field(
+        default=None, max_length=200, description="By five fields of cron.", examples=["0 8 * * 1-5"]
     )
-    zone: Zone | None = Field(default=None, description="Time zone of the clock; the person's own without it.")
+    every_days: int | None = Field(default=None, ge=1, description="Every so many days, at `time_of_day`.")
+    time_of_day: str | None = Field(default=None, max_length=40, description="With `every_days`.", examples=["08:00"])
+    first_day: str | None = Field(
+        default=None,
+        max_length=40,
+        description="With `every_days`; without it the first on which the time is still to come.",
+        examples=["2026-12-01"],
+    )
+    zone: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Time zone of the clock; without it the person's own.",
+        examples=["Europe/Berlin"],
+    )
     missed: Missed | None = Field(default=None, description=f"{_MISSED} Without it what fits mode and rule.")
+
+
+class NewSchedule(RequestBody, ScheduleForm):
+    """A schedule to be made, with one of `at`, `in_minutes`, `every_minutes`, `cron` and `every_days`."""
+
+    text: Text = Field(description="What is said, or what the agent is to do.")
+    mode: Mode = Field(default="say", description=_MODE)
     user: UserName | None = Field(
         default=None, description="For whom: a user id or an account; the only user without it."
     )
     personality: PersonalityId | None = Field(default=None, description="Who does it; the configured one without it.")
     to: To | None = Field(
         default=None,
-        description="Where it is delivered: a channel, or a channel and an account of the person, on which the person "
-        "has written directly; without it where the person did so last.",
+        description="Where it is delivered: a channel on which the person has written directly, or `channel:account`. "
+        "Needed where there are several.",
     )
 
 
-class ChangeSchedule(RequestBody):
+class ChangeSchedule(RequestBody, ScheduleForm):
     """What is to be different; what is left out stays. A new rule takes the place of the old one."""
 
-    text: Text | None = Field(default=None, description="Another text.")
+    text: Text | None = Field(default=None, description="What is said, or what the agent is to do.")
     mode: Mode | None = Field(default=None, description=_MODE)
-    at: str | None = Field(default=None, max_length=40, description="Once, then.", examples=["2026-12-24T18:00"])
-    in_minutes: int | None = Field(default=None, ge=0, description="Once, so many minutes from now.")
-    every_minutes: int | None = Field(default=None, ge=1, description="After so many minutes each.")
-    cron: str | None = Field(default=None, max_length=200, description="Five fields of cron.", examples=["0 8 * * 1-5"])
-    every_days: int | None = Field(default=None, ge=1, description="Every so many days, at `time_of_day`.")
-    time_of_day: str | None = Field(default=None, max_length=8, description="With `every_days`.", examples=["08:00"])
-    first_day: str | None = Field(
-        default=None, max_length=10, description="With `every_days`.", examples=["2026-12-01"]
-    )
-    zone: Zone | None = Field(default=None, description="Another time zone.")
-    missed: Missed | None = Field(default=None, description=_MISSED)

@@ -21,7 +21,9 @@ SHOWN_BUTTONS = 5
 SHOWN_HISTORY = 5
 _LONGEST_CHARS = 160
 _LABEL_CHARS = 30
-_HOW = "`/schedules {0}` shows one with what came of it; `/schedules pause {0}`, `resume`, `run` and `remove` change it."
+_HOW = (
+    "`/schedules {0}` shows one with what came of it; `/schedules pause {0}`, `resume`, `run` and `remove` change it."
+)
 _STATES = {"active": "", "paused": " Paused.", "failing": " I have paused it", "done": " Done."}
 _OUTCOMES = {
     "begun": "begun",

@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.protocols import MemoryUpdate
 from gateway.sdk.models.memory import Passage, StoreName
-from gateway.sdk.models.schedules import NewSchedule, ScheduleState
+from gateway.sdk.models.schedules import Mode, NewSchedule, ScheduleForm, ScheduleState
 from gateway.sdk.models.schema import PersonalityId, UserName
 from gateway.services.caller import Malformed, NotAllowed
 from gateway.services.naming import Wanted
@@ -211,16 +211,29 @@ async def _list_schedules(asked: ListSchedules, call: Call) -> Answer:
     return _listed("schedules", await call.services.schedules.listed(call.caller, user=asked.user, state=asked.state))
 
 
-class CreateSchedule(NewSchedule):
+class CreateSchedule(Arguments, ScheduleForm):
     """Arguments of `schedule_create`."""
 
-    model_config = ConfigDict(alias_generator=None)
-
+    text: Annotated[
+        str, Field(max_length=4_000, pattern=r"\S", description="What is said, or what the agent is to do.")
+    ]
+    mode: Annotated[
+        Mode,
+        Field(
+            description="`say` delivers the text as it is; `do` has the agent do it; `watch` does so, too, and is "
+            "silent where there is nothing to report."
+        ),
+    ] = "say"
+    to: Annotated[str | None, Field(max_length=512, description="A channel of the person; needed if several are.")] = (
+        None
+    )
+    user: User = None
+    personality: Personality = None
     idempotency_key: Key
 
 
 async def _create_schedule(asked: CreateSchedule, call: Call) -> Answer:
-    new = NewSchedule.model_validate(asked.model_dump(exclude={"idempotency_key"}, by_alias=False))
+    new = NewSchedule.model_validate(asked.model_dump(exclude={"idempotency_key"}))
     made = await call.services.schedules.created(call.caller, new, seed=asked.idempotency_key)
     times = ", ".join(f"{at:%Y-%m-%d %H:%M} UTC" for at in made.next)
     return Answer(_shown(made), f"Schedule {made.id}: {made.when}. Next: {times}. Tell the person these times.")

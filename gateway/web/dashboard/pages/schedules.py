@@ -196,9 +196,7 @@ async def remove(context: PageContext, request: Request, form: Form) -> Response
     schedule = await context.services.schedules.shown(context.caller, number)
     if not form.is_confirmed:
         text = f"“{schedule.text[:300]}” is forgotten with its history, and what waits of it is not done."
-        return context.ask(
-            request, form, title=f"Remove schedule {number}?", text=text, yes="Remove", back=_of(number)
-        )
+        return context.ask(request, form, title=f"Remove schedule {number}?", text=text, yes="Remove", back=_of(number))
     await context.services.schedules.removed(context.caller, number)
     context.live.changed("messages")
     return context.go(request, PAGE.path, f"Schedule {number} is removed.")
