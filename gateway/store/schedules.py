@@ -36,9 +36,7 @@ _FIRE = f"""
                          last_at = coalesce(?, last_at), by_hand_at = NULL
     WHERE {_AS_READ}
 """  # noqa: S608 (a constant)
-_PLAN = (
-    "UPDATE schedules SET next_at = ?1, rule = ?2, fires_at = coalesce(by_hand_at, ?3) WHERE id = ?4 AND next_at = ?5"
-)
+_PLAN = "UPDATE schedules SET next_at = ?1, rule = ?2, fires_at = coalesce(by_hand_at, ?3) WHERE id = ?4 AND next_at = ?5"
 _RUN_NOW = """
     UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = ?2 AND outcome = 'begun')
@@ -104,7 +102,9 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
     # ---- what people ask --------------------------------------------------------------------------------------------
 
-    async def add(self, schedule: Schedule, *, most: int = MOST_OF_PERSON, ids: Sequence[str] = ()) -> Schedule | None:
+    async def add(
+        self, schedule: Schedule, *, most: int = MOST_OF_PERSON, ids: Sequence[str] = ()
+    ) -> Schedule | None:
         whose = tuple({schedule.user_id, *ids})
 
         def work(connection: Connection) -> Schedule | None:
@@ -292,7 +292,9 @@ def _columns(schedule: Schedule) -> dict[str, object]:
 
 def _schedule(row: Row) -> Schedule:
     sources = tuple(json.loads(row["sources"]))
-    return value_of(Schedule, row, conversation=conversation_of(row), rule=read_rule(row["rule"]), sources=sources)
+    return value_of(
+        Schedule, row, conversation=conversation_of(row), rule=read_rule(row["rule"]), sources=sources
+    )
 
 
 def _due(row: Row) -> Due:
