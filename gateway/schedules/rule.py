@@ -175,20 +175,20 @@ def checked_cron(fields: str) -> Cron:
 
     fields = " ".join(fields.split())
     if len(fields) > MAX_CRON_CHARS:
-        raise RuleError(f"cron: longer than {MAX_CRON_CHARS} characters; use several schedules")
+        raise RuleError(f"longer than {MAX_CRON_CHARS} characters; use several schedules")
     if (count := len(fields.split())) != 5:
         form = 'minute, hour, day of month, month, day of week, as in "0 8 * * 1-5"'
-        raise RuleError(f"cron: {count} fields; expected five: {form}")
+        raise RuleError(f"{count} fields; expected five: {form}")
     try:
         parsed = CronSim(fields, _ANY_TIME)
         is_due = next(parsed, None) is not None
     except CronSimError as error:
-        raise RuleError(f'cron: {error} in {fields!r}; expected numbers, as in "0 8 * * 1-5"') from error
+        raise RuleError(f'{error} in {fields!r}; expected numbers, as in "0 8 * * 1-5"') from error
     if not is_due:
-        raise RuleError(f"cron: {fields!r} is never due; there is no such day")
+        raise RuleError(f"{fields!r} is never due; there is no such day")
     minutes = sorted(hour * 60 + minute for hour in parsed.hours for minute in parsed.minutes)
     if any(later - earlier < LEAST_MINUTES for earlier, later in pairwise([*minutes, minutes[0] + _DAY_MINUTES])):
-        raise RuleError(f"cron: {fields!r} is due more often than every {LEAST_MINUTES} minutes, which is the least")
+        raise RuleError(f"{fields!r} is due more often than every {LEAST_MINUTES} minutes, which is the least")
     return Cron(fields=fields)
 
 

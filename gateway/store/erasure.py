@@ -19,7 +19,7 @@ from gateway.store.rows import marks_for
 from gateway.store.usage import ADD_TO_DAY, ERASED
 
 ALONE = (
-    *("api_keys", "idempotency", "ingest", "journal", "links", "mcp_tokens", "people"),
+    *("api_keys", "idempotency", "ingest", "journal", "links", "mcp_tokens", "people", "person_settings"),
     *("session_edits", "sessions", "store", "usage"),
 )
 """The stores of which none may write while a person is taken out of their tables."""
@@ -66,6 +66,7 @@ _DELETED = (
     ("open_questions", OF_USER),
     ("mcp_tokens", OF_USER),
     ("mcp_sign_ins", OF_USER),
+    ("person_settings", OF_USER),
     ("messages", f"{OF_USER} OR {OF_TURN}"),
     ("memory_proposals", BY_PERSON),
     ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),

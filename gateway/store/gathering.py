@@ -45,6 +45,7 @@ USER_COLUMNS = (
     ("grants", "granted_by"),
     ("mcp_tokens", "user_id"),
     ("mcp_sign_ins", "user_id"),
+    ("person_settings", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (

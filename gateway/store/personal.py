@@ -106,6 +106,13 @@ def grants(connection: Connection, user_ids: Collection[str]) -> Sequence[Record
     return _records(connection, sql, tuple(user_ids))
 
 
+def settings(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """What the person has chosen."""
+    marks = marks_for(user_ids)
+    sql = f"SELECT set_at AS at, key, value FROM person_settings WHERE user_id IN ({marks}) ORDER BY key, user_id"  # noqa: S608 (question marks)
+    return _records(connection, sql, tuple(user_ids))
+
+
 def _updates(updates: Any) -> Any:
     """Of a text, what each does; of the traces there is one, which says so itself."""
     return updates if isinstance(updates, dict) else [{"action": action, "content": text} for action, text in updates]

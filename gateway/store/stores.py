@@ -29,6 +29,7 @@ from gateway.store.mcp_tools import SqlMcpTools
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
+from gateway.store.person_settings import SqlPersonSettings
 from gateway.store.postgres import search as postgres_search
 from gateway.store.proposals import SqlProposals
 from gateway.store.questions import SqlQuestions
@@ -112,6 +113,7 @@ class Stores:
     schedules: SqlSchedules
     mcp_tokens: SqlMcpTokens
     people: SqlPeople
+    person_settings: SqlPersonSettings
     links: SqlLinks
     facts: SqlFacts
     ingest: SqlIngestJobs
@@ -215,6 +217,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         schedules=SqlSchedules(engine.of("schedules")),
         mcp_tokens=SqlMcpTokens(engine.of("mcp_tokens")),
         people=SqlPeople(engine.of("people")),
+        person_settings=SqlPersonSettings(engine.of("person_settings")),
         links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),
         ingest=SqlIngestJobs(engine.of("ingest")),

@@ -61,6 +61,7 @@ LEFT = (
     "INSERT INTO mcp_eras (server, era) VALUES ('notes', 'legacy')",
     "INSERT INTO mcp_sign_ins (state, server, user_id, sealed, until_at) VALUES ('ab12', 'notes', 'u_gone', 'ab12', 1)",
     "INSERT INTO mcp_tokens (server, user_id, sealed) VALUES ('notes', 'u_gone', 'ab12')",
+    "INSERT INTO person_settings (user_id, key, value, set_at) VALUES ('u_1', 'voice', 'always', 1)",
     """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -225,9 +226,8 @@ def test_a_rule_of_cron_that_cannot_be_used_says_why(fields: str, said: str) -> 
     if not said:
         assert checked_cron(fields).fields == fields
         return
-    with pytest.raises(RuleError, match=r"^cron: ") as error:
+    with pytest.raises(RuleError, match=re.escape(said)):
         checked_cron(fields)
-    assert said in str(error.value)
 
 
 @given(st.lists(st.text("0123456789*/,-L#W smontue", min_size=1, max_size=8), min_size=5, max_size=5))

@@ -22,6 +22,7 @@ from tests.conformance.mcp_tokens import McpTokenSuite
 from tests.conformance.mcp_tools import McpToolSuite
 from tests.conformance.memory_journal import JournalSuite
 from tests.conformance.people_stores import PeopleSuite
+from tests.conformance.person_settings import PersonSettingsSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.questions import QuestionSuite
 from tests.conformance.schedules import ScheduleSuite
@@ -64,6 +65,10 @@ class TestMcpTools(McpToolSuite):
 
 
 class TestMcpTokens(McpTokenSuite):
+    pass
+
+
+class TestPersonSettings(PersonSettingsSuite):
     pass
 
 

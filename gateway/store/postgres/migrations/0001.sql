@@ -357,6 +357,14 @@ CREATE TABLE mcp_sign_ins (
     until_at bigint NOT NULL
 );
 
+CREATE TABLE person_settings (
+    user_id text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    set_at bigint NOT NULL,
+    PRIMARY KEY (user_id, key)
+);
+
 CREATE TABLE approvals (
     id bigint PRIMARY KEY,
     turn_id text COLLATE "C" NOT NULL,

@@ -478,6 +478,15 @@ CREATE TABLE mcp_sign_ins (
     until_at INTEGER NOT NULL
 ) STRICT;
 
+-- What people have chosen for themselves.
+CREATE TABLE person_settings (
+    user_id TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    value   TEXT NOT NULL,
+    set_at  INTEGER NOT NULL,
+    PRIMARY KEY (user_id, key)
+) STRICT, WITHOUT ROWID;
+
 -- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
 -- whose messages are gone, or have given way to another answer, has nothing to give.
 CREATE TABLE ingest_jobs (
