@@ -1,0 +1,143 @@
+"""The page of schedules, in a real browser: made by a form, read with their history, changed, paused, removed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.async_api import Page, expect
+
+from gateway.schedules.schedule import Occurrence
+from gateway.store.engine import statement
+from tests.browser.dashboard.conftest import Desk, Open, look_over
+from tests.scripted_model import ScriptedModel
+
+pytestmark = pytest.mark.browser
+
+TODAY = datetime.now(UTC).date()
+MONDAY = TODAY + timedelta(days=105 - TODAY.weekday())
+
+
+async def fill(page: Page, text: str) -> None:
+    """The form, for every Monday at 18:00 UTC."""
+    await page.get_by_label("Text").fill(text)
+    await page.get_by_label("Every so many days").check()
+    await page.get_by_label("Days", exact=True).fill("7")
+    await page.get_by_label("Time of day").fill("18:00")
+    await page.get_by_label("First day").fill(f"{MONDAY}")
+    await page.get_by_text("More", exact=True).click()
+    await page.get_by_label("Time zone").fill("UTC")
+
+
+async def made(desk: Desk, text: str = "Water the plants") -> Page:
+    page = await desk.open("/schedules/new")
+    await fill(page, text)
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("status").filter(has_text="every week on Monday at 18:00 (UTC)")).to_be_visible()
+    return page
+
+
+async def test_a_schedule_is_made_by_the_form_and_shown_with_its_next_times(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello"))
+    await desk.say("hi")
+    page = await desk.open("/schedules")
+    await expect(page.get_by_role("heading", name="Nothing is scheduled")).to_be_visible()
+    await look_over(page)
+    await page.get_by_role("link", name="New schedule").click()
+    await expect(page.get_by_label("Date and time")).to_be_visible()
+    await expect(page.get_by_label("Time of day")).to_be_hidden()
+    await fill(page, "<b>\u202eWater the plants")
+    await expect(page.get_by_label("Date and time")).to_be_hidden()
+    await look_over(page)
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("heading", name="Schedule 1")).to_be_visible()
+    facts = page.get_by_role("region", name="What it does")
+    await expect(facts).to_contain_text("Water the plants")
+    await expect(facts.locator("time").first).to_have_text(f"{MONDAY:%a, %-d %b %Y}, 18:00")
+    await expect(facts.locator("dd").filter(has_text="in 10").locator("time")).to_have_count(3)
+    await look_over(page)
+    await desk.open("/schedules")
+    row = page.locator("#list tbody tr")
+    await expect(row).to_contain_text("1: every week on Monday at 18:00 (UTC)")
+    await expect(row).to_contain_text("Active")
+    await look_over(page)
+
+
+async def test_a_mistake_is_told_and_what_was_typed_stays(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello"))
+    page = await desk.open("/schedules/new")
+    await fill(page, "Tea")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert").filter(has_text="there are no users yet")).to_be_visible()
+    await desk.say("hi")
+    await page.get_by_label("Time zone").fill("Europe/Berln")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert").filter(has_text="did you mean Europe/Berlin?")).to_be_visible()
+    await expect(page.get_by_label("Days", exact=True)).to_have_value("7")
+    await expect(page.get_by_label("Text")).to_have_value("Tea")
+    await look_over(page)
+    await page.get_by_label("Time zone").fill("Europe/Berlin")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("status").filter(has_text="18:00 (Europe/Berlin)")).to_be_visible()
+
+
+async def test_it_is_changed_paused_resumed_and_removed(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello"))
+    await desk.say("hi")
+    page = await made(desk)
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("status").filter(has_text="Schedule 1 is paused.")).to_be_visible()
+    await expect(page.get_by_role("region", name="What it does")).to_contain_text("Paused")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_role("status").filter(has_text="Schedule 1 goes on.")).to_be_visible()
+    await page.get_by_role("link", name="Change").click()
+    await expect(page.get_by_label("Text")).to_have_value("Water the plants")
+    await expect(page.get_by_label("Every so many days")).to_be_checked()
+    await expect(page.get_by_label("Days", exact=True)).to_have_value("7")
+    await expect(page.get_by_label("First day")).to_have_value(f"{MONDAY}")
+    await look_over(page)
+    await page.get_by_label("Text").fill("Feed the cat")
+    await page.get_by_label("By five fields of cron").check()
+    await page.get_by_label("Cron", exact=True).fill("0 8 * * 1-5")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status").filter(has_text="every weekday at 08:00 (UTC)")).to_be_visible()
+    await page.get_by_role("button", name="Remove").click()
+    await expect(page.get_by_role("heading", name="Remove schedule 1?")).to_be_visible()
+    await page.get_by_role("button", name="Remove").click()
+    await expect(page.get_by_role("status").filter(has_text="Schedule 1 is removed.")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Nothing is scheduled")).to_be_visible()
+    await desk.open("/schedules/of/1")
+    await expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+
+
+async def test_a_time_on_the_clock_is_changed_on_the_clock_of_its_zone(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello"))
+    await desk.say("hi")
+    page = await desk.open("/schedules/new")
+    await page.get_by_label("Text").fill("Call home")
+    await page.get_by_label("Date and time").fill(f"{MONDAY}T18:00")
+    await page.get_by_text("More", exact=True).click()
+    await page.get_by_label("Time zone").fill("Asia/Tokyo")
+    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("link", name="Change").click()
+    await expect(page.get_by_label("Date and time")).to_have_value(f"{MONDAY}T18:00")
+
+
+async def test_the_list_is_narrowed_to_a_person_and_a_state(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello"))
+    await desk.say("hi")
+    await desk.gateway.identities.resolve("mail:ada@example.org", "Ada")
+    page = await desk.open("/schedules/new")
+    await fill(page, "Water the plants")
+    await page.get_by_label("Person").select_option(label="Operator")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("heading", name="Schedule 1")).to_be_visible()
+    await desk.open("/schedules")
+    await page.get_by_label("State").select_option("paused")
+    await expect(page.get_by_role("heading", name="There is none")).to_be_visible()
+    await page.get_by_label("State").select_option("active")
+    await expect(page.locator("#list tbody tr")).to_have_count(1)
+    await page.get_by_label("Person").select_option(label="Ada")
+    await expect(page.get_by_role("heading", name="There is none")).to_be_visible()
+    await page.get_by_role("link", name="Show all").click()
+    await expect(page.locator("#list tbody tr")).to_have_count(1)
