@@ -13,8 +13,6 @@ from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
 from gateway.people.reaching import Reaching
 from gateway.protocols import EditableMemory, ListsDocuments
-from gateway.schedules.schedules import Schedules
-from gateway.schedules.zones import Zones
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
 from gateway.services.caller import operator
@@ -106,9 +104,8 @@ def _asking_anew(gateway: Composition) -> AskingAnew:
 def _schedule_service(gateway: Composition, naming: Naming) -> ScheduleService:
     store = gateway.store
     heard_in = store.links.direct_conversation
-    schedules = Schedules(store.schedules, Zones(store.person_settings, lambda: gateway.config.budgets.time_zone))
     return ScheduleService(
-        schedules,
+        gateway.schedules,
         naming,
         store.links.person_ids,
         reaching=Reaching(gateway.identities, gateway.access, gateway.channels, heard_in),

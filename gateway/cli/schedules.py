@@ -256,4 +256,4 @@ def _text(schedule: Schedule, who: str) -> str:
 
 
 def _row(one: Occurrence) -> tuple[object, ...]:
-    return one.due_at, f"{one.outcome}, by hand" if one.by_hand else one.outcome, one.note, one.turn
+    return one.due_at, f"{one.outcome}, by hand" if one.is_by_hand else one.outcome, one.note, one.turn

@@ -280,7 +280,7 @@ def _occurrence(one: Occurrence, session: str | None) -> wire.Occurrence:
         begun_at=one.begun_at,
         outcome=one.outcome,
         note=one.note,
-        by_hand=one.by_hand,
+        is_by_hand=one.is_by_hand,
         turn=one.turn_id or None,
         session=session,
     )

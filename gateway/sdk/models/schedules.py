@@ -74,7 +74,7 @@ class Occurrence(ApiModel):
         description="`begun` until it has ended; `silent`: a watch had nothing to report; `skipped`: `note` says why."
     )
     note: str = Field(description="Why it failed or was skipped, or how late it was.")
-    by_hand: bool = Field(description="Whether a person ran it, at no time of its rule.")
+    is_by_hand: bool = Field(description="Whether a person ran it, at no time of its rule.")
     turn: str | None = Field(description="Its turn; null where none was run.")
     session: str | None = Field(description="Session in which the turn was; null where it is not kept any more.")
 

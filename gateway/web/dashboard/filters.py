@@ -74,7 +74,7 @@ def clock(value: datetime, zone: str, *, now: Callable[[], datetime] = lambda: d
     """A time as clocks of that zone show it, and how far away it is where it is to come; UTC as the tooltip."""
     utc, local = value.astimezone(UTC), value.astimezone(zone_of(zone))
     rest = (utc - now()).total_seconds()
-    away = Markup(' <span class="quiet">in {}</span>').format(duration(rest)) if rest > 0 else ""
+    away = Markup(' <span class="quiet away">in {}</span>').format(duration(rest)) if rest > 0 else ""
     return Markup('<span><time datetime="{iso}" title="{title}">{said}</time>{away}</span>').format(
         iso=utc.isoformat(timespec="seconds"),
         title=f"{utc:%Y-%m-%d %H:%M:%S} UTC",

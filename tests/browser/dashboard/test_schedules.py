@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import Page, expect
 
-from gateway.schedules.schedule import Occurrence
-from gateway.store.engine import statement
+from gateway.schedules.rule import Every
 from tests.browser.dashboard.conftest import Desk, Open, look_over
 from tests.scripted_model import ScriptedModel
 
@@ -97,6 +97,9 @@ async def test_it_is_changed_paused_resumed_and_removed(open_desk: Open) -> None
     await expect(page.get_by_label("First day")).to_have_value(f"{MONDAY}")
     await look_over(page)
     await page.get_by_label("Text").fill("Feed the cat")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("region", name="What it does")).to_contain_text("Feed the cat")
+    await page.get_by_role("link", name="Change").click()
     await page.get_by_label("By five fields of cron").check()
     await page.get_by_label("Cron", exact=True).fill("0 8 * * 1-5")
     await page.get_by_role("button", name="Save").click()
@@ -123,13 +126,55 @@ async def test_a_time_on_the_clock_is_changed_on_the_clock_of_its_zone(open_desk
     await expect(page.get_by_label("Date and time")).to_have_value(f"{MONDAY}T18:00")
 
 
+async def test_what_is_every_so_many_minutes_keeps_its_rhythm_where_only_its_text_changes(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello"))
+    await desk.say("hi")
+    page = await desk.open("/schedules/new")
+    await page.get_by_label("Text").fill("Stretch")
+    await page.get_by_label("Every so many minutes").check()
+    await page.get_by_label("Minutes", exact=True).fill("90")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("status").filter(has_text="every 90 minutes")).to_be_visible()
+    stored = await desk.gateway.store.schedules.schedule(1)
+    assert stored is not None
+    rule = Every(minutes=90, since=stored.created_at - timedelta(minutes=30))
+    earlier = replace(stored, rule=rule)
+    assert await desk.gateway.store.schedules.replace(earlier, stored)
+    await page.get_by_role("link", name="Change").click()
+    await page.get_by_label("Text").fill("Stand up")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("region", name="What it does")).to_contain_text("Stand up")
+    changed = await desk.gateway.store.schedules.schedule(1)
+    assert changed is not None
+    assert (changed.text, changed.rule) == ("Stand up", rule)
+
+
+async def test_its_history_leads_to_the_sessions_of_its_turns(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello", "All done."))
+    await desk.say("hi")
+    page = await desk.open("/schedules/new")
+    await fill(page, "Tidy up")
+    await page.get_by_label("What happens").select_option("do")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_text("It was not due yet.")).to_be_visible()
+    await expect(page.locator("#live")).to_have_text("Live")
+    await page.get_by_role("button", name="Run now").click()
+    await expect(page.get_by_role("status").filter(has_text="Schedule 1 is done once, now.")).to_be_visible()
+    row = page.get_by_role("region", name="History").locator("tbody tr")
+    await expect(row).to_contain_text("Done")
+    await expect(row).to_contain_text("by hand")
+    await look_over(page)
+    await row.get_by_role("link", name="Session").click()
+    await expect(page.get_by_text("All done.")).to_be_visible()
+
+
 async def test_the_list_is_narrowed_to_a_person_and_a_state(open_desk: Open) -> None:
     desk = await open_desk(ScriptedModel("hello"))
     await desk.say("hi")
     await desk.gateway.identities.resolve("mail:ada@example.org", "Ada")
     page = await desk.open("/schedules/new")
     await fill(page, "Water the plants")
-    await page.get_by_label("Person").select_option(label="Operator")
+    await page.get_by_label("Person", exact=True).select_option(label="Operator")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.get_by_role("heading", name="Schedule 1")).to_be_visible()
     await desk.open("/schedules")

@@ -106,7 +106,7 @@ async def test_it_is_changed_paused_resumed_run_and_removed(gateway: Gateway, ap
     await fake.until(lambda: any("Feed the cat" in one.text for one in fake.sent))
     await settled(gateway)
     [ran] = (await api.get(f"/schedules/{number}/history")).json()["items"]
-    assert (ran["outcome"], ran["byHand"]) == ("done", True)
+    assert (ran["outcome"], ran["isByHand"]) == ("done", True)
     assert (await api.delete(f"/schedules/{number}")).status_code == 204
     assert await listed(api) == []
     for method, path in (

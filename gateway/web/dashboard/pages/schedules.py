@@ -131,10 +131,8 @@ async def new(context: PageContext, request: Request) -> Response:
 async def edit(context: PageContext, request: Request) -> Response:
     """The form of one, as it is."""
     schedule = await _schedule(context, request)
-    rule = schedule.rule.model_dump(mode="json", exclude_none=True)
-    if schedule.rule.at is not None:
-        rule["at"] = f"{schedule.rule.at.astimezone(zone_of(schedule.zone)):%Y-%m-%dT%H:%M}"
-    kind = next((kind for kind in RULES if kind in rule), "at")
+    rule = _rule(schedule)
+    kind = next(kind for kind in RULES if kind in rule)
     typed = {**rule, "rule": kind, "text": schedule.text, "mode": schedule.mode}
     return await _form(context, request, {**typed, "zone": schedule.zone, "missed": schedule.missed}, schedule)
 
@@ -160,8 +158,11 @@ async def change(context: PageContext, request: Request, form: Form) -> Response
     number = whole_number(form.get("schedule")) or 0
     service = context.services.schedules
     before = await service.shown(context.caller, number)
+    typed, rule = _typed(form), _rule(before)
+    if rule.items() <= typed.items():  # as it was, so it goes on in its rhythm
+        typed = {name: value for name, value in typed.items() if name not in rule}
     try:
-        changed = await service.changed(context.caller, number, _checked(ChangeSchedule, _typed(form)))
+        changed = await service.changed(context.caller, number, _checked(ChangeSchedule, typed))
     except EthosError as error:
         return await _form(context, request, dict(form.fields), before, problem=str(error))
     context.live.changed("messages")
@@ -246,6 +247,13 @@ async def _form(
         channels=sorted(context.sources.config.current.channels),
         **_words(),
     )
+
+
+def _rule(schedule: Schedule) -> dict[str, str]:
+    """The fields of its rule, as the form has them."""
+    rule, zone = schedule.rule, zone_of(schedule.zone)
+    found = {name: str(value) for name, value in rule.model_dump(exclude_none=True, by_alias=False).items()}
+    return found if rule.at is None else {"at": f"{rule.at.astimezone(zone):%Y-%m-%dT%H:%M}"}
 
 
 def _typed(form: Form, *more: str) -> dict[str, str]:
