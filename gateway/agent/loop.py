@@ -93,6 +93,7 @@ class AgentState:
         wanted: what a call wants to know of the person.
         below: what tools have to say to the person below the answer, in words of ours.
         codes: what in that is for its reader only.
+        reports: what a turn that is silent else has to say.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -111,6 +112,7 @@ class AgentState:
     wanted: Wanted | None = None
     below: dict[str, str] = field(default_factory=dict)
     codes: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
@@ -148,6 +150,7 @@ class AgentState:
                 "calls": _CALLS.dump_python(self.calls, mode="json"),
                 "uncertain": self.uncertain,
                 "rested": self.rested,
+                "reports": self.reports,
                 "wanted": None if self.wanted is None else self.wanted.dump(),
                 "below": self.below,
                 "codes": self.codes,
@@ -172,6 +175,7 @@ class AgentState:
             calls=_CALLS.validate_python(kept["calls"]),
             uncertain=kept["uncertain"],
             rested=kept["rested"],
+            reports=kept["reports"],
             wanted=None if kept["wanted"] is None else Wanted.load(kept["wanted"]),
             below=kept["below"],
             codes=kept["codes"],
