@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -246,7 +246,7 @@ class Gateway(Composition):
     def _parts(self) -> list[asyncio.Task[None]]:
         """What runs, by the roles of this worker."""
         roles = self.cluster.worker.roles
-        parts = [
+        parts: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("outbox", self.outbox.run),
             *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
             ("memory", self.memory.run),

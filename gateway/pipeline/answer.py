@@ -35,6 +35,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
+from gateway.pipeline.clock import Clock
 from gateway.pipeline.commands import STOPPED, ChatCommands, gave_up
 from gateway.pipeline.commit import Committer, TurnCommit, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher
@@ -108,13 +109,13 @@ class TurnDependencies:
         questions: what servers ask people; None where there are no servers.
         instructions: by server, what those say of themselves that have one of these tools.
         turn_ended: called when the agent has answered, or has not.
-        wake_clock: called when a schedule may have been paused, so that its person is told.
         workspaces: the files of people and groups; None where those are off.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
         whole_calls: writes files for questions that are longer than a chat shows.
         keep_file: keeps a file that a person is sent, where every worker reaches it.
         schedules: what turns that nobody began do.
         standing: whether that may still be done.
+        clock: is woken where a schedule may have been paused, so that its person is told.
         documents: reads PDFs, and makes pictures ready for models.
     """
 
@@ -141,12 +142,12 @@ class TurnDependencies:
     keep_file: KeepFile
     schedules: OccurrenceStore
     standing: Standing
+    clock: Clock
     documents: Documents | None = None
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
     instructions: Callable[[Collection[str]], Mapping[str, str]] = lambda _names: {}
     turn_ended: Callable[[], None] = lambda: None
-    wake_clock: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None
     asks_ahead: bool = False
 

@@ -60,7 +60,7 @@ class Clock:
         self._dispatcher = dispatcher
         self._outbox = outbox
         self._telling = telling
-        self._now = now
+        self.now = now
         self._woken = asyncio.Event()
         self.tell: Callable[[], object] = lambda: None
         """Called when something was planned or changed here, so that the process whose clock goes looks at it."""
@@ -87,7 +87,7 @@ class Clock:
                     is_planned = True
                 next_at = await self.look()
                 if next_at is not None:
-                    wait_s = min((next_at - self._now()).total_seconds(), LONGEST_S)
+                    wait_s = min((next_at - self.now()).total_seconds(), LONGEST_S)
             except EthosError as error:
                 _log.error("schedules_late", error=str(error), again_s=LONGEST_S)
             except Exception:  # noqa: BLE001 (a fault of ours must not end the clock)
@@ -115,7 +115,7 @@ class Clock:
             EthosError: something of it could not be done now; what was done is on disk.
         """
         while True:
-            now = self._now()
+            now = self.now()
             coming = await self._store.look(now, limit=AT_ONCE)
             if coming.due:
                 await self._standing.refresh()

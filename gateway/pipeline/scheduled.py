@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from gateway.agent.loop import AgentState
 from gateway.agent.model import ChatMessage
@@ -69,7 +69,7 @@ class Scheduled:
         next_at = None if isinstance(self.schedule.rule, Once) else self.schedule.next_at
         if next_at is None:
             return longest_h
-        return min(longest_h, max(timedelta(0), next_at - datetime.now(UTC)).total_seconds() / 3600)
+        return min(longest_h, max(timedelta(0), next_at - self.began_at).total_seconds() / 3600)
 
     # ---- what is said -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
 from gateway.approvals.approval import Approval
@@ -124,7 +123,7 @@ class TurnRunner:
 
     async def _scheduled(self, row: InboxRow, control: TurnControl, entry: Entry) -> Scheduled | None:
         """What a turn does that nobody began; None where that may not be done any more, and so the turn has ended."""
-        parts, now = self._parts, datetime.now(UTC)
+        parts = self._parts
         found = await parts.schedules.occurrence(row.turn_id)
         if found is None:
             control.is_decided = True
@@ -134,11 +133,11 @@ class TurnRunner:
         await parts.standing.refresh()
         obstacle = await parts.standing.of_person(schedule, entry) or parts.standing.of_personality(schedule)
         if obstacle is None:
-            return Scheduled(schedule=schedule, occurrence=occurrence, began_at=now)
+            return Scheduled(schedule=schedule, occurrence=occurrence, began_at=parts.clock.now())
         control.is_decided = True
         end = OccurrenceEnd(outcome="failed", note=obstacle.why, pauses=obstacle.why, tell=obstacle.tell)
         await self._committer.commit(replace(self._committer.end(row), occurrence=end))
-        parts.wake_clock()
+        parts.clock.wake()
         return None
 
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
@@ -151,13 +150,13 @@ class TurnRunner:
                 text = (
                     ""
                     if found is None
-                    else Scheduled(schedule=found[0], occurrence=found[1], began_at=datetime.now(UTC)).gave_up
+                    else Scheduled(schedule=found[0], occurrence=found[1], began_at=self._parts.clock.now()).gave_up
                 )
             dead = self._committer.end(row, replies=(text,) if text else (), kind="dead", end="dead", error=reason)
             await self._committer.commit(replace(dead, secret=row.message if is_answer else None))
         self._parts.parking.ended(row.message.conversation)
         if row.schedule_id is not None:
-            self._parts.wake_clock()  # it may have failed for the last time
+            self._parts.clock.wake()  # it may have failed for the last time
 
     async def _answer_unadmitted(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
         """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""

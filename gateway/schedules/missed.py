@@ -32,7 +32,8 @@ class TakenUp:
     @property
     def last_at(self) -> datetime:
         """The last time that this takes up."""
-        return max([*self.runs[-1:], *(self.skipped or ())[-1:]])
+        skipped = () if self.skipped is None else self.skipped[1:]
+        return max((*self.runs[-1:], *skipped))
 
 
 def take_up(schedule: Schedule, due_at: datetime, now: datetime) -> TakenUp:

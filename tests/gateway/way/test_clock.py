@@ -1,4 +1,4 @@
-"""What is due is done: said, run as a turn that nobody waits for, or watched; once, in order, and told where it fails."""
+"""What is due is done: said, run as a turn that nobody waits for, or watched; once, and told where it fails."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from gateway.messages import ConversationRef
 from gateway.people.access_records import SetRank
 from gateway.schedules.rule import Cron, Every, Once, Rule
 from gateway.schedules.schedule import MOST_CAUGHT_UP, MOST_FAILURES, MOST_STEPS, Occurrence, Schedule
-from gateway.services.caller import operator
 from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import POST, Post, owned, post  # noqa: F401 (a fixture)
-from tests.gateway.way.test_linking import DESK, PHONE, link, told
+from tests.gateway.way.test_linking import link
 from tests.scripted_model import Hang, ScriptedModel, call
 
 NOON = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
@@ -58,7 +57,7 @@ class Wall:
     def __init__(self, gateway: Gateway, at: datetime = NOON) -> None:
         self.now = at
         self._gateway = gateway
-        gateway.clock._now = lambda: self.now
+        gateway.clock.now = lambda: self.now
 
     async def comes(self, at: datetime) -> None:
         """It is so late now, and all that is due has been done."""
@@ -181,9 +180,7 @@ async def test_a_watch_is_silent_unless_it_reports_and_leaves_nothing_in_the_ses
 async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remind = replace(REPORT, name="remind", spec=None) if False else Tool(  # noqa: SIM108
-        name="remind", description="Plans.", arguments=Report, call=_report, effect="own"
-    )
+    remind = Tool(name="remind", description="Plans.", arguments=Report, call=_report, effect="own")
     monkeypatch.setattr("gateway.tools.own.CURRENT_TIME", remind)
     steps = [[call("search_conversations", '{"query": "x"}', id=f"c{number}")] for number in range(MOST_STEPS - 1)]
     model = ScriptedModel(*steps, "That is all.")
@@ -196,14 +193,13 @@ async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
 
 
 async def test_the_personality_is_the_schedules_whatever_answers_in_the_chat_by_now(house: House) -> None:
-    async with timed(house, ScriptedModel("As the butler.", "As myself.")) as (gateway, channel, wall):
-        await gateway.personalities.create("butler", soul="You are the butler.")
+    model = ScriptedModel("As the butler.", "As myself.")
+    async with timed(house, model) as (gateway, channel, wall):
+        await gateway.personalities.create("butler")
         await plan(gateway, mode="do", personality_id="butler")
         await wall.comes(NOON + HOUR)
         await channel.ask("And now?")
-        requests = gateway._model(None).requests if gateway._model else []  # type: ignore[attr-defined]
-        assert "You are the butler." in requests[0].system
-        assert "You are the butler." not in requests[1].system
+        assert ["Butler" in request.system for request in model.requests] == [True, False]
 
 
 async def test_what_stood_in_front_of_the_turn_that_made_it_taints_its_turns(house: House) -> None:
@@ -211,8 +207,7 @@ async def test_what_stood_in_front_of_the_turn_that_made_it_taints_its_turns(hou
     async with timed(house, ScriptedModel([remember], "Noted.")) as (gateway, channel, wall):
         await plan(gateway, mode="do", sources=("quoted mail",))
         await wall.comes(NOON + HOUR)
-        assert "Ada owes Eve." in texts(channel)[0], "it waits for a yes, and is shown"
-        assert len(await gateway.store.proposals.proposals()) == 1
+        assert "waits for your yes, because not all that I read was yours (quoted mail)" in texts(channel)[0]
 
 
 # ---- once, and in order ---------------------------------------------------------------------------------------------
@@ -286,7 +281,7 @@ async def test_the_data_of_a_zone_that_has_changed_moves_what_is_due(house: Hous
     wrong = NOON + 18 * HOUR
     async with timed(house, ScriptedModel()) as (gateway, _, wall):
         daily = await plan(gateway, DAILY, next_at=wrong)
-        once = await plan(gateway, Once(at=wrong, wall=datetime(2026, 12, 2, 8, 0)), next_at=wrong)
+        once = await plan(gateway, Once(at=wrong, wall=(wrong + 2 * HOUR).replace(tzinfo=None)), next_at=wrong)
         in_an_hour = await plan(gateway, Once(at=wrong), next_at=wrong)
         hourly = await plan(gateway, HOURLY, next_at=wrong)
         await gateway.clock.plan()
@@ -304,14 +299,14 @@ async def test_the_data_of_a_zone_that_has_changed_moves_what_is_due(house: Hous
 async def test_without_a_model_what_is_to_be_done_waits_and_says_when_it_was_due(house: House) -> None:
     model = ScriptedModel([ModelUnavailable("down")], "Watered.")
     async with timed(house, model) as (gateway, channel, wall):
-        schedule = await plan(gateway, mode="do", next_at=datetime.now(UTC) - HOUR, rule=Once(at=NOON))
-        wall.now = datetime.now(UTC)
+        schedule = await plan(gateway, mode="do", missed="late")
+        wall.now = NOON + 2 * HOUR
         await gateway.clock.look()
         await channel.until(lambda: len(channel.sent) == 2)
         waits, answer = texts(channel)
-        assert waits.startswith("`Water the plants` was due at ")
+        assert waits.startswith("`Water the plants` was due at 14:00 and waits")
         assert "I cannot reach my model" in waits
-        assert answer.startswith("Watered.\n\n_This was due at ")
+        assert answer == "Watered.\n\n_This was due at 14:00._"
         await settled(gateway)
         assert [one.outcome for one in await past(gateway, schedule)] == ["done"]
 
@@ -356,26 +351,19 @@ async def test_what_fails_again_and_again_is_given_up_and_said(house: House) -> 
 
 
 async def test_a_channel_that_refuses_for_good_pauses_it_and_tells_the_person_on_another(house: House) -> None:
-    channels = {name: {"kind": "tests.fake_channel"} for name in (DESK, PHONE)}
-    async with house.gateway(ScriptedModel(), channels=channels) as (gateway, _):
-        wall = Wall(gateway)
-        desk, phone = (gateway.channels.configured[name] for name in (DESK, PHONE))
-        assert isinstance(desk, FakeChannel)
-        assert isinstance(phone, FakeChannel)
-        await link(gateway)
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        await link(channel)
         await settled(gateway)
-        user = await gateway.identities.resolve("fake:1", "Ada")
-        before = len(phone.sent), len(desk.sent)
-        schedule = await plan(
-            gateway, HOURLY, conversation=ConversationRef(channel=DESK, conversation="c1"), user_id=user
-        )
-        desk.failures.append(PermanentSendError("blocked by the person"))
+        before = len(channel.sent)
+        where = ConversationRef(channel="fake", conversation="phone")
+        schedule = await plan(gateway, HOURLY, conversation=where)
+        channel.failures.append(PermanentSendError("blocked by the person"))
         await wall.comes(NOON + HOUR)
         await wall.comes(NOON + HOUR)
         assert (await now_is(gateway, schedule)).state == "failing"
-        assert len(desk.sent) == before[1]
-        [text] = texts(phone)[before[0] :]
-        assert "what was due could not be delivered: blocked by the person" in text
+        [notice] = channel.sent[before:]
+        assert notice.conversation.conversation == "desk"
+        assert "what was due could not be delivered: blocked by the person" in notice.text
 
 
 async def test_where_the_person_has_no_other_channel_the_owners_are_told(house: House) -> None:
@@ -395,7 +383,9 @@ async def test_where_the_person_has_no_other_channel_the_owners_are_told(house: 
         assert (await now_is(gateway, schedule)).state == "done"
 
 
-@pytest.mark.parametrize(("rank", "why"), [("revoked", "its person is not let in any more"), ("guest", "guests have no")])
+@pytest.mark.parametrize(
+    ("rank", "why"), [("revoked", "its person is not let in any more"), ("guest", "guests have no")]
+)
 async def test_the_schedules_of_a_person_who_may_not_have_them_any_more_are_paused(
     house: House, rank: Any, why: str
 ) -> None:
@@ -489,7 +479,7 @@ async def test_a_call_waits_for_the_person_and_its_yes_runs_as_the_schedules_per
 ) -> None:
     model = ScriptedModel([POST], "It waits.", "It was sent.")
     async with timed(house, model) as (gateway, channel, wall):
-        await gateway.personalities.create("butler", soul="You are the butler.")
+        await gateway.personalities.create("butler")
         schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
         await wall.comes(NOON + HOUR + timedelta(seconds=30))
         assert post.sent == []
@@ -500,7 +490,7 @@ async def test_a_call_waits_for_the_person_and_its_yes_runs_as_the_schedules_per
         await channel.say("/yes 1")
         await settled(gateway)
         assert post.sent == ["ada: hello"]
-        assert "You are the butler." in model.requests[-1].system
+        assert "Butler" in model.requests[-1].system
 
 
 async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
