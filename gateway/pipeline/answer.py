@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
 from gateway.approvals.whole import WholeCalls
 from gateway.cluster.sessions import HeldSessions
+from gateway.config.values import zone_of
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
@@ -54,7 +55,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.schedules.firing import OccurrenceEnd, OccurrenceStore
-from gateway.schedules.schedule import MOST_STEPS, REPORT
+from gateway.schedules.schedule import MOST_STEPS
 from gateway.tools.contract import Outgoing, ToolContext
 from gateway.tools.documents import Documents
 from gateway.tools.finding import FIND_TOOLS, found_in
@@ -107,6 +108,7 @@ class TurnDependencies:
         recall: the trace memory; None where it is off.
         toolbox: the tools that there are now.
         questions: what servers ask people; None where there are no servers.
+        zone_of: the IANA name of a person's time zone, as it was at most a minute ago.
         instructions: by server, what those say of themselves that have one of these tools.
         turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
@@ -143,6 +145,7 @@ class TurnDependencies:
     schedules: OccurrenceStore
     standing: Standing
     clock: Clock
+    zone_of: Callable[[str], Awaitable[str]]
     documents: Documents | None = None
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
@@ -224,14 +227,13 @@ class Turn:
         """Those that the personality may use; for a guest none that acts on the world."""
         allowed = tools.allowed(self.personality.tools)
         if self.role == "guest":
-            allowed = allowed.only([tool.name for tool in allowed.tools if tool.effect != "act"])
+            offered = [tool for tool in allowed.tools if tool.effect != "act" and not tool.needs_member]
+            allowed = allowed.only([tool.name for tool in offered])
         if self.role != "owner" or not self.message.is_direct:
             allowed = allowed.only([tool.name for tool in allowed.tools if not tool.needs_owner])
         if self.personality.memory_writes == "off":
             allowed = allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
-        if self.scheduled is not None:
-            return self.scheduled.toolbox(allowed, tools)
-        return allowed.only([name for name in allowed.names if name != REPORT])
+        return allowed if self.scheduled is None else self.scheduled.toolbox(allowed)
 
     def steps_limit(self, of_all: int) -> int:
         """Calls of the model, at most; fewer where nobody waits for them."""
@@ -253,6 +255,8 @@ class Turn:
         memory: MemoryContext | Unread | None,
         parts: TurnDependencies,
         capabilities: Capabilities,
+        *,
+        zone: str,
     ) -> ToolContext:
         """On whose behalf tools are called."""
         outgoing = None
@@ -274,7 +278,12 @@ class Turn:
             is_attended=self.scheduled is None,
             can_be_asked=self.scheduled is None and self.message.is_direct and self.is_proved and self.role != "guest",
             reports=state.reports,
+            conversation=self.message.conversation,
+            sender=self.message.sender,
+            zone=zone,
             below=state.below,
+            below_for_all=state.below_for_all,
+            buttons=state.buttons,
             codes=state.codes,
         )
 
@@ -407,11 +416,12 @@ class Answering:
         )
         toolbox, found = await self._tools(turn)
         capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
-        context = turn.tool_context(state, asked, memory, parts, capabilities)
+        zone = await parts.zone_of(turn.user_id)
+        context = turn.tool_context(state, asked, memory, parts, capabilities, zone=zone)
         return AgentWork(
             turn_id=turn.row.turn_id,
             model=tab.model(personality.model),
-            system=await self._system(turn, memory, question, toolbox, capabilities),
+            system=await self._system(turn, memory, question, toolbox, capabilities, zone=zone),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
             context=replace(context, findable=toolbox.findable, documents=parts.documents, hide=self._settings.hide),
@@ -435,6 +445,8 @@ class Answering:
         question: str,
         toolbox: Toolbox,
         capabilities: Capabilities,
+        *,
+        zone: str,
     ) -> str:
         """The prompt in front of the conversation: who answers, where, and what is remembered."""
         parts, personality = self._parts, turn.personality
@@ -445,7 +457,7 @@ class Answering:
             capabilities=capabilities,
             is_direct=turn.message.is_direct,
             display_name=turn.message.sender.display_name,
-            today=datetime.now(UTC).date(),
+            today=datetime.now(zone_of(zone)).date(),
         )
         prompt = system_prompt(
             personality.prompt,

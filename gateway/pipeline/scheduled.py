@@ -59,10 +59,14 @@ class Scheduled:
         """What the model is told of such a turn."""
         return _WATCH if self.is_watch else _DO
 
-    def toolbox(self, allowed: Toolbox, tools: Toolbox) -> Toolbox:
+    def toolbox(self, allowed: Toolbox) -> Toolbox:
         """None that plans something; and where the turn is silent else, the one by which it says something."""
-        names = [name for name in allowed.names if name not in (*OF_SCHEDULING, REPORT)]
-        return tools.only([*names, REPORT] if self.is_watch else names)
+        chosen = [tool for tool in allowed.tools if tool.name not in OF_SCHEDULING]
+        if self.is_watch:
+            from gateway.schedules.tools import REPORT_TOOL  # noqa: PLC0415 (only a watch needs it)
+
+            chosen = sorted([*chosen, REPORT_TOOL], key=lambda tool: tool.name)
+        return Toolbox(chosen)
 
     def asks_for_h(self, longest_h: float) -> float:
         """How long a question of it waits: until it is due again, at most."""
