@@ -22,7 +22,15 @@ from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.skills import Skills
-from gateway.app.tools import documents_of, make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
+from gateway.app.tools import (
+    documents_of,
+    make_toolbox,
+    program_tools,
+    servers_of,
+    tools_for_messages,
+    tools_for_schedules,
+    with_servers,
+)
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
 from gateway.approvals.whole import WholeCalls
@@ -32,6 +40,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
 from gateway.domain.root_secret import read_root_secret
+from gateway.domain.sessions import LOCAL
 from gateway.files.sent_files import kept_in
 from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
@@ -44,8 +53,10 @@ from gateway.people.access_records import AccessRecords
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.people.pairing import Pairing
+from gateway.people.reaching import Reaching
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.answer import TurnDependencies
+from gateway.pipeline.clock import Clock, PausedNotices
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.health import Checkup
 from gateway.pipeline.history import History
@@ -54,10 +65,13 @@ from gateway.pipeline.local_channel import LocalChannel
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking
 from gateway.pipeline.presence import Presence
+from gateway.pipeline.standing import Standing
 from gateway.pipeline.supervisor import Supervisor
 from gateway.pipeline.turn import TurnRunner
 from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
 from gateway.sandbox.workspace import Workspaces
+from gateway.schedules.schedules import Schedules
+from gateway.schedules.zones import Zones
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
@@ -163,6 +177,8 @@ class Composition:
 
     def _compose_people(self) -> None:
         """Identities and access."""
+        self.zones = Zones(self.store.person_settings, lambda: self.config.time_zone)
+        self.schedules = Schedules(self.store.schedules, self.zones, wake=lambda: self.clock.wake())  # noqa: PLW0108 (made later)
         self.people_parts = people_parts(self.home, self.store.engine)
         self.identities = self.people_parts.identities
         self.operators = Operators(self.channels)
@@ -314,6 +330,7 @@ class Composition:
         config = self.config
         of_web = web_tools(config.web, self.sandbox, reads_alone(self.meter, self.personalities), self.left_out.append)
         own = [*own_tools(self.store.sessions), *self.traces.tools, *of_web, *tools_for_messages(self)]
+        own += tools_for_schedules(self)
         programs = program_tools(config, self.sandbox, self.left_out.append)
         self.mcp = servers_of(self)
         self.skills = Skills(self)
@@ -324,6 +341,7 @@ class Composition:
         )
         self.whole_calls = WholeCalls(self.keep_file, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
+        self._compose_clock()
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
@@ -358,6 +376,25 @@ class Composition:
             skills=self.skills.problems,
         )
 
+    def _compose_clock(self) -> None:
+        """What is done at a time."""
+        people = self.linking.people
+        self.standing = Standing(self.access, people, self.personalities, self._has_channel)
+        reaching = Reaching(self.identities, self.access, self.channels, self.store.links.direct_conversation)
+        self.clock = Clock(
+            self.store.schedules,
+            self.standing,
+            dispatcher=self.dispatcher,
+            outbox=self.outbox,
+            telling=PausedNotices(self.channels, reaching, self.pairing.owner_chats, people.successors),
+        )
+        self.outbox.on_given_up = self.clock.wake
+
+    def _has_channel(self, name: str) -> bool:
+        """Whether a channel is switched on in the configuration, whoever serves it."""
+        channel = self.config.channels.get(name)
+        return name == LOCAL or (channel is not None and channel.enabled)
+
     def _turn_dependencies(self) -> TurnDependencies:
         return TurnDependencies(
             asks_ahead=self.store.is_shared,
@@ -377,6 +414,9 @@ class Composition:
             instructions=self.mcp.instructions,
             skills=self.skills.offered,
             turn_ended=self.mcp.turn_ended,
+            schedules=self.store.schedules,
+            standing=self.standing,
+            clock=self.clock,
             models=self.meter,
             parking=self.parking,
             presence=self.presence,
@@ -386,6 +426,7 @@ class Composition:
             outbox=self.outbox,
             whole_calls=self.whole_calls,
             keep_file=self.keep_file,
+            zone_of=self.zones.lately,
             documents=documents_of(self),
             recall=self.traces.memory,
             workspaces=self.workspaces if self.live.current.tools.has_workspaces else None,

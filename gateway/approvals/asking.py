@@ -52,6 +52,7 @@ class Asker:
     session_id: str
     conversation: ConversationRef
     is_attended: bool = True
+    schedule_id: int | None = None
     own_words: Sequence[str] = ()
     are_named_spared: bool = False
     allowed: Sequence[str] = ()
@@ -105,7 +106,7 @@ class Asking:
         self, call: Prepared, sources: Sequence[str], was_read: Callable[[str], bool]
     ) -> Situation | None:
         """The situation in which the call waits for a yes; None: it is free."""
-        if call.tool.effect in ("read", "own"):
+        if call.tool.effect == "read" or (call.tool.effect == "own" and not call.tool.acts_later):
             return None
         if self._grants is None:
             self._user_ids = frozenset(await self._asker.person_ids(self._asker.user_id))
@@ -125,6 +126,7 @@ class Asking:
             now=self._now(),
             is_tainted=is_tainted,
             is_attended=self._asker.is_attended,
+            schedule_id=self._asker.schedule_id,
             are_addresses_known=all(
                 any(stands_in(one, text) for text in own_words)
                 or was_read(one)
@@ -155,6 +157,7 @@ class Asking:
             is_destructive=tool.is_destructive,
             asked_at=situation.now,
             expires_at=situation.now + self._expire_after,
+            schedule_id=asker.schedule_id,
         )
 
     async def _check_room(self, waiting: int) -> None:

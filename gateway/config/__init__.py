@@ -372,14 +372,14 @@ class BudgetsConfig(Section):
     """Hard budgets: a call of a model for which there is no room is not made.
 
     Attributes:
-        time_zone: whose midnight begins a day.
+        time_zone: whose midnight begins a day; without it that of the configuration.
         user: for each person.
         personality: for each personality.
         personalities: for the personalities that are named, in place of `personality`.
         gateway: for everything together.
     """
 
-    time_zone: Annotated[Text, AfterValidator(zone_name)] = "UTC"
+    time_zone: Annotated[Text, AfterValidator(zone_name)] | None = None
     user: DayBudget | None = None
     personality: DayBudget | None = None
     personalities: dict[str, DayBudget] = Field(default_factory=dict)
@@ -390,6 +390,16 @@ class BudgetsConfig(Section):
         """Whether what models cost must be known."""
         budgets = (self.user, self.personality, self.gateway, *self.personalities.values())
         return any(budget is not None and budget.usd is not None for budget in budgets)
+
+
+class SchedulesConfig(Section):
+    """What is done at a time: reminders, tasks, watches.
+
+    Attributes:
+        enabled: the agent has tools for them, and what is due is done.
+    """
+
+    enabled: bool = True
 
 
 class DeliveryConfig(Section):
@@ -441,6 +451,7 @@ class Config(Section):
         models: by name; `offline` is always among them.
         personality: the default one.
         session_scope: `user` joins a person's direct chats over all channels into one session.
+        time_zone: in which the clocks of people are read who have chosen none.
         channels: by name; the local channel is never among them, and always there.
         secret: of which the web token and the key for codes are derived; None: each is a file in the data directory.
         shutdown_s: how long running turns may take to finish when the gateway is told to stop.
@@ -450,6 +461,7 @@ class Config(Section):
     models: dict[str, ModelConfig] = Field(default_factory=dict)
     personality: Text = "assistant"
     session_scope: Literal["conversation", "user"] = "conversation"
+    time_zone: Annotated[Text, AfterValidator(zone_name)] = "UTC"
     channels: dict[str, ChannelConfig] = Field(default_factory=dict)
     web: WebConfig = Field(default_factory=WebConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
@@ -459,6 +471,7 @@ class Config(Section):
     approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
+    schedules: SchedulesConfig = Field(default_factory=SchedulesConfig)
     mcp: McpConfig = Field(default_factory=McpConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
@@ -481,6 +494,11 @@ class Config(Section):
         if store is None or store.url is None or "lease_s" in limits.model_fields_set:
             return limits
         return limits.model_copy(update={"lease_s": LEASE_S})
+
+    @property
+    def budget_zone(self) -> str:
+        """Whose midnight begins a day of the budgets."""
+        return self.budgets.time_zone or self.time_zone
 
     @property
     def has_others(self) -> bool:

@@ -46,13 +46,18 @@ class Replies:
 
     def text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
         """The answer itself; `ending` is why it was broken off."""
-        if ending == STOPPED:
+        if turn.scheduled is not None and turn.scheduled.is_watch:
+            text = turn.scheduled.reported(state)
+        elif ending == STOPPED:
             text = state.text.strip() or stopped(turn.message)
         else:
             text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip()
-            text = text if text or state.choosing else "Done."
+            done = "Done." if turn.scheduled is None else turn.scheduled.done
+            text = text if text or state.choosing else done
         if state.uncertain:
             text += f"\n\n_{_UNCERTAIN.format(', '.join(dict.fromkeys(state.uncertain)))}_"
+        if turn.scheduled is not None and text:
+            text += turn.scheduled.late
         return text
 
     async def at_end(
@@ -74,11 +79,13 @@ class Replies:
         whole = await self._whole_calls.files(mine, turn.message.conversation.channel, taken_bytes=taken_bytes)
         text = "\n\n".join([text, *(one.question for one in state.choosing)])
         by_server = "" if asked is None else f"\n\n{question_text(asked)}"
-        said = "".join(f"\n\n{each}" for each in state.below.values()) if turn.message.is_direct else ""
+        told = [*(state.below.values() if turn.message.is_direct else ()), *state.below_for_all.values()]
+        said = "".join(f"\n\n{each}" for each in told)
         below = memory.notice + notice(state.asks, turn.decider, whole) + said + by_server
         offered = [choice for one in state.choosing for choice in one.choices] if asked is None else []
         buttons = (
             *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
+            *state.buttons,
             *memory.choices,
             *choices(state.asks, turn.decider),
             *(() if asked is None else question_buttons(asked)),

@@ -17,12 +17,14 @@ from gateway.services.pairing import PairingService
 from gateway.services.people import PeopleService
 from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
+from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
+from gateway.services.zones import ZoneService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class OperatorServices:
     deliveries: DeliveryService
     tools: ToolService
     approvals: ApprovalService
+    schedules: ScheduleService
     mcp: McpService
     skills: SkillService
     traces: TraceService
@@ -48,3 +51,4 @@ class OperatorServices:
     identity_map: IdentityMapService
     personalities: PersonalityService
     files: FileService
+    zones: ZoneService

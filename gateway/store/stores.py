@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from gateway.config.addresses import shown
 from gateway.pipeline.queues import LanesDue
+from gateway.schedules.schedule import ON_TIME
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.approvals import SqlApprovals
@@ -29,10 +31,12 @@ from gateway.store.mcp_tools import SqlMcpTools
 from gateway.store.memory_journal import SqlMemoryJournal
 from gateway.store.outbox import SqlOutbox
 from gateway.store.people import SqlPeople
+from gateway.store.person_settings import SqlPersonSettings
 from gateway.store.postgres import search as postgres_search
 from gateway.store.proposals import SqlProposals
 from gateway.store.questions import SqlQuestions
 from gateway.store.queue_rows import STATE
+from gateway.store.schedules import SqlSchedules
 from gateway.store.search import MessageIndex
 from gateway.store.session_edits import SqlSessionEdits
 from gateway.store.sessions import SqlSessions
@@ -61,6 +65,7 @@ _LANES = """
     SELECT count(*) AS due, coalesce(now_ms() - min(due_at), 0) AS oldest_ms FROM lanes
     WHERE due_at <= now_ms() AND claim IS NULL
 """
+_LATE = "SELECT count(*) FROM schedules WHERE fires_at < ?"
 _UNSETTLED = "SELECT count(DISTINCT turn_id) FROM memory_journal WHERE outcome IS NULL"
 
 
@@ -83,6 +88,9 @@ class SqlFacts:
     async def lanes(self) -> LanesDue:
         row = await self._engine.row(_LANES)
         return LanesDue(due=row["due"], oldest_s=max(0, row["oldest_ms"]) / 1000)
+
+    async def late_schedules(self) -> int:
+        return int((await self._engine.row(_LATE, (wall_ms() - ON_TIME // timedelta(milliseconds=1),)))[0])
 
     async def unsettled_turns(self) -> int:
         [(turns,)] = await self._engine.rows(_UNSETTLED)
@@ -109,8 +117,10 @@ class Stores:
     approvals: SqlApprovals
     mcp_tools: SqlMcpTools
     questions: SqlQuestions
+    schedules: SqlSchedules
     mcp_tokens: SqlMcpTokens
     people: SqlPeople
+    person_settings: SqlPersonSettings
     links: SqlLinks
     facts: SqlFacts
     ingest: SqlIngestJobs
@@ -212,8 +222,10 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         approvals=SqlApprovals(engine),
         mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
         questions=SqlQuestions(engine),
+        schedules=SqlSchedules(engine.of("schedules")),
         mcp_tokens=SqlMcpTokens(engine.of("mcp_tokens")),
         people=SqlPeople(engine.of("people")),
+        person_settings=SqlPersonSettings(engine.of("person_settings")),
         links=SqlLinks(engine.of("links")),
         facts=SqlFacts(engine),
         ingest=SqlIngestJobs(engine.of("ingest")),

@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = {"gateway.messages", "gateway.protocols", "gateway.errors"}
 # From the top to the bottom: a room imports only itself and what stands behind it here, and the contract.
 ROOMS = (
-    "testing", "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "skills", "agent", "approvals",
-    "mcp", "tools", "memory", "people", "cluster", "sandbox", "config", "sdk", "domain", "files", "runtime",
+    "testing", "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "skills", "agent", "schedules",
+    "approvals", "mcp", "tools", "memory", "people", "cluster", "sandbox", "config", "sdk", "domain", "files",
+    "runtime",
 )  # fmt: skip
 PLATFORMS = ("telegram", "slack", "discord")
 
@@ -176,7 +177,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path)]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
     assert "gateway.web.server" in loaded
-    commands = ("", ".approvals", ".memory", ".pairing", ".personal", ".skills", ".tools", ".usage")
+    commands = ("", ".approvals", ".memory", ".pairing", ".personal", ".schedules", ".skills", ".tools", ".usage")
     door = {f"gateway.services{name}" for name in ("", ".caller", ".chat", ".stream", ".uploads")}
     door |= {f"gateway.services.commands{name}" for name in commands}
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}

@@ -57,6 +57,8 @@ class Operation:
 
 
 OPERATIONS: Mapping[str, Operation] = {
+    "show the time zone": Operation(decides="zones.show", chat="timezone.py:timezone_text"),
+    "choose a time zone": Operation(decides="zones.choose", chat="timezone.py:timezone_text"),
     "show the memory": Operation(
         decides="memory.get",
         chat="memory.py:_show",
@@ -446,6 +448,78 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "load a skill": Operation(decides="skills.loaded", chat="skills.py:skill_command"),
     "list the skills of a personality": Operation(decides="skills.usable", chat="skills.py:_listed"),
+    "list schedules": Operation(
+        decides="schedules.listed",
+        chat="schedules.py:schedules_command",
+        route="schedules.py:list_",
+        page="schedules.py:show",
+        tool="tools.py:_list_schedules",
+        sdk="schedules.py:Schedules.list",
+        command="schedules list",
+    ),
+    "show a schedule": Operation(
+        decides="schedules.shown",
+        chat="schedules.py:schedules_command",
+        route="schedules.py:get",
+        page="schedules.py:_schedule",
+        sdk="schedules.py:Schedules.get",
+        command="schedules show",
+    ),
+    "list occurrences of a schedule": Operation(
+        decides="schedules.history",
+        chat="schedules.py:schedules_command",
+        route="schedules.py:history",
+        page="schedules.py:one",
+        sdk="schedules.py:Schedules.history",
+        command="schedules show",
+    ),
+    "make a schedule": Operation(
+        decides="schedules.created",
+        route="schedules.py:create",
+        page="schedules.py:create",
+        tool="tools.py:_create_schedule",
+        sdk="schedules.py:Schedules.create",
+        command="schedules add",
+    ),
+    "change a schedule": Operation(
+        decides="schedules.changed",
+        route="schedules.py:change",
+        page="schedules.py:change",
+        sdk="schedules.py:Schedules.change",
+        command="schedules change",
+    ),
+    "pause a schedule": Operation(
+        decides="schedules.paused",
+        chat="schedules.py:schedules_command",
+        route="schedules.py:pause",
+        page="schedules.py:pause",
+        sdk="schedules.py:Schedules.pause",
+        command="schedules pause",
+    ),
+    "resume a schedule": Operation(
+        decides="schedules.resumed",
+        chat="schedules.py:schedules_command",
+        route="schedules.py:resume",
+        page="schedules.py:resume",
+        sdk="schedules.py:Schedules.resume",
+        command="schedules resume",
+    ),
+    "run a schedule now": Operation(
+        decides="schedules.ran",
+        chat="schedules.py:schedules_command",
+        route="schedules.py:run",
+        page="schedules.py:run",
+        sdk="schedules.py:Schedules.run",
+        command="schedules run",
+    ),
+    "remove a schedule": Operation(
+        decides="schedules.removed",
+        chat="schedules.py:schedules_command",
+        route="schedules.py:remove",
+        page="schedules.py:remove",
+        sdk="schedules.py:Schedules.remove",
+        command="schedules remove",
+    ),
 }
 
 SURFACES = {"chat": "services/commands", "route": "web/api", "page": "web/dashboard/pages", "tool": "web/mcp"}

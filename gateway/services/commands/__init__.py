@@ -28,6 +28,8 @@ from gateway.services.commands.approvals import ask_again, decide, listed, revok
 from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
 from gateway.services.commands.personal import ForgetMe, export_text
+from gateway.services.commands.schedules import USAGE as SCHEDULES
+from gateway.services.commands.schedules import schedules_command
 from gateway.services.commands.skills import skill_command
 from gateway.services.commands.tools import SHOWN, tools_text
 from gateway.services.commands.usage import DAYS, usage_text
@@ -82,6 +84,7 @@ class Commands:
         search = "find what was said before"
         personal("search", "/search words", search, self._search, right="search own messages")
         personal("usage", "/usage", "show what you have used, and what is left", self._usage)
+        personal("timezone", "/timezone [name]", "show your time zone, or choose it", self._timezone)
         personal("approvals", "/approvals", "show what waits for your yes", self._approvals)
         personal(
             "yes",
@@ -91,6 +94,8 @@ class Commands:
         )
         personal("no", "/no [number …]", "drop what waits for your yes", partial(self._decide, is_yes=False))
         add("skill", "/skill [name]", "show my skills, or load one", self._skill)
+        scheduled = "show what I do for you at a time, and change it"
+        add("schedules", SCHEDULES, scheduled, self._schedules, right="have schedules")
         personal("tools", "/tools", "show what my tools did for you", self._tools)
         add("stop", "/stop", "stop the answer that is being written", self._stop)
         add("retry", "/retry", "answer my last message again", self._retry)
@@ -221,6 +226,12 @@ class Commands:
         system = (await self._services()).system
         return CommandResult(text=usage_text(await system.usage(caller_of(call), days=DAYS), system.person_budget()))
 
+    async def _timezone(self, call: CommandCall) -> CommandResult:
+        from gateway.services.commands.timezone import timezone_text  # noqa: PLC0415 (with its first question)
+
+        zones = (await self._services()).zones
+        return CommandResult(text=await timezone_text(zones, caller_of(call), call.arguments.strip()))
+
     async def _approvals(self, call: CommandCall) -> CommandResult:
         service = (await self._services()).approvals
         verb, _, rest = call.arguments.strip().partition(" ")
@@ -251,6 +262,9 @@ class Commands:
     async def _tools(self, call: CommandCall) -> CommandResult:
         calls = await (await self._services()).tools.calls(caller_of(call), limit=SHOWN)
         return CommandResult(text=tools_text(calls))
+
+    async def _schedules(self, call: CommandCall) -> CommandResult:
+        return await schedules_command((await self._services()).schedules, caller_of(call), call)
 
     # ---- people -----------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ async def test_a_person_gets_everything_and_nothing_of_others(house: House) -> N
         for person in PEOPLE:
             workspace = Workspaces(house.home).of_person(ids[person])
             workspace.write("notes/tea.txt", f"{canary(person)}file".encode(), is_own=True)
+            await gateway.store.person_settings.put(ids[person], "test", f"{canary(person)}chosen")
         answer = await say(channel, "/export", "ada")
         assert "README.md" in answer
         (attachment,) = channel.sent[-1].attachments
@@ -51,6 +52,7 @@ async def test_a_person_gets_everything_and_nothing_of_others(house: House) -> N
     for word in (canary("ben"), account("ben"), ids["ben"]):
         assert word not in everything
     assert "kanarieadaone" in files["memory/USER.md"]
+    assert [each["value"] for each in json.loads(files["settings.json"])] == ["kanarieadachosen"]
     assert files["files/notes/tea.txt"] == "kanarieadafile"
     assert [each["account"] for each in json.loads(files["accounts.json"])["accounts"]] == [f"fake:{account('ada')}"]
     assert json.loads(files["usage.json"])[0]["input_tokens"] > 0

@@ -22,8 +22,10 @@ from tests.conformance.mcp_tokens import McpTokenSuite
 from tests.conformance.mcp_tools import McpToolSuite
 from tests.conformance.memory_journal import JournalSuite
 from tests.conformance.people_stores import PeopleSuite
+from tests.conformance.person_settings import PersonSettingsSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.questions import QuestionSuite
+from tests.conformance.schedules import ScheduleSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.skills import SkillSuite
 from tests.conformance.stores import (
@@ -51,6 +53,10 @@ class TestApprovals(ApprovalSuite):
     pass
 
 
+class TestSchedules(ScheduleSuite):
+    pass
+
+
 class TestQuestions(QuestionSuite):
     pass
 
@@ -64,6 +70,10 @@ class TestSkills(SkillSuite):
 
 
 class TestMcpTokens(McpTokenSuite):
+    pass
+
+
+class TestPersonSettings(PersonSettingsSuite):
     pass
 
 

@@ -49,6 +49,7 @@ CREATE TABLE inbox (
     asks          TEXT CHECK (asks IN ('stop', 'retry')),   -- what it does at once
     had_effect    INTEGER NOT NULL DEFAULT 0,   -- and did before its own turn
     approval_id   INTEGER,                      -- it makes the call that was approved, and nobody wrote it
+    schedule_id   INTEGER,                      -- that was due, so nobody wrote it
     deaths        INTEGER NOT NULL DEFAULT 0,   -- how often the process died while it was being answered
     lone_deaths   INTEGER NOT NULL DEFAULT 0,   -- and how often nothing else was running then
     error         TEXT,
@@ -364,6 +365,7 @@ CREATE TABLE approvals (
     expires_at     INTEGER NOT NULL,
     decided_at     INTEGER,
     decided_by     TEXT,                -- a user id, or `command-line`
+    schedule_id    INTEGER,             -- whose turn asks
     UNIQUE (turn_id, call_id)
 ) STRICT;
 CREATE INDEX approvals_waiting ON approvals (id) WHERE state = 'waiting';
@@ -380,9 +382,58 @@ CREATE TABLE grants (
     session_id     TEXT NOT NULL,
     granted_at     INTEGER NOT NULL,
     granted_by     TEXT NOT NULL,
-    until_at       INTEGER
+    until_at       INTEGER,
+    schedule_id    INTEGER              -- in whose turns alone it counts; NULL: where the person is there
 ) STRICT;
 CREATE INDEX grants_of_user ON grants (user_id);
+
+-- What is done at a time; see gateway/schedules/schedule.py.
+CREATE TABLE schedules (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,     -- so that no event of an earlier one is its own
+    key            TEXT NOT NULL UNIQUE,    -- of the call that made it
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    channel        TEXT NOT NULL,
+    conversation   TEXT NOT NULL,
+    thread         TEXT,
+    sender         TEXT NOT NULL,           -- the person's account on the channel, as in `Sender`
+    display_name   TEXT NOT NULL,
+    is_direct      INTEGER NOT NULL,
+    mode           TEXT NOT NULL,
+    text           TEXT NOT NULL,
+    rule           TEXT NOT NULL,           -- JSON
+    zone           TEXT NOT NULL,
+    missed         TEXT NOT NULL,
+    state          TEXT NOT NULL CHECK (state IN ('active', 'paused', 'failing', 'done')),
+    next_at        INTEGER,
+    last_at        INTEGER,                 -- the last time of its rule that was taken up
+    by_hand_at     INTEGER,                 -- since when it is to run once because a person said so
+    fires_at       INTEGER,                 -- when the clock is to take it up
+    turn_id        TEXT NOT NULL,
+    sources        TEXT NOT NULL,           -- JSON
+    failures       INTEGER NOT NULL,
+    why            TEXT,
+    tell           TEXT CHECK (tell IN ('here', 'elsewhere')),  -- where its person is still to be told of `why`
+    created_at     INTEGER NOT NULL
+) STRICT;
+CREATE INDEX schedules_due ON schedules (fires_at, id) WHERE fires_at IS NOT NULL;
+CREATE INDEX schedules_untold ON schedules (id) WHERE tell IS NOT NULL;
+CREATE INDEX schedules_of_user ON schedules (user_id);
+
+-- What came of the times at which they were due.
+CREATE TABLE occurrences (
+    id          INTEGER PRIMARY KEY,
+    schedule_id INTEGER NOT NULL,
+    due_at      INTEGER NOT NULL,
+    outcome     TEXT NOT NULL CHECK (outcome IN ('begun', 'done', 'silent', 'skipped', 'failed')),
+    begun_at    INTEGER NOT NULL,
+    turn_id     TEXT NOT NULL,
+    note        TEXT NOT NULL,
+    is_by_hand  INTEGER NOT NULL,
+    UNIQUE (schedule_id, due_at)
+) STRICT;
+CREATE UNIQUE INDEX occurrences_of_turn ON occurrences (turn_id) WHERE turn_id <> '';
+CREATE INDEX occurrences_old ON occurrences (begun_at);
 
 -- Tools of servers of the Model Context Protocol, as the servers last described them.
 CREATE TABLE mcp_tools (
@@ -439,6 +490,15 @@ CREATE TABLE mcp_sign_ins (
     sealed   TEXT NOT NULL,
     until_at INTEGER NOT NULL
 ) STRICT;
+
+-- What people have chosen for themselves.
+CREATE TABLE person_settings (
+    user_id TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    value   TEXT NOT NULL,
+    set_at  INTEGER NOT NULL,
+    PRIMARY KEY (user_id, key)
+) STRICT, WITHOUT ROWID;
 
 -- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
 -- whose messages are gone, or have given way to another answer, has nothing to give.

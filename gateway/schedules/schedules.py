@@ -1,0 +1,222 @@
+"""What can be done with schedules: stated once, for the agent's tools and all other surfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from gateway.messages import ConversationRef
+from gateway.schedules.forms import Form, ScheduleError, Wanted, now_s, read_change, read_new
+from gateway.schedules.rule import Once, next_after
+from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleStore
+from gateway.schedules.zones import Zones
+
+__all__ = ["Owner", "ScheduleError", "Schedules", "Wanted"]
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """For whom a schedule is made, who does it, and where it is delivered; see `Schedule`.
+
+    Attributes:
+        user_ids: all ids of the person, whose schedules are counted together.
+        user_id: the one that the schedule is kept under.
+        turn_id: in which it is made; empty outside of turns.
+    """
+
+    user_ids: Sequence[str]
+    user_id: str
+    personality_id: str
+    conversation: ConversationRef
+    account: str
+    display_name: str
+    is_direct: bool
+    turn_id: str = ""
+    sources: tuple[str, ...] = ()
+
+
+class Schedules:
+    """Makes, finds and changes schedules; who may do so is for the caller to know. All raise StoreUnavailable."""
+
+    def __init__(
+        self,
+        store: ScheduleStore,
+        zones: Zones,
+        *,
+        wake: Callable[[], object] = lambda: None,
+        now: Callable[[], datetime] = now_s,
+    ) -> None:
+        """`now` gives whole seconds, UTC."""
+        self._store = store
+        self.wake = wake
+        """Lets the clock look again."""
+        self._now = now
+        self.zones = zones
+
+    async def create(self, wanted: Wanted, owner: Owner, *, key: str) -> Schedule:
+        """Make one, once for its key: a repetition gives the one that was made first.
+
+        Raises:
+            ScheduleError: something is wrong with the form, the person has too many, or the key made another one.
+        """
+        zone = await self.zones.of(owner.user_id)
+        theirs = await self._store.schedules(user_ids=owner.user_ids, is_ended=True)
+        made = next((one for one in theirs if one.key == key), None)
+        if made is None:
+            now = self._now()
+            form = read_new(wanted, zone=zone, now=now)
+            made = await self._store.add(_new(form, owner, key, now), most=MOST_OF_PERSON, ids=owner.user_ids)
+            if made is None:
+                raise ScheduleError(f"there are {MOST_OF_PERSON} schedules, which is the most; remove one: /schedules")
+            if (made.user_id, _form(made), made.created_at) == (owner.user_id, form, now):
+                self.wake()
+                return made
+        asked = read_new(wanted, zone=made.zone, now=made.created_at)  # since it was made, the person may have moved
+        if made.user_id not in owner.user_ids or _form(made) != asked:
+            raise ScheduleError(f"this key has made schedule {made.id} with another form; take a new key for a new one")
+        return made
+
+    async def of(self, user_ids: Sequence[str] | None, *, is_ended: bool = False) -> Sequence[Schedule]:
+        """Those of a person, or all; oldest first.
+
+        Args:
+            is_ended: those of which nothing is due any more, too.
+        """
+        return await self._store.schedules(user_ids=user_ids, is_ended=is_ended)
+
+    async def get(self, schedule_id: int, user_ids: Sequence[str] | None) -> Schedule | None:
+        """One by its number; None where there is none, or it belongs to none of these."""
+        found = await self._store.schedule(schedule_id)
+        return found if found is not None and (user_ids is None or found.user_id in user_ids) else None
+
+    async def change(self, schedule: Schedule, wanted: Wanted) -> Schedule:
+        """Change what is given; a new rule takes the place of the old one, and makes one active that was done.
+
+        Raises:
+            ScheduleError: something is wrong with the form, or it is gone.
+        """
+        return await self._replaced(schedule, lambda kept: _changed(kept, wanted, self._now()))
+
+    async def pause(self, schedule: Schedule) -> Schedule:
+        """Let nothing be due until it is resumed.
+
+        Raises:
+            ScheduleError: it is done, or gone.
+        """
+        return await self._replaced(schedule, _paused)
+
+    async def resume(self, schedule: Schedule) -> Schedule:
+        """Go on from now, whatever was due meanwhile.
+
+        Raises:
+            ScheduleError: it is done, or gone, or its time is past.
+        """
+        return await self._replaced(schedule, lambda kept: _resumed(kept, self._now()))
+
+    async def run_now(self, schedule: Schedule) -> Schedule:
+        """Do it once now, besides its times.
+
+        Raises:
+            ScheduleError: it is being done, or gone.
+        """
+        if not await self._store.run_now(schedule, self._now()):
+            await self._there(schedule)
+            raise ScheduleError(f"schedule {schedule.id} is being done just now; wait until that has ended")
+        self.wake()
+        return await self._there(schedule)
+
+    async def cancel(self, schedule: Schedule) -> None:
+        """Take it away with its history, and with what waits of it.
+
+        Raises:
+            ScheduleError: it is gone.
+        """
+        if not await self._store.remove(schedule.id):
+            raise _gone(schedule)
+        self.wake()
+
+    async def history(self, schedule_id: int, limit: int = 50) -> Sequence[Occurrence]:
+        """Its last occurrences, newest first."""
+        return await self._store.history(schedule_id, limit=limit)
+
+    async def _there(self, schedule: Schedule) -> Schedule:
+        found = await self._store.schedule(schedule.id)
+        if found is None:
+            raise _gone(schedule)
+        return found
+
+    async def _replaced(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
+        """Changed as it is now, which may be different from what was read: the clock goes on."""
+        for _ in range(_TRIES):
+            kept = await self._there(schedule)
+            changed = change(kept)
+            if changed == kept or await self._store.replace(changed, kept):
+                self.wake()
+                return changed
+        raise ScheduleError(f"schedule {schedule.id} changes all the time; try again")
+
+
+def _gone(schedule: Schedule) -> ScheduleError:
+    return ScheduleError(f"schedule {schedule.id} is gone")
+
+
+def _new(form: Form, owner: Owner, key: str, now: datetime) -> Schedule:
+    return Schedule(
+        key=key,
+        user_id=owner.user_id,
+        personality_id=owner.personality_id,
+        conversation=owner.conversation,
+        account=owner.account,
+        display_name=owner.display_name,
+        is_direct=owner.is_direct,
+        mode=form.mode,
+        text=form.text,
+        rule=form.rule,
+        zone=form.zone,
+        missed=form.missed,
+        next_at=_first(form, now),
+        turn_id=owner.turn_id,
+        sources=owner.sources,
+        created_at=now,
+    )
+
+
+def _form(schedule: Schedule) -> Form:
+    return Form(mode=schedule.mode, text=schedule.text, rule=schedule.rule, zone=schedule.zone, missed=schedule.missed)
+
+
+def _first(form: Form, now: datetime) -> datetime | None:
+    """When it is due first; `in 0 minutes` is now."""
+    rule = form.rule
+    return rule.at if isinstance(rule, Once) and rule.wall is None else next_after(rule, form.zone, now)
+
+
+def _changed(schedule: Schedule, wanted: Wanted, now: datetime) -> Schedule:
+    form = read_change(wanted, schedule, now=now)
+    changed = replace(schedule, mode=form.mode, text=form.text, rule=form.rule, zone=form.zone, missed=form.missed)
+    if (form.rule, form.zone) == (schedule.rule, schedule.zone):
+        return changed
+    next_at = _first(form, now)
+    if next_at is None or next_at < now:
+        raise ScheduleError({"zone": "its time is past there; give another `at`"})
+    if schedule.state in ("active", "done"):
+        return replace(changed, state="active", next_at=next_at)
+    return changed
+
+
+def _paused(schedule: Schedule) -> Schedule:
+    if schedule.state == "done":
+        raise ScheduleError(f"schedule {schedule.id} is done, so there is nothing to pause")
+    return replace(schedule, state="paused", next_at=None, why=None)
+
+
+def _resumed(schedule: Schedule, now: datetime) -> Schedule:
+    if schedule.state == "active":
+        return schedule
+    next_at = next_after(schedule.rule, schedule.zone, now)
+    if next_at is None:
+        raise ScheduleError(f"the time of schedule {schedule.id} is past; give it another one, or run it now")
+    return replace(schedule, state="active", next_at=next_at, failures=0, why=None)
