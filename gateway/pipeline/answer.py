@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gateway.agent.delegating import SubAgents
-from gateway.agent.loop import AgentLoop, AgentState, AgentWork, calling, calling_again
+from gateway.agent.loop import AgentLoop, AgentWork, calling, calling_again
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, late_prompt, system_prompt
+from gateway.agent.state import AgentState
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
 from gateway.approvals.whole import WholeCalls

@@ -16,9 +16,9 @@ from itertools import chain, groupby
 
 import structlog
 
-from gateway.agent.loop import AgentState
 from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import as_chat, estimated_tokens
+from gateway.agent.state import AgentState
 from gateway.agent.summary import summarize
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, as_data
 from gateway.domain.sessions import Session, SessionMessage, SessionStore

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeGuard
 
 import structlog
 
-from gateway.agent.loop import AgentState
+from gateway.agent.state import AgentState
 from gateway.domain.channels import Shows
 from gateway.messages import OutboundMessage
 from gateway.pipeline.outbox import Outbox

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.agent.loop import AgentState
+from gateway.agent.state import AgentState
 from gateway.approvals.telling import choices, decided_by, notice, questions_for_owners
 from gateway.approvals.whole import WholeCalls
 from gateway.domain.visible import as_name

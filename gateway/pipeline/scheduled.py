@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gateway.agent.loop import AgentState
 from gateway.agent.model import ChatMessage
+from gateway.agent.state import AgentState
 from gateway.domain.provenance import own_words
 from gateway.domain.visible import as_name
 from gateway.errors import BudgetExhausted, ModelUnavailable

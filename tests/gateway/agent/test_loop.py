@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.loop import CANCELLED, TOO_MANY, AgentLoop, AgentState, AgentWork
+from gateway.agent.loop import TOO_MANY, AgentLoop, AgentWork
 from gateway.agent.model import ChatMessage, Model, ModelUsage, StreamRestarted
+from gateway.agent.state import CANCELLED, AgentState
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.tools.contract import Arguments, Outcome, Tool, ToolContext, ToolError

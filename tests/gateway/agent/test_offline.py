@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.loop import AgentLoop, AgentState, AgentWork
+from gateway.agent.loop import AgentLoop, AgentWork
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, TextDelta
 from gateway.agent.offline.arithmetic import NotASum, evaluate
 from gateway.agent.offline.model import INTRODUCTION, MAX_WORDS, NOTICE, OfflineModel
 from gateway.agent.offline.remembered import Note, read_notes
 from gateway.agent.prompt import Setting, estimated_tokens, system_prompt
+from gateway.agent.state import AgentState
 from gateway.domain.sessions import SessionHit
 from gateway.messages import Capabilities
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate

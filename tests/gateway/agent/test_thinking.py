@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.agent.loop import AgentState
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Purpose
 from gateway.agent.providers.format import Json
 from gateway.agent.providers.models import Provider, endpoint_of
 from gateway.agent.providers.openai import OpenAIFormat
+from gateway.agent.state import AgentState
 from gateway.config import ModelConfig
 from gateway.domain.personalities.files import Thinking
 from gateway.errors import ModelRefused
