@@ -7,14 +7,13 @@ interrupted goes on from what was saved, calls no tool again whose result is the
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, count, groupby, islice
+from itertools import groupby, islice
 from typing import Any, Protocol
 
 import structlog
@@ -22,7 +21,6 @@ from pydantic import TypeAdapter
 
 from gateway.agent.addresses import was_read
 from gateway.agent.model import (
-    AsSent,
     ChatMessage,
     Model,
     ModelReply,
@@ -33,9 +31,9 @@ from gateway.agent.model import (
     StreamRestarted,
     TextDelta,
 )
+from gateway.agent.said import as_kept, from_kept, with_fresh_ids, without_calls
 from gateway.approvals.approval import MOST_OF_TURN, Approval, canonical
 from gateway.approvals.asking import TOO_MANY_WAIT, Asking, NoRoom
-from gateway.domain.images import ModelImage
 from gateway.domain.personalities.files import Thinking
 from gateway.errors import ModelRefused
 from gateway.messages import Attachment
@@ -209,7 +207,7 @@ class AgentState:
             return cls()
         kept: dict[str, Any] = json.loads(steps)
         state = cls(
-            messages=[_from_kept(message) for message in kept["messages"]],
+            messages=[from_kept(message) for message in kept["messages"]],
             updates=[MemoryUpdate(**update) for update in kept["updates"]],
             usage=[ModelUsage(**usage) for usage in kept["usage"]],
             sources=kept["sources"],
@@ -224,7 +222,7 @@ class AgentState:
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
         for call_id, agent in kept["delegated"].items():
-            messages = [_from_kept(message) for message in agent["messages"]]
+            messages = [from_kept(message) for message in agent["messages"]]
             state.sub_agent(call_id, messages, [ModelUsage(**usage) for usage in agent["usage"]])
         return state
 
@@ -393,7 +391,7 @@ class AgentLoop:
                 case ModelReply(message=message, usage=usage):
                     state.partial.clear()
                     earlier = (*request.messages, *work.turn(state).state.said)
-                    said = _without_calls(message) if is_last else _with_fresh_ids(message, earlier)
+                    said = without_calls(message) if is_last else with_fresh_ids(message, earlier)
                     state.messages.append(said)
                     state.usage.append(usage)
             work.on_text()
@@ -607,44 +605,6 @@ async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
 def _own_of(agent: AgentState) -> dict[str, Any]:
     """What a sub-agent does not share with its turn."""
     return {
-        "messages": [_as_kept(message) for message in agent.messages],
+        "messages": [as_kept(message) for message in agent.messages],
         "usage": [asdict(usage) for usage in agent.usage],
     }
-
-
-def _as_kept(message: ChatMessage) -> dict[str, Any]:
-    kept = ("role", "text", "tool_call_id")
-    calls = [asdict(call) for call in message.tool_calls]
-    images = [(image.media_type, base64.b64encode(image.data).decode()) for image in message.images]
-    sent = None if message.as_sent is None else asdict(message.as_sent)
-    return {**{name: getattr(message, name) for name in kept}, "tool_calls": calls, "images": images, "as_sent": sent}
-
-
-def _from_kept(kept: dict[str, Any]) -> ChatMessage:
-    calls = tuple(ToolCall(**call) for call in kept["tool_calls"])
-    images = tuple(ModelImage(media_type=kind, data=base64.b64decode(data)) for kind, data in kept["images"])
-    sent = None if kept["as_sent"] is None else AsSent(**kept["as_sent"])
-    return ChatMessage(**{**kept, "tool_calls": calls, "images": images, "as_sent": sent})
-
-
-def _without_calls(message: ChatMessage) -> ChatMessage:
-    text = message.text.strip() or "I stopped here: this took more steps than one answer is allowed."
-    return ChatMessage(role="assistant", text=text)
-
-
-def _with_fresh_ids(message: ChatMessage, earlier: Sequence[ChatMessage]) -> ChatMessage:
-    """Give a call another id where the model gave none or one that it used before, as some local servers do.
-
-    An id must be unique in the whole request: the journal of tools goes by it, and some providers refuse doubles.
-    """
-    if not message.tool_calls:
-        return message
-    taken = {call.id for said in earlier for call in said.tool_calls} | {""}
-    calls: list[ToolCall] = []
-    for call in message.tool_calls:
-        numbered = (f"{call.id or 'call'}.{number}" for number in count(2))
-        fresh = next(name for name in chain([call.id], numbered) if name not in taken)
-        taken.add(fresh)
-        calls.append(replace(call, id=fresh))
-    is_as_sent = tuple(calls) == message.tool_calls
-    return replace(message, tool_calls=tuple(calls), as_sent=message.as_sent if is_as_sent else None)
