@@ -40,8 +40,7 @@ from gateway.messages import Attachment
 from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
-from gateway.tools.contract import Called, Choosing, Tool, ToolContext
-from gateway.tools.delegate import DELEGATE
+from gateway.tools.contract import DELEGATE, Called, Choosing, Tool, ToolContext
 from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.forms import Given, Wanted
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
@@ -363,7 +362,7 @@ class AgentLoop:
             else:
                 with span("model.call", model=work.model.name, purpose=work.purpose):
                     await self._ask(work, state)
-                    note(input_tokens=state.usage[-1].input_tokens, output_tokens=state.usage[-1].output_tokens)
+                    note(**state.usage[-1].facts)
                 if state.open_calls or work.within is not None:
                     await self._save(work, state, is_durable=not self._is_repeatable(work, state))
 
@@ -453,7 +452,7 @@ class AgentLoop:
 
         if agents and tool is not None:
             progress(tool.name)
-        if tool is not DELEGATE or work.delegating is None:
+        if call.name != DELEGATE or work.delegating is None:
             return replace(context, progress=progress)
         return replace(context, progress=progress, delegate=partial(work.delegating.report, self.run, call.id, turn))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -76,6 +78,16 @@ async def test_without_its_key_there_is_no_such_tool(house: House) -> None:
     async with house.gateway(main) as (_, channel):
         await channel.ask("hello")
     assert "delegate" not in [tool.name for tool in main.requests[0].tools]
+
+
+def test_what_is_not_switched_on_is_not_loaded() -> None:
+    code = (
+        "import sys; import gateway.app.wiring; from pathlib import Path; from gateway.config import ToolsConfig;"
+        "from gateway.app.tools import make_toolbox; box = make_toolbox(Path(), [], ToolsConfig());"
+        "print(box.names, [name for name in sys.modules if name in ('gateway.agent.delegating', 'gateway.tools.delegate')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "() []"
 
 
 async def test_a_sub_agent_has_only_tools_that_look_and_can_have_none_of_its_own(house: House, tmp_path: Any) -> None:
