@@ -443,14 +443,14 @@ class AgentLoop:
     ) -> ToolContext:
         """The context of a call that says what it does, and that may have a sub-agent work."""
         turn = work.turn(state)
-        agents = [name for name, agent in turn.state.delegated.items() if agent is state]
-        whose = f"Sub-agent {[*turn.state.delegated].index(agents[0]) + 1}: " if agents else ""
+        number = next((at for at, agent in enumerate(turn.state.delegated.values(), 1) if agent is state), 0)
+        whose = f"Sub-agent {number}: " if number else ""
 
         def progress(line: str) -> None:
             turn.state.doing[call.id] = f"{whose}{' '.join(line.split())}"[:MOST_LINE_CHARS]
             turn.work.on_text()
 
-        if agents and tool is not None:
+        if number and tool is not None:
             progress(tool.name)
         if call.name != DELEGATE or work.delegating is None:
             return replace(context, progress=progress)
