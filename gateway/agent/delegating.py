@@ -7,10 +7,11 @@ reads taints the turn, what it costs is the person's, and it ends with the turn.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from gateway.agent.loop import Run, Within
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage
 from gateway.domain.provenance import RULES, as_data
@@ -18,11 +19,6 @@ from gateway.errors import ModelRefused
 from gateway.runtime.failpoints import reach
 from gateway.tools.contract import ToolError
 from gateway.tools.delegate import delegable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gateway.agent.loop import Run, Within
 
 STEPS = 6
 AT_ONCE = 3

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, count, groupby, islice
+from itertools import groupby, islice
 from typing import Any, Protocol
 
 import structlog
@@ -28,6 +28,7 @@ from gateway.agent.model import (
     StreamRestarted,
     TextDelta,
 )
+from gateway.agent.said import with_fresh_ids, without_calls
 from gateway.agent.state import AgentState
 from gateway.approvals.approval import MOST_OF_TURN, Approval, canonical
 from gateway.approvals.asking import TOO_MANY_WAIT, Asking, NoRoom
@@ -35,8 +36,7 @@ from gateway.domain.personalities.files import Thinking
 from gateway.errors import ModelRefused
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
-from gateway.tools.contract import Called, Tool, ToolContext
-from gateway.tools.delegate import DELEGATE
+from gateway.tools.contract import DELEGATE, Called, Tool, ToolContext
 from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.forms import Given, Wanted
 from gateway.tools.journal import MAX_ARGUMENTS_CHARS, CallKey, CallRow, ToolJournal
@@ -180,7 +180,7 @@ class AgentLoop:
             else:
                 with span("model.call", model=work.model.name, purpose=work.purpose):
                     await self._ask(work, state)
-                    note(input_tokens=state.usage[-1].input_tokens, output_tokens=state.usage[-1].output_tokens)
+                    note(**state.usage[-1].facts)
                 if state.open_calls or work.within is not None:
                     await self._save(work, state, is_durable=not self._is_repeatable(work, state))
 
@@ -208,7 +208,7 @@ class AgentLoop:
                 case ModelReply(message=message, usage=usage):
                     state.partial.clear()
                     earlier = (*request.messages, *work.turn(state).state.said)
-                    said = _without_calls(message) if is_last else _with_fresh_ids(message, earlier)
+                    said = without_calls(message) if is_last else with_fresh_ids(message, earlier)
                     state.messages.append(said)
                     state.usage.append(usage)
             work.on_text()
@@ -262,16 +262,16 @@ class AgentLoop:
     ) -> ToolContext:
         """The context of a call that says what it does, and that may have a sub-agent work."""
         turn = work.turn(state)
-        agents = [name for name, agent in turn.state.delegated.items() if agent is state]
-        whose = f"Sub-agent {[*turn.state.delegated].index(agents[0]) + 1}: " if agents else ""
+        number = next((at for at, agent in enumerate(turn.state.delegated.values(), 1) if agent is state), 0)
+        whose = f"Sub-agent {number}: " if number else ""
 
         def progress(line: str) -> None:
             turn.state.doing[call.id] = f"{whose}{' '.join(line.split())}"[:MOST_LINE_CHARS]
             turn.work.on_text()
 
-        if agents and tool is not None:
+        if number and tool is not None:
             progress(tool.name)
-        if tool is not DELEGATE or work.delegating is None:
+        if call.name != DELEGATE or work.delegating is None:
             return replace(context, progress=progress)
         return replace(context, progress=progress, delegate=partial(work.delegating.report, self.run, call.id, turn))
 
@@ -418,26 +418,3 @@ async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-
-
-def _without_calls(message: ChatMessage) -> ChatMessage:
-    text = message.text.strip() or "I stopped here: this took more steps than one answer is allowed."
-    return ChatMessage(role="assistant", text=text)
-
-
-def _with_fresh_ids(message: ChatMessage, earlier: Sequence[ChatMessage]) -> ChatMessage:
-    """Give a call another id where the model gave none or one that it used before, as some local servers do.
-
-    An id must be unique in the whole request: the journal of tools goes by it, and some providers refuse doubles.
-    """
-    if not message.tool_calls:
-        return message
-    taken = {call.id for said in earlier for call in said.tool_calls} | {""}
-    calls: list[ToolCall] = []
-    for call in message.tool_calls:
-        numbered = (f"{call.id or 'call'}.{number}" for number in count(2))
-        fresh = next(name for name in chain([call.id], numbered) if name not in taken)
-        taken.add(fresh)
-        calls.append(replace(call, id=fresh))
-    is_as_sent = tuple(calls) == message.tool_calls
-    return replace(message, tool_calls=tuple(calls), as_sent=message.as_sent if is_as_sent else None)

@@ -141,6 +141,12 @@ class ModelUsage:
     cached_tokens: int = 0
     written_tokens: int = 0
 
+    @property
+    def facts(self) -> dict[str, int]:
+        """For the span of the call."""
+        names = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
@@ -194,7 +200,7 @@ async def reply_of(model: Model, request: ModelRequest) -> ModelReply:
         async for event in model.stream(request):
             if isinstance(event, ModelReply):
                 reply = event
-                note(input_tokens=event.usage.input_tokens, output_tokens=event.usage.output_tokens)
+                note(**event.usage.facts)
     if reply is None:
         raise ModelRefused(f"the model {model.name} gave no answer")
     return reply

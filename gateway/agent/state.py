@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,9 +10,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from gateway.agent.model import AsSent, ChatMessage, ModelUsage
+from gateway.agent.model import ChatMessage, ModelUsage
+from gateway.agent.said import as_kept, from_kept
 from gateway.approvals.approval import Approval
-from gateway.domain.images import ModelImage
 from gateway.messages import Action, Attachment
 from gateway.protocols import MemoryUpdate
 from gateway.tools.contract import Called, Choosing
@@ -165,7 +164,7 @@ class AgentState:
             return cls()
         kept: dict[str, Any] = json.loads(steps)
         state = cls(
-            messages=[_from_kept(message) for message in kept["messages"]],
+            messages=[from_kept(message) for message in kept["messages"]],
             updates=[MemoryUpdate(**update) for update in kept["updates"]],
             usage=[ModelUsage(**usage) for usage in kept["usage"]],
             sources=kept["sources"],
@@ -183,7 +182,7 @@ class AgentState:
             approvals=_APPROVALS.validate_python(kept["approvals"]),
         )
         for call_id, agent in kept["delegated"].items():
-            messages = [_from_kept(message) for message in agent["messages"]]
+            messages = [from_kept(message) for message in agent["messages"]]
             state.sub_agent(call_id, messages, [ModelUsage(**usage) for usage in agent["usage"]])
         return state
 
@@ -223,21 +222,6 @@ class AgentState:
 def _own_of(agent: AgentState) -> dict[str, Any]:
     """What a sub-agent does not share with its turn."""
     return {
-        "messages": [_as_kept(message) for message in agent.messages],
+        "messages": [as_kept(message) for message in agent.messages],
         "usage": [asdict(usage) for usage in agent.usage],
     }
-
-
-def _as_kept(message: ChatMessage) -> dict[str, Any]:
-    kept = ("role", "text", "tool_call_id")
-    calls = [asdict(call) for call in message.tool_calls]
-    images = [(image.media_type, base64.b64encode(image.data).decode()) for image in message.images]
-    sent = None if message.as_sent is None else asdict(message.as_sent)
-    return {**{name: getattr(message, name) for name in kept}, "tool_calls": calls, "images": images, "as_sent": sent}
-
-
-def _from_kept(kept: dict[str, Any]) -> ChatMessage:
-    calls = tuple(ToolCall(**call) for call in kept["tool_calls"])
-    images = tuple(ModelImage(media_type=kind, data=base64.b64decode(data)) for kind, data in kept["images"])
-    sent = None if kept["as_sent"] is None else AsSent(**kept["as_sent"])
-    return ChatMessage(**{**kept, "tool_calls": calls, "images": images, "as_sent": sent})

@@ -20,7 +20,6 @@ from gateway.mcp.sign_ins import SignIns
 from gateway.mcp.tokens import KEY_NAME
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
-from gateway.tools.delegate import DELEGATE
 from gateway.tools.documents import Documents
 from gateway.tools.questions import ASK_PERSON
 from gateway.tools.toolbox import Toolbox
@@ -157,7 +156,10 @@ def make_toolbox(
         left_out: told of each package that is broken, in a line for people.
     """
     tools = [*own, *programs, *([ASK_PERSON] if config.questions else [])]
-    tools += [DELEGATE] if config.delegate else []
+    if config.delegate:
+        from gateway.tools.delegate import DELEGATE_TOOL  # noqa: PLC0415 (only where it is switched on)
+
+        tools.append(DELEGATE_TOOL)
     if config.files:
         from gateway.tools.files import FILE_TOOLS  # noqa: PLC0415 (only where it is switched on)
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gateway.agent.delegating import SubAgents
-from gateway.agent.loop import AgentLoop, AgentWork, calling, calling_again
+from gateway.agent.loop import AgentLoop, AgentWork, Delegating, calling, calling_again
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, late_prompt, system_prompt
@@ -60,8 +59,7 @@ from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.schedules.firing import OccurrenceEnd, OccurrenceStore
 from gateway.schedules.schedule import MOST_STEPS
-from gateway.tools.contract import Outgoing, ToolContext
-from gateway.tools.delegate import DELEGATE
+from gateway.tools.contract import DELEGATE, Outgoing, ToolContext
 from gateway.tools.documents import Documents
 from gateway.tools.finding import FIND_TOOLS, found_in
 from gateway.tools.forms import OpenQuestion
@@ -450,10 +448,12 @@ class Answering:
             given=None if turn.answered is None else turn.answered.given,
             spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
             thinking=personality.thinking,
-            delegating=self._sub_agents(personality.model) if DELEGATE.name in toolbox.names else None,
+            delegating=self._sub_agents(personality.model) if DELEGATE in toolbox.names else None,
         )
 
-    def _sub_agents(self, model: str | None) -> SubAgents:
+    def _sub_agents(self, model: str | None) -> Delegating:
+        from gateway.agent.delegating import SubAgents  # noqa: PLC0415 (only where they are switched on)
+
         return SubAgents(meter=self._parts.models, model=model, schema_tokens=self._settings.schema_tokens)
 
     async def _system(

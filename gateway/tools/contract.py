@@ -32,6 +32,8 @@ MAX_PICTURES = 4
 MAX_FILES = 8
 """That are kept of one result."""
 LONGEST_CALL_S = 600.0
+DELEGATE = "delegate"
+"""The tool that has a sub-agent work; it is loaded where it is switched on."""
 
 Effect = Literal["read", "own", "fetch", "act"]
 """`read`: looks at what this person may see, or asks a service that the operator chose. `own`: changes only what the

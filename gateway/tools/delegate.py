@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gateway.tools.contract import LONGEST_CALL_S, Arguments, Tool, ToolContext, ToolError
+from gateway.tools.contract import DELEGATE, LONGEST_CALL_S, Arguments, Tool, ToolContext, ToolError
 from gateway.tools.finding import FIND_TOOLS
 from gateway.tools.toolbox import Toolbox
 
@@ -30,8 +30,8 @@ async def _delegate(arguments: Delegate, context: ToolContext) -> str:
     return await context.delegate(arguments.task, arguments.tools)
 
 
-DELEGATE = Tool(
-    name="delegate",
+DELEGATE_TOOL = Tool(
+    name=DELEGATE,
     description=(
         "Have a sub-agent look into something, and read its report, of 4,000 characters at most. It has its own "
         "context, a few steps, and only tools that look at something; it changes nothing and asks nobody. Good where "
@@ -50,7 +50,7 @@ def delegable(toolbox: Toolbox, names: Sequence[str]) -> Toolbox:
     Raises:
         ToolError: a name is none of them; says which there are.
     """
-    own = (DELEGATE.name, FIND_TOOLS.name)
+    own = (DELEGATE, FIND_TOOLS.name)
     there = [tool.name for tool in toolbox.tools if tool.effect in ("read", "fetch") and tool.name not in own]
     if unknown := [name for name in names if name not in there]:
         listed = ", ".join(there) or "none"

@@ -169,7 +169,7 @@ class _Inside:
     def _call(self, span: Span) -> None:
         model = span.facts["model"]
         self._calls.labels(model, span.facts["purpose"], _outcome_of(span)).observe(span.duration_s)
-        for direction in ("input", "output"):
+        for direction in ("input", "output", "cached", "written"):
             self._tokens.labels(model, direction).inc(float(span.facts.get(f"{direction}_tokens", 0)))
 
     def _tool(self, span: Span) -> None:

@@ -46,6 +46,8 @@ _NAMES: Mapping[tuple[str, str], str] = {
     ("model.call", "model"): "gen_ai.request.model",
     ("model.call", "input_tokens"): "gen_ai.usage.input_tokens",
     ("model.call", "output_tokens"): "gen_ai.usage.output_tokens",
+    ("model.call", "cached_tokens"): "gen_ai.usage.cache_read.input_tokens",
+    ("model.call", "written_tokens"): "gen_ai.usage.cache_creation.input_tokens",
     ("tool.call", "tool"): "gen_ai.tool.name",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from gateway.agent.providers.models import Provider, endpoint_of
 from gateway.agent.providers.openai import OpenAIFormat
 from gateway.agent.state import AgentState
 from gateway.config import ModelConfig
+from gateway.config.file import load_config
+from gateway.domain.personalities import Personalities
 from gateway.domain.personalities.files import Thinking
 from gateway.errors import ModelRefused
 from gateway.tools.spec import ToolSpec
@@ -121,6 +124,19 @@ async def test_thoughts_leave_half_of_a_limited_answer_to_its_words(anthropic: B
     first, second = (request.body for request in anthropic.server.requests)
     assert (first["max_tokens"], first["thinking"]) == (5_000, {"type": "enabled", "budget_tokens": 2_500})
     assert second["thinking"] == {"type": "disabled"}, "less than the provider takes"
+
+
+@pytest.mark.parametrize("word", ["off", "'off'", "low"])
+def test_a_bare_off_is_no_truth_in_both_files(tmp_path: Path, word: str) -> None:
+    """YAML takes `off` for false."""
+    model = f"{{provider: openai, model: m, api_key: k, thinking: {word}}}"
+    (tmp_path / "config.yaml").write_text(f"model: main\nmodels:\n  main: {model}\n")
+    (tmp_path / "personalities" / "tea").mkdir(parents=True)
+    (tmp_path / "personalities" / "tea" / "SOUL.md").write_text("You are Tea.")
+    (tmp_path / "personalities" / "tea" / "personality.yaml").write_text(f"thinking: {word}\n")
+    level = word.strip("'")
+    assert load_config(home=tmp_path).config.models["main"].thinking == level
+    assert Personalities(tmp_path).get("tea").thinking == level
 
 
 # ---- what is given back ---------------------------------------------------------------------------------------------

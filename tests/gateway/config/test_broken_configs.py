@@ -94,6 +94,28 @@ CASES = {
             )
         ],
     ),
+    "thinking that no model can do": (
+        (
+            "models:\n  mine: {provider: offline, thinking: low}\n"
+            "  a: {provider: openai, model: m, api_key: k, thinking: 3}\n"
+        ),
+        [
+            "2:39: models.mine.thinking: the offline model does not think; expected no `thinking`",
+            "3:57: models.a.thinking: 3 is not a choice; expected 'off', 'low', 'medium' or 'high'",
+        ],
+    ),
+    "a price of the cache alone": (
+        (
+            "models:\n  a: {provider: openai, model: m, base_url: http://127.0.0.1:1/v1,\n"
+            "      cached_input_usd_per_million: 1}\n"
+        ),
+        [
+            (
+                "3:37: models.a.cached_input_usd_per_million: the other prices are missing; expected `input_` and "
+                "`output_usd_per_million`, too"
+            )
+        ],
+    ),
     "a budget of dollars for models whose price nobody knows": (
         (
             "models:\n  mine: {provider: openai, model: m, base_url: http://127.0.0.1:1/v1}\n"

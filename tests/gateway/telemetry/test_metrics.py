@@ -19,6 +19,7 @@ from gateway.pipeline import parking
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.stores import SqlFacts
 from tests.gateway.way.conftest import House, settled
+from tests.model_server import Answer, ModelServer
 from tests.scripted_model import ScriptedModel, call
 
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"
@@ -95,6 +96,18 @@ async def test_a_conversation_is_counted_from_accept_to_receipt(house: House) ->
     assert seen["ethos_model_up", "scripted"] == 1
     assert seen["ethos_store_writable",] == 1
     assert seen["process_resident_memory_bytes",] > 1e6
+
+
+async def test_what_passed_the_cache_of_a_provider_is_counted_as_parts_of_the_input(house: House) -> None:
+    async with ModelServer() as server:
+        server.script([Answer(text="Hi", input_tokens=200, cached_tokens=150, written_tokens=20)])
+        models = {"main": {"provider": "openai", "model": "large", "base_url": server.openai_url}}
+        async with house.gateway(model="main", models=models, **MEASURED) as (gateway, channel):
+            await channel.ask("hello")
+            await settled(gateway)
+            seen = await read(gateway)
+    tokens = {part: seen["ethos_model_tokens_total", part, "main"] for part in ("input", "cached", "written")}
+    assert tokens == {"input": 200, "cached": 150, "written": 20}
 
 
 async def test_budgets_are_told_by_their_kind_and_those_who_have_least_left(house: House) -> None:

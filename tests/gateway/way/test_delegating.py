@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -13,7 +15,10 @@ import pytest
 from gateway.agent.delegating import AT_ONCE, MAX_REPORT_CHARS, ORIGIN, STEPS
 from gateway.agent.loop import NOT_ASKED, TOO_MANY
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
+from gateway.app.settings import budgets_of
 from gateway.errors import ModelRefused, ModelUnavailable
+from gateway.tools import own
+from gateway.tools.contract import Arguments, Tool, ToolContext
 from gateway.tools.finding import FIND_TOOLS
 from gateway.tools.spec import ToolCall
 from tests.gateway.way.conftest import House, settled
@@ -73,6 +78,16 @@ async def test_without_its_key_there_is_no_such_tool(house: House) -> None:
     async with house.gateway(main) as (_, channel):
         await channel.ask("hello")
     assert "delegate" not in [tool.name for tool in main.requests[0].tools]
+
+
+def test_what_is_not_switched_on_is_not_loaded() -> None:
+    code = (
+        "import sys; import gateway.app.wiring; from pathlib import Path; from gateway.config import ToolsConfig;"
+        "from gateway.app.tools import make_toolbox; box = make_toolbox(Path(), [], ToolsConfig());"
+        "print(box.names, [name for name in sys.modules if name.startswith('gateway.') and 'delegat' in name])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "() []"
 
 
 async def test_a_sub_agent_has_only_tools_that_look_and_can_have_none_of_its_own(house: House, tmp_path: Any) -> None:
@@ -303,6 +318,24 @@ async def test_a_sub_agent_without_a_model_parks_the_turn_and_goes_on_where_it_w
     assert [said.role for said in sub.requests[2].messages] == ["user", "assistant", "tool"]
 
 
+async def test_a_budget_that_has_no_room_for_it_parks_the_turn_with_its_steps(house: House) -> None:
+    async with ModelServer() as server:
+        models = {"main": {"provider": "openai", "model": "m", "base_url": server.openai_url}}
+        task = Call(name="delegate", arguments='{"task": "find it"}')
+        server.script([Answer(calls=(task,), input_tokens=50_000), Answer(text="Found."), Answer(text="Done.")])
+        budgets = {"user": {"tokens": 50_000}}
+        async with house.gateway(model="main", models=models, tools=ON, budgets=budgets) as (gateway, channel):
+            message = await channel.say("look")
+            assert (await channel.answers_to(message))[0].startswith("You have used up")
+            assert len(server.requests) == 1
+            await settled(gateway)
+            more = gateway.config.budgets.model_copy(update={"user": None})
+            gateway.meter.change(budgets_of(gateway.config.model_copy(update={"budgets": more})))
+            await gateway.parking.budgets_changed()
+            assert (await channel.answers_to(message, 2))[1] == "Done."
+        assert len(server.requests) == 3, "the step that was paid for is not made again"
+
+
 async def test_what_its_model_refuses_is_told_to_the_turns_model(house: House) -> None:
     main, sub = ScriptedModel([delegate()], "Done."), ScriptedModel([ModelRefused("not this")])
     async with house.gateway(Both(main, sub), tools=ON) as (_, channel):
@@ -323,6 +356,27 @@ async def test_the_preview_says_what_it_does_in_words_of_the_gateway(house: Hous
         assert await channel.answers_to(message) == ["Done."]
         shown += [one.text for one in channel.previews]  # type: ignore[attr-defined]
     assert "[Sub-agent 1: Opening 127.0.0.1]" in shown
+
+
+async def test_other_tools_say_in_the_preview_what_they_do_too_and_only_while_they_do_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = asyncio.Event()
+
+    async def dig(_arguments: Arguments, context: ToolContext) -> str:
+        context.progress("Digging\nin the garden")
+        await released.wait()
+        return "a coin"
+
+    tool = Tool(name="dig", description="Digs.", arguments=Arguments, call=dig, effect="read")
+    monkeypatch.setattr(own, "CURRENT_TIME", tool)
+    model = ScriptedModel(["I dig.", call("dig")], "A coin.")
+    async with house.gateway(model, fake={"has_previews": True}) as (_, channel):
+        message = await channel.say("dig")
+        await channel.until(lambda: channel.previews[-1:] != [] and "Digging" in channel.previews[-1].text)  # type: ignore[attr-defined]
+        assert channel.previews[-1].text == "I dig.\n\n[Digging in the garden]"  # type: ignore[attr-defined]
+        released.set()
+        assert await channel.answers_to(message) == ["I dig.\n\nA coin."]
 
 
 # ---- whose model it is ----------------------------------------------------------------------------------------------
