@@ -73,6 +73,7 @@ VALUES: dict[str, Any] = {
     "queue": "inbox",
     "role": "member",
     "scope": "user",
+    "skill": "packing",
     "server": "notes",
     "new": NewMcpServer(name="notes", url="http://127.0.0.1/"),
     "pin": "0" * 64,
