@@ -130,7 +130,7 @@ async def add(
         file.flush()
         async with connected(makes=True, is_whole=True) as client:
             try:
-                added = await client.skills.add(Path(file.name), personality=personality, replace=replace, pin=pin)
+                added = await client.skills.add(Path(file.name), personality=personality, is_replacing=replace, pin=pin)
             except (NotFoundError, ConflictError) as error:
                 raise NotNamed(str(error)) from error
     if as_json:

@@ -29,7 +29,7 @@ EXPORTS_NAME = "exports"
 _FOR_OTHERS = 0o077
 # What makes a directory one of ours. Somebody's home directory, given by mistake, is not changed.
 _OURS = frozenset([".gateway.lock", "ethos.sqlite", "config.yaml", "users", "web-token"])
-_BELOW = ("users", "personalities", "channels", "chat", "run", "secrets")
+_BELOW = ("users", "personalities", "skills", "channels", "chat", "run", "secrets")
 _FILES = ("config.yaml", "web-token", ".env", "gateway.log", ".gateway.lock")
 _DATABASES = ("ethos.sqlite", "traces.")
 _SHOWN = 5

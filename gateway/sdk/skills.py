@@ -34,7 +34,7 @@ class Skills(Namespace[S]):
         file: Path,
         *,
         personality: str | None = None,
-        replace: bool = False,
+        is_replacing: bool = False,
         pin: str | None = None,
         idempotency_key: str | None = None,
     ) -> SkillDetails:
@@ -42,13 +42,13 @@ class Skills(Namespace[S]):
 
         Args:
             personality: that alone has it.
-            replace: in place of one that has its name.
+            is_replacing: in place of one that has its name.
             pin: trust it at once, if this is its pin; without, it is withheld until it is trusted.
 
         Raises:
             OSError: the file cannot be read.
         """
-        query = {"personality": personality, "replace": replace, "pin": pin}
+        query = {"personality": personality, "replace": is_replacing, "pin": pin}
         return await self.sender.send(
             Request("POST", "/skills", SkillDetails, query=query, upload=file, idempotency_key=idempotency_key)
         )

@@ -108,7 +108,7 @@ class SkillService:
         if read.skill is None:
             raise Refused(f"this skill cannot be used: {read.why_not}")
         if pin is not None and pin != read.skill.pin:
-            raise Refused(f"this is not the skill that was shown ({pin}, and this is {read.skill.pin})")
+            raise Refused("this is not the skill that was shown; look at it again")
         async with self._changing:
             await self._put(place, read.skill.name, personality or "", files, replaces=replaces)
         _log.info("skill_added", skill=read.skill.name, personality=personality, pin=read.skill.pin, by=caller.name)
@@ -178,7 +178,7 @@ class SkillService:
             there = ", ".join([] if offered is None else offered.skills)
             raise NotFound(f"there is no skill {name!r} here; there are: {there or 'none'}")
         results = await self._sessions.results(chat.session_id, LOAD_SKILL)
-        is_new = (name, entry.skill.pin) not in loaded_in(results)
+        is_new = (name, entry.skill.version) not in loaded_in(results)
         return LoadedSkill(name=name, text=loaded_text(entry), is_new=is_new)
 
     # ---- files ------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from gateway.skills.folder import (
     read_files,
 )
 
-MAX_ZIP_BYTES = MAX_BYTES
+MAX_ZIP_BYTES = 10 << 20
 _ENTRIES_AT_MOST = 4 * MAX_FILES
 _LEFT_OUT = NO_PARTS | {"__MACOSX"}
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

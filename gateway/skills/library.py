@@ -342,7 +342,7 @@ class Library:
         if entry.skill is None:
             raise SkillChanged(str(entry.problem))
         if entry.skill.pin != pin:
-            raise SkillChanged(f"the skill {name} is not what was shown any more ({pin}, now {entry.skill.pin})")
+            raise SkillChanged(f"the skill {name} is not what was shown any more; look at it again")
         await self._store.trust(personality, entry.name, entry.skill.hashes)
         _log.info("skill_trusted", skill=name, personality=personality, pin=pin)
         return await self.find(name, personality)

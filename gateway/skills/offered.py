@@ -59,7 +59,7 @@ class Offered:
         left = MAX_LOADED_TOKENS
         for name in reversed([*dict.fromkeys(name for name, _ in loaded_in(results))]):
             entry = self.skills.get(name)
-            if entry is None or entry.skill is None or (name, entry.skill.pin) in there:
+            if entry is None or entry.skill is None or (name, entry.skill.version) in there:
                 continue
             text = loaded_text(entry)
             left -= estimated_tokens(text)
@@ -69,7 +69,7 @@ class Offered:
 
 
 def loaded_in(results: Iterable[str]) -> Sequence[tuple[str, str]]:
-    """The names and pins of the skills that results of `load_skill` hold."""
+    """The names and versions of the skills that results of `load_skill` hold."""
     return [(found[1], found[2]) for text in results if (found := _LOADED.match(text))]
 
 
@@ -79,7 +79,7 @@ def loaded_text(entry: Entry) -> str:
     if skill is None:
         raise ValueError(f"{entry.name} is left out")
     body = page_of(skill.about.body, 1, f'read_skill_file with name "{skill.text_name}"') or "(It has no text.)"
-    return f"[Skill {skill.name}, version {skill.pin}]\n{body}{_files(skill)}"
+    return f"[Skill {skill.name}, version {skill.version}]\n{body}{_files(skill)}"
 
 
 def _files(skill: Skill) -> str:

@@ -13,7 +13,7 @@ from gateway.skills.front_matter import Fault, FrontMatter, parse
 
 RUNNERS: Mapping[str, str] = {".py": "python3", ".sh": "/bin/sh", ".bash": "bash", ".js": "node", ".mjs": "node"}
 """What runs a script, by its ending."""
-PIN_CHARS = 12
+VERSION_CHARS = 12
 _MOST_SHEBANG_CHARS = 200
 
 
@@ -51,6 +51,11 @@ class Skill:
     def pin(self) -> str:
         """A hash of all of it."""
         return pin_of(self.hashes)
+
+    @property
+    def version(self) -> str:
+        """The beginning of the pin, for the eye."""
+        return self.pin[:VERSION_CHARS]
 
     @property
     def scripts(self) -> Sequence[str]:
@@ -93,7 +98,7 @@ def read_skill(files: Mapping[str, bytes], directory: str) -> Read:
 
 def pin_of(hashes: Mapping[str, str]) -> str:
     """A hash of the hashes of all files."""
-    return hashlib.sha256(json.dumps(dict(sorted(hashes.items()))).encode()).hexdigest()[:PIN_CHARS]
+    return hashlib.sha256(json.dumps(dict(sorted(hashes.items()))).encode()).hexdigest()
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:

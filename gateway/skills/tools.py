@@ -97,7 +97,7 @@ def _named(model: type[Arguments], key: str, skills: Mapping[str, Entry]) -> typ
 
 async def _load(skills: Mapping[str, Entry], arguments: LoadSkill, context: ToolContext) -> str:
     entry, skill = _of(skills, arguments.name)
-    if (skill.name, skill.pin) in loaded_in(context.returned):
+    if (skill.name, skill.version) in loaded_in(context.returned):
         return f"The skill {skill.name} is loaded already: its text stands above."
     return loaded_text(entry)
 

@@ -10,7 +10,7 @@ from gateway.sdk.models.schema import ApiModel, RequestBody
 
 SkillState = Literal["trusted", "new", "changed", "hidden", "left_out"]
 SKILL_NAME_PATTERN = "^[^/]{1,255}$"
-PIN_PATTERN = "^[0-9a-f]{12}$"
+PIN_PATTERN = "^[0-9a-f]{64}$"
 
 
 class SkillFile(ApiModel):
@@ -54,7 +54,11 @@ class SkillDetails(Skill):
 class TrustSkill(RequestBody):
     """A skill as it was seen."""
 
-    pin: str = Field(pattern=PIN_PATTERN, description="Its `pin`, as it was shown.", examples=["1a2b3c4d5e6f"])
+    pin: str = Field(
+        pattern=PIN_PATTERN,
+        description="Its `pin`, as it was shown.",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
     personality: str | None = Field(default=None, description="Whose it is; null: everybody's.")
 
 

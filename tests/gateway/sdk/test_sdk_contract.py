@@ -74,6 +74,7 @@ VALUES: dict[str, Any] = {
     "queue": "inbox",
     "role": "member",
     "scope": "user",
+    "skill": "packing",
     "server": "notes",
     "new": {
         "Mcp": NewMcpServer(name="notes", url="http://127.0.0.1/"),

@@ -194,7 +194,7 @@ async def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path) -> None
     assert "there is no SKILL.md in it" in told
     assert f"{place / 'elsewhere'} is a link" in told
     with pytest.raises(SkillChanged, match="the description is missing"):
-        await library.trust("bare", "", "0" * 12)
+        await library.trust("bare", "", "0" * 64)
 
 
 async def test_a_trusted_skill_whose_files_are_not_here_is_named(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def test_a_loaded_skill_is_its_text_and_a_list_of_its_files() -> None:
     one = entry(**{"scripts/weigh.py": b"print(7)", "references/list.md": b"# List"})
     assert one.skill is not None
     assert loaded_text(one) == (
-        f"[Skill packing, version {one.skill.pin}]\n# Packing\n\nFold, then roll.\n\n"
+        f"[Skill packing, version {one.skill.version}]\n# Packing\n\nFold, then roll.\n\n"
         "Its files, for read_skill_file and run_skill_script:\n"
         "- scripts/weigh.py, 8 bytes, a script\n- references/list.md, 6 bytes"
     )
     assert loaded_in([loaded_text(one), "[Skill x, version 12] is not it", "another"]) == [
-        ("packing", one.skill.pin),
+        ("packing", one.skill.version),
         ("x", "12"),
     ]
 
