@@ -28,6 +28,7 @@ from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import span
+from gateway.schedules.firing import OccurrenceEnd
 from gateway.tools.forms import OpenQuestion
 from gateway.tools.journal import CallRow
 
@@ -58,6 +59,7 @@ class TurnCommit:
         calls: of tools, which are not noted yet.
         approvals: calls of tools that wait for a person's yes.
         approval_id: of the yes by which the turn was to make a call; one that was not begun is withdrawn.
+        occurrence: what came of what a schedule had due, where the turn was that.
         asks: what the person is to answer; in the place of what was open in this conversation.
         ends_question: what was open in this conversation is answered, or not open any more.
         secret: the message of the turn, where it is an answer for a server alone; its row keeps no words of it.
@@ -87,6 +89,7 @@ class TurnCommit:
     calls: tuple[CallRow, ...] = ()
     approvals: tuple[Approval, ...] = ()
     approval_id: int | None = None
+    occurrence: OccurrenceEnd | None = None
     asks: OpenQuestion | None = None
     ends_question: bool = False
     secret: InboundMessage | None = None
@@ -145,6 +148,7 @@ class Committer:
             error=error,
             replies=tuple(reply_to(row, self.in_form(text, row.message), kind, codes=codes) for text in replies),
             approval_id=row.approval_id,
+            occurrence=_occurrence_end(row, end, error),
             ends_question=end == "dead",
         )
 
@@ -183,6 +187,13 @@ class Committer:
                 self._outbox.wake(reply.conversation)
 
 
+def _occurrence_end(row: InboxRow, end: InboxEnd, error: str | None) -> OccurrenceEnd | None:
+    """What came of what a schedule had due, where its turn does not say more of it."""
+    if row.schedule_id is None or end == "parked":
+        return None
+    return OccurrenceEnd(outcome="failed" if end == "dead" else "done", note=error or "")
+
+
 def reply_to(
     row: InboxRow, text: str, kind: str, actions: Sequence[Action] = (), codes: Sequence[str] = ()
 ) -> OutboundMessage:
@@ -191,7 +202,7 @@ def reply_to(
         id=f"{row.turn_id}.{kind}",
         conversation=row.message.conversation,
         text=text,
-        reply_to=row.message.id,
+        reply_to=None if row.schedule_id is not None else row.message.id,
         actions=tuple(actions),
         codes=tuple(codes),
     )

@@ -70,6 +70,14 @@ TOOL_POINTS: Mapping[str, str] = {
     "approval.decided": "a yes is on disk, with the message that has the call made, and nobody was told",
 }
 
+# Of what is due at a time; a gateway comes to them only if it has a schedule.
+SCHEDULE_POINTS: Mapping[str, str] = {
+    "schedule.firing": "something is due, and nothing of it is on disk",
+    "schedule.fired": "its time is moved and its message is on disk, nobody was woken",
+    "schedule.telling": "a schedule was paused, and its person is not told",
+    "schedule.told": "what the person is told is on disk, and nothing of it was sent",
+}
+
 # Of memories on servers; a gateway comes to them only if it has such a memory.
 MEMORY_POINTS: Mapping[str, str] = {
     "memory.postgres.prepared": "the tables are there",
@@ -120,7 +128,9 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
-ALL = frozenset({**POINTS, **TOOL_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS})
+ALL = frozenset(
+    {**POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS}
+)
 
 _act: Callable[[str], None] | None = None
 
