@@ -76,9 +76,9 @@ class Clock:
 
     async def run(self) -> None:
         """Go until cancelled."""
-        clock, is_planned = asyncio.get_running_loop().time, False
+        loop, is_planned = asyncio.get_running_loop(), False
         while True:
-            began_s = clock()
+            began_s = loop.time()
             self._woken.clear()
             wait_s = LONGEST_S
             try:
@@ -95,7 +95,7 @@ class Clock:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(began_s + max(wait_s, EACH_S)):
                     await self._woken.wait()
-            await asyncio.sleep(began_s + EACH_S - clock())
+            await asyncio.sleep(began_s + EACH_S - loop.time())
 
     async def plan(self) -> None:
         """Work out all next times once more: the data of time zones may have changed since the last start."""
