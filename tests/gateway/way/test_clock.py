@@ -489,6 +489,7 @@ async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
     async with timed(house, model) as (gateway, channel, wall):
         first = await plan(gateway, HOURLY, mode="do")
         await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert f"Schedule {first.id} wants it; **Always** holds for it alone." in texts(channel)[0]
         await channel.say("/yes always 1")
         await settled(gateway)
         assert post.sent == ["ada: hello"]
