@@ -247,6 +247,7 @@ class Gateway(Composition):
     def _parts(self) -> list[asyncio.Task[None]]:
         """What runs, by the roles of this worker."""
         roles = self.cluster.worker.roles
+        clock = partial(self.cluster.jobs.keep, "schedules", self.clock.run)
         parts: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("outbox", self.outbox.run),
             *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
@@ -255,7 +256,7 @@ class Gateway(Composition):
             ("traces", self.traces.run),
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),
-            ("clock", partial(self.cluster.jobs.keep, "schedules", self.clock.run)),
+            *([("clock", clock)] if self.config.schedules.enabled else []),
             *([("upkeep", Upkeep(self).run)] if self.cluster.is_shared else []),
             *([("web", self.web.serve)] if "web" in roles else []),
         ]

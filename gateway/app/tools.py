@@ -110,12 +110,9 @@ def tools_for_messages(gateway: Composition) -> Sequence[Tool]:
     """Those that send messages to other conversations; none where they are off."""
     if not gateway.config.tools.messages:
         return ()
-    from gateway.people.reaching import Reaching  # noqa: PLC0415 (only where they are switched on)
-    from gateway.tools.messages import message_tools  # noqa: PLC0415 (as above)
+    from gateway.tools.messages import message_tools  # noqa: PLC0415 (only where they are switched on)
 
-    heard_in = gateway.store.links.direct_conversation
-    reaching = Reaching(gateway.identities, gateway.access, gateway.channels, heard_in)
-    return message_tools(reaching, gateway.outbox.post)
+    return message_tools(gateway.reaching, gateway.outbox.post)
 
 
 def tools_for_schedules(gateway: Composition) -> Sequence[Tool]:
@@ -124,7 +121,7 @@ def tools_for_schedules(gateway: Composition) -> Sequence[Tool]:
         return ()
     from gateway.schedules.tools import schedule_tools  # noqa: PLC0415 (only where they are switched on)
 
-    return schedule_tools(gateway.schedules, gateway.linking.people.ids)
+    return schedule_tools(gateway.schedules, gateway.linking.people.ids, gateway.reaching)
 
 
 def with_servers(box: Toolbox, servers: McpServers) -> Callable[[], Toolbox]:

@@ -178,7 +178,12 @@ class Composition:
     def _compose_people(self) -> None:
         """Identities and access."""
         self.zones = Zones(self.store.person_settings, lambda: self.config.time_zone)
-        self.schedules = Schedules(self.store.schedules, self.zones, wake=lambda: self.clock.wake())  # noqa: PLW0108 (made later)
+        self.schedules = Schedules(
+            self.store.schedules,
+            self.zones,
+            wake=lambda: self.clock.wake(),  # noqa: PLW0108 (made later)
+            is_enabled=self.config.schedules.enabled,
+        )
         self.people_parts = people_parts(self.home, self.store.engine)
         self.identities = self.people_parts.identities
         self.operators = Operators(self.channels)
@@ -190,6 +195,8 @@ class Composition:
             channels=self.channels,
             operators=self.operators,
         )
+        heard_in = self.store.links.direct_conversation
+        self.reaching = Reaching(self.identities, self.access, self.channels, heard_in)
         self.pairing = Pairing(
             self.store.people,
             self.people,
@@ -380,13 +387,12 @@ class Composition:
         """What is done at a time."""
         people = self.linking.people
         self.standing = Standing(self.access, people, self.personalities, self._has_channel)
-        reaching = Reaching(self.identities, self.access, self.channels, self.store.links.direct_conversation)
         self.clock = Clock(
             self.store.schedules,
             self.standing,
             dispatcher=self.dispatcher,
             outbox=self.outbox,
-            telling=PausedNotices(self.channels, reaching, self.pairing.owner_chats, people.successors),
+            telling=PausedNotices(self.channels, self.reaching, self.pairing.owner_chats, people.successors),
         )
         self.outbox.on_given_up = self.clock.wake
 

@@ -47,10 +47,12 @@ class Schedules:
         zones: Zones,
         *,
         wake: Callable[[], object] = lambda: None,
+        is_enabled: bool = True,
         now: Callable[[], datetime] = now_s,
     ) -> None:
-        """`now` gives whole seconds, UTC."""
+        """`now` gives whole seconds, UTC; where it is not enabled, nothing would be done, so nothing is made."""
         self._store = store
+        self._is_enabled = is_enabled
         self.wake = wake
         """Lets the clock look again."""
         self._now = now
@@ -60,8 +62,10 @@ class Schedules:
         """Make one, once for its key: a repetition gives the one that was made first.
 
         Raises:
-            ScheduleError: something is wrong with the form, the person has too many, or the key made another one.
+            ScheduleError: something is wrong with the form, the person has too many, the key made another one, or they
+                are off here.
         """
+        self._refuse_where_off()
         zone = await self.zones.of(owner.user_id)
         theirs = await self._store.schedules(user_ids=owner.user_ids, is_ended=True)
         made = next((one for one in theirs if one.key == key), None)
@@ -116,13 +120,23 @@ class Schedules:
         """
         return await self._replaced(schedule, lambda kept: _resumed(kept, self._now()))
 
-    async def run_now(self, schedule: Schedule) -> Schedule:
+    async def run_now(self, schedule: Schedule, *, asked_at: datetime | None = None) -> Schedule:
         """Do it once now, besides its times.
 
+        Args:
+            asked_at: the same for a repetition of the call, which does nothing more; None where it is not repeated.
+
         Raises:
-            ScheduleError: it is being done, or gone.
+            ScheduleError: it is being done, or gone, or they are off here.
         """
-        if not await self._store.run_now(schedule, self._now()):
+        self._refuse_where_off()
+        now = self._now()
+        at = now if asked_at is None else min(asked_at.replace(microsecond=0), now)
+        if asked_at is not None:
+            ran = await self._store.history(schedule.id)
+            if any(one.is_by_hand and one.due_at == at for one in ran):
+                return schedule
+        if not await self._store.run_now(schedule, at):
             await self._there(schedule)
             raise ScheduleError(f"schedule {schedule.id} is being done just now; wait until that has ended")
         self.wake()
@@ -141,6 +155,12 @@ class Schedules:
     async def history(self, schedule_id: int, limit: int = 50) -> Sequence[Occurrence]:
         """Its last occurrences, newest first."""
         return await self._store.history(schedule_id, limit=limit)
+
+    def _refuse_where_off(self) -> None:
+        if not self._is_enabled:
+            raise ScheduleError(
+                "schedules are off; set `schedules.enabled: true` in config.yaml and restart the gateway"
+            )
 
     async def _there(self, schedule: Schedule) -> Schedule:
         found = await self._store.schedule(schedule.id)

@@ -226,6 +226,26 @@ async def test_a_clock_that_is_set_by_a_day_and_back_does_nothing_twice(house: H
         assert said.count("hourly") == (2 if days > 0 else 1)
 
 
+async def test_after_a_clock_that_was_a_year_ahead_what_repeats_goes_on_at_once(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        schedules = [await plan(gateway, HOURLY), await plan(gateway, DAILY, next_at=NOON + 19 * HOUR)]
+        await wall.comes(NOON + 365 * DAY)
+        assert len(channel.sent) == 2
+        wall.now = NOON
+        await gateway.clock.plan()
+        assert [(await now_is(gateway, one)).next_at for one in schedules] == [NOON + HOUR, NOON + 19 * HOUR]
+        await wall.comes(NOON + 19 * HOUR)
+        assert [text.split("\n")[0] for text in texts(channel)] == ["Water the plants"] * 4
+
+
+async def test_what_is_said_where_people_read_the_log_is_delivered_by_its_commit(house: House) -> None:
+    async with timed(house, ScriptedModel(), fake={"shows_log": True}) as (gateway, channel, wall):
+        await plan(gateway)
+        await wall.comes(NOON + HOUR)
+        assert [(one.text, one.state) for one in await gateway.store.log.read(CHAT)] == [("Water the plants", "sent")]
+        assert texts(channel) == ["Water the plants"]
+
+
 async def test_a_week_of_sleep_is_one_late_message_and_a_line_in_the_history(house: House) -> None:
     async with timed(house, ScriptedModel()) as (gateway, channel, wall):
         schedule = await plan(gateway, DAILY, next_at=NOON + 19 * HOUR)
@@ -393,6 +413,43 @@ async def test_the_schedules_of_a_person_who_may_not_have_them_any_more_are_paus
         assert len(channel.sent) == (0 if rank == "revoked" else 2)
 
 
+async def test_what_was_planned_before_a_link_is_its_makers_again_after_it(house: House) -> None:
+    """And what was planned by both as one person is delivered to nobody else."""
+    async with timed(house, ScriptedModel("Hello.")) as (gateway, channel, wall):
+        await channel.ask("Hello", user="2", conversation="desk")
+        of_desk = await gateway.identities.resolve("fake:2", "Ben")
+        desk = {"account": "2", "conversation": ConversationRef(channel="fake", conversation="desk")}
+        before = await plan(gateway, text="before", user_id=of_desk, **desk)
+        await link(channel)
+        together = await plan(gateway, HOURLY, text="together", **desk)
+        await wall.comes(NOON + HOUR)
+        assert {text.split("\n")[0] for text in texts(channel)} >= {"before", "together"}
+        assert [one.outcome for one in await past(gateway, before)] == ["done"]
+        again = await plan(gateway, text="again", user_id=of_desk, next_at=NOON + 2 * HOUR, **desk)
+        await channel.ask("/unlink", user="2", conversation="desk")
+        await settled(gateway)
+        await gateway.linking.job.close()
+        sent = len(channel.sent)
+        await wall.comes(NOON + 2 * HOUR)
+        assert [one.outcome for one in await past(gateway, again)] == ["done"]
+        found = await now_is(gateway, together)
+        assert (found.state, found.why) == ("failing", "where it is delivered is somebody else's by now")
+        assert all(
+            "together" not in one.text for one in channel.sent[sent:] if one.conversation == desk["conversation"]
+        )
+
+
+async def test_late_schedules_are_a_trouble_that_health_names(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, _):
+        await channel.connected()
+        at = datetime.now(UTC) - HOUR
+        gateway.clock.now = lambda: at - HOUR  # it goes wrong
+        await plan(gateway, Once(at=at), next_at=at)
+        health = await gateway.health()
+        assert (health.status, health.schedules_late) == ("degraded", 1)
+        assert "1 schedule is due and not taken up for minutes" in health.problems[0]
+
+
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
     async with timed(house, ScriptedModel()) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
@@ -489,6 +546,7 @@ async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
     async with timed(house, model) as (gateway, channel, wall):
         first = await plan(gateway, HOURLY, mode="do")
         await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert f"Schedule {first.id} wants it; **Always** holds for it alone." in texts(channel)[0]
         await channel.say("/yes always 1")
         await settled(gateway)
         assert post.sent == ["ada: hello"]
