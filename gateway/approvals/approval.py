@@ -52,6 +52,7 @@ class Approval:
         sources: what the turn had read that is not the person's own, in words.
         approver: who may say yes.
         decided_by: a user id, or the machine.
+        schedule_id: whose turn asks; None: one of a person who is there.
     """
 
     id: int
@@ -73,6 +74,7 @@ class Approval:
     state: ApprovalState = "waiting"
     decided_at: datetime | None = None
     decided_by: str | None = None
+    schedule_id: int | None = None
 
     def again(self, number: int, *, at: datetime) -> Approval:
         """A new question for exactly this call, for as long as this one waited; its `call_id` names this one."""
@@ -108,7 +110,7 @@ class Approval:
         return not self.is_destructive and (bool(self.destination) or (by_owner and not self.sources))
 
     def grant(self, scope: GrantScope, *, by: str, at: datetime) -> Grant:
-        """What spares the next question for the same tool, person, personality and destination."""
+        """What spares the next question for the same tool, person, personality, destination and schedule."""
         is_here = scope == "conversation"
         return Grant(
             id=0,
@@ -122,6 +124,7 @@ class Approval:
             granted_at=at,
             granted_by=by,
             until_at=at + LONGEST_HERE if is_here else None,
+            schedule_id=self.schedule_id,
         )
 
 
@@ -182,6 +185,7 @@ class Grant:
         destination: the exact values of the tool's destination, as JSON; empty: none, for a tool without one.
         session_id: where it holds; empty: everywhere.
         until_at: None: for ever.
+        schedule_id: it holds in the turns of this schedule, and in no other; None: where the person is there.
     """
 
     id: int
@@ -195,6 +199,7 @@ class Grant:
     granted_at: datetime
     granted_by: str
     until_at: datetime | None = None
+    schedule_id: int | None = None
 
 
 class ApprovalStore(Protocol):

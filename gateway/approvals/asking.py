@@ -52,6 +52,7 @@ class Asker:
     session_id: str
     conversation: ConversationRef
     is_attended: bool = True
+    schedule_id: int | None = None
     own_words: Sequence[str] = ()
     are_named_spared: bool = False
     allowed: Sequence[str] = ()
@@ -114,6 +115,7 @@ class Asking:
             now=self._now(),
             is_tainted=is_tainted,
             is_attended=self._asker.is_attended,
+            schedule_id=self._asker.schedule_id,
             are_addresses_known=all(
                 any(stands_in(one, text) for text in own_words)
                 or was_read(one)
@@ -144,6 +146,7 @@ class Asking:
             is_destructive=tool.is_destructive,
             asked_at=situation.now,
             expires_at=situation.now + self._expire_after,
+            schedule_id=asker.schedule_id,
         )
 
     async def _check_room(self, waiting: int) -> None:

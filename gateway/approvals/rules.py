@@ -23,6 +23,7 @@ class Situation:
         destination: as `destination_of` gives it.
         is_tainted: the turn has read words of others.
         is_attended: the person is there; False where a schedule or a hook began the turn.
+        schedule_id: of the schedule that began it.
         are_addresses_known: each address in the arguments stands verbatim in the person's own words, or in what the
             session has read before the model wrote it.
         is_named_by_person: each destination is a whole value of the person's own words, and the owner chose that this
@@ -37,6 +38,7 @@ class Situation:
     now: datetime
     is_tainted: bool
     is_attended: bool = True
+    schedule_id: int | None = None
     are_addresses_known: bool = False
     is_named_by_person: bool = False
 
@@ -51,9 +53,10 @@ def must_ask(situation: Situation, grants: Iterable[Grant]) -> bool:
             is_careful = situation.is_tainted or not situation.is_attended
             return is_careful and not situation.are_addresses_known
         case _:
-            if not situation.is_attended or tool.is_destructive:
+            if tool.is_destructive or not (situation.is_attended or situation.schedule_id is not None):
                 return True
-            return not (situation.is_named_by_person or any(covers(grant, situation) for grant in grants))
+            is_spared = situation.is_named_by_person and situation.is_attended
+            return not (is_spared or any(covers(grant, situation) for grant in grants))
 
 
 def are_named(destination: str, own_words: Iterable[str]) -> bool:
@@ -87,6 +90,7 @@ def covers(grant: Grant, situation: Situation) -> bool:
         and grant.user_id in situation.user_ids
         and grant.personality_id == situation.personality_id
         and grant.destination == situation.destination
+        and grant.schedule_id == situation.schedule_id
     )
     is_here = grant.scope == "always" or grant.session_id == situation.session_id
     is_in_time = grant.until_at is None or situation.now < grant.until_at

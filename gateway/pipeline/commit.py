@@ -28,6 +28,7 @@ from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import span
+from gateway.schedules.firing import OccurrenceEnd
 from gateway.tools.forms import OpenQuestion
 from gateway.tools.journal import CallRow
 
@@ -58,6 +59,7 @@ class TurnCommit:
         calls: of tools, which are not noted yet.
         approvals: calls of tools that wait for a person's yes.
         approval_id: of the yes by which the turn was to make a call; one that was not begun is withdrawn.
+        occurrence: what came of what a schedule had due, where the turn was that.
         asks: what the person is to answer; in the place of what was open in this conversation.
         ends_question: what was open in this conversation is answered, or not open any more.
         secret: the message of the turn, where it is an answer for a server alone; its row keeps no words of it.
@@ -87,6 +89,7 @@ class TurnCommit:
     calls: tuple[CallRow, ...] = ()
     approvals: tuple[Approval, ...] = ()
     approval_id: int | None = None
+    occurrence: OccurrenceEnd | None = None
     asks: OpenQuestion | None = None
     ends_question: bool = False
     secret: InboundMessage | None = None

@@ -33,6 +33,7 @@ class InboxRow:
         deaths: how often the process died while it was being answered.
         lone_deaths: how often that while nothing else was.
         approval_id: it makes the call that was approved under this number; nobody wrote it.
+        schedule_id: it is what this schedule has due; nobody wrote it, either.
     """
 
     lane: int
@@ -50,6 +51,7 @@ class InboxRow:
     deaths: int = 0
     lone_deaths: int = 0
     approval_id: int | None = None
+    schedule_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,6 @@ MOST_CAUGHT_UP = 48
 """Missed occurrences that `each` runs, the last ones; those before them are noted as skipped."""
 MOST_FAILURES = 5
 """In a row; then a schedule is paused, and its person is told."""
-MOST_LATE = 48
-"""So many of what was missed are run at most, where all of them are wanted; the newest."""
 ON_TIME = timedelta(minutes=2)
 """What is taken up later than this was missed, and says when it was due."""
 LONGEST_JITTER_S = 30
@@ -82,7 +80,7 @@ class Schedule:
 
     @property
     def fires_at(self) -> datetime | None:
-        """When it is taken up: what needs a model and repeats, some seconds after it is due, so that not all ask at once."""
+        """When it is taken up: what repeats and needs a model, some seconds after it is due, lest all ask at once."""
         if self.next_at is None or self.mode == "say" or isinstance(self.rule, Once):
             return self.next_at
         return self.next_at + timedelta(milliseconds=self.id * 7_919 % (LONGEST_JITTER_S * 1_000))
@@ -101,9 +99,9 @@ class Occurrence:
 
     Attributes:
         begun_at: when it was taken up.
-        turn_id: of its turn, which is the same however often it is tried, or of what was said; empty for what was skipped.
+        turn_id: of its turn, which is the same however often it is tried, or of its delivery; empty for none.
         note: for people: why it failed, was skipped, or how late it was.
-        by_hand: a person ran it, at no time of its rule.
+        is_by_hand: a person ran it, at no time of its rule.
     """
 
     schedule_id: int
@@ -112,7 +110,7 @@ class Occurrence:
     begun_at: datetime
     turn_id: str = ""
     note: str = ""
-    by_hand: bool = False
+    is_by_hand: bool = False
 
 
 class ScheduleStore(Protocol):

@@ -18,7 +18,7 @@ _ENTRIES = """
     SELECT * FROM (
         SELECT {said} FROM inbox
         WHERE lane = (SELECT id FROM lanes WHERE channel = ?1 AND conversation = ?2 AND thread = ?3) AND seq > ?4
-        AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
+        AND schedule_id IS NULL AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
     ) AS said UNION ALL SELECT * FROM (
         SELECT {answered} FROM outbox
         WHERE lane = (SELECT id FROM lanes WHERE channel = ?1 AND conversation = ?2 AND thread = ?3) AND seq > ?4

@@ -9,6 +9,7 @@ from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, at_once, statement
 from gateway.store.leases import hold_epoch
+from gateway.store.occurrences import end_delivery
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
 from gateway.store.queue_rows import LANE, RAISE, correct_waits, lane_key
 from gateway.store.rows import columns_of, marks_for, value_of
@@ -159,7 +160,14 @@ class SqlOutbox:
         )
 
     async def record_dead(self, row: OutboxRow, error: str, notice: OutboundMessage | None = None) -> None:
-        await self._end(_DEAD, (storable(error), wall_ms(), row.lane, row.seq, row.epoch), notice)
+        values = (storable(error), wall_ms(), row.lane, row.seq, row.epoch)
+
+        def work(connection: Connection) -> None:
+            if connection.execute(_DEAD, values).rowcount == 1:
+                end_delivery(connection, row.turn_id, storable(error), is_refused=notice is None)
+                insert_replies(connection, row.turn_id, () if notice is None else (notice,))
+
+        await self._engine.write(work, alone=())
 
     async def _end(self, sql: str, values: tuple[object, ...], notice: OutboundMessage | None) -> None:
         def work(connection: Connection) -> None:

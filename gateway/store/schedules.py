@@ -8,15 +8,9 @@ from datetime import datetime
 from functools import partial
 
 from gateway.messages import InboundMessage, OutboundMessage
-from gateway.schedules.firing import ClockStore, Coming, Due, Firing, Happening, OccurrenceEnd, Where
+from gateway.schedules.firing import ClockStore, Coming, Due, Firing, Happening
 from gateway.schedules.rule import read_rule, rule_text
-from gateway.schedules.schedule import (
-    MOST_FAILURES,
-    MOST_OF_PERSON,
-    Occurrence,
-    Schedule,
-    ScheduleStore,
-)
+from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleStore
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.lanes import arrive, waken
@@ -36,22 +30,11 @@ _FIRE = f"""
                          last_at = coalesce(?, last_at), by_hand_at = NULL
     WHERE {_AS_READ}
 """  # noqa: S608 (a constant)
-_PLAN = "UPDATE schedules SET next_at = ?1, rule = ?2, fires_at = coalesce(by_hand_at, ?3) WHERE id = ?4 AND next_at = ?5"
+_PLAN = "UPDATE schedules SET next_at = ?, fires_at = coalesce(by_hand_at, ?) WHERE id = ? AND next_at = ?"
 _RUN_NOW = """
     UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = ?2 AND outcome = 'begun')
 """
-_OF_TURN = "(SELECT schedule_id FROM occurrences WHERE turn_id = ?)"
-_END = "UPDATE occurrences SET outcome = ?, note = CASE WHEN ? = '' THEN note ELSE ? END WHERE turn_id = ?"
-_SUCCEEDED = f"UPDATE schedules SET failures = 0 WHERE id = {_OF_TURN} AND failures > 0"  # noqa: S608 (a constant)
-_FAILED = f"UPDATE schedules SET failures = failures + 1 WHERE id = {_OF_TURN}"  # noqa: S608 (a constant)
-_PAUSE = f"""
-    UPDATE schedules SET state = CASE WHEN state = 'active' THEN 'failing' ELSE state END,
-        next_at = CASE WHEN state = 'active' THEN NULL ELSE next_at END,
-        fires_at = CASE WHEN state = 'active' THEN by_hand_at ELSE fires_at END, why = ?, tell = ?
-    WHERE id = {_OF_TURN}
-"""  # noqa: S608 (a constant)
-_TOO_MANY_FAILURES = f"{_PAUSE} AND state = 'active' AND failures >= {MOST_FAILURES}"
 _DROP_TEXTS = f"""
     UPDATE inbox SET state = 'done', ended_at = ?, error = 'its schedule was removed'
     WHERE schedule_id = ? AND ended_at IS NULL AND NOT ({IS_RUNNING}) RETURNING lane, turn_id
@@ -67,33 +50,6 @@ _DROP_QUESTIONS = """
 """
 
 
-def end_occurrence(connection: Connection, turn_id: str, end: OccurrenceEnd) -> None:
-    """Note what came of an occurrence, inside the transaction that ends its turn. Nothing is read before the commit."""
-    note = storable(end.note)
-    connection.execute(_END, (end.outcome, note, note, turn_id))
-    if end.outcome in ("done", "silent"):
-        connection.execute(_SUCCEEDED, (turn_id,))
-    if end.outcome == "failed":
-        connection.execute(_FAILED, (turn_id,))
-        why = f"it failed {MOST_FAILURES} times in a row; the last time: {note}"
-        connection.execute(_TOO_MANY_FAILURES, (why, "here", turn_id))
-    if end.pauses is not None:
-        connection.execute(_PAUSE, (storable(end.pauses), end.tell, turn_id))
-
-
-def end_delivery(connection: Connection, turn_id: str, error: str, *, is_refused: bool) -> None:
-    """A reply of this turn is given up: where that was an occurrence's, it failed.
-
-    Args:
-        is_refused: its channel does not take it, and never will: the schedule is paused, and its person told elsewhere.
-    """
-    why = f"what was due could not be delivered: {error}"
-    pauses = why if is_refused else None
-    end = OccurrenceEnd(outcome="failed", note=why, pauses=pauses, tell="elsewhere")
-    if connection.execute(f"SELECT {_OF_TURN}", (turn_id,)).fetchone()[0] is not None:
-        end_occurrence(connection, turn_id, end)
-
-
 class SqlSchedules(ScheduleStore, ClockStore):
     """The row of a schedule decides who takes it up, and the unique keys that nobody does so twice."""
 
@@ -102,9 +58,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
     # ---- what people ask --------------------------------------------------------------------------------------------
 
-    async def add(
-        self, schedule: Schedule, *, most: int = MOST_OF_PERSON, ids: Sequence[str] = ()
-    ) -> Schedule | None:
+    async def add(self, schedule: Schedule, *, most: int = MOST_OF_PERSON, ids: Sequence[str] = ()) -> Schedule | None:
         whose = tuple({schedule.user_id, *ids})
 
         def work(connection: Connection) -> Schedule | None:
@@ -141,7 +95,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
         changes = ", ".join(f"{name} = ?" for name in columns)
 
         def work(connection: Connection) -> bool:
-            sql = f"SELECT * FROM schedules WHERE id = ? {connection.dialect.locked}"
+            sql = f"SELECT * FROM schedules WHERE id = ? {connection.dialect.locked}"  # noqa: S608 (of ours)
             row = connection.execute(sql, (schedule.id,)).fetchone()
             if row is None or _schedule(row) != expected:
                 return False
@@ -176,7 +130,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
     async def history(self, schedule_id: int, *, limit: int = 50) -> Sequence[Occurrence]:
         sql = "SELECT * FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?"
         rows = await self._engine.rows(sql, (schedule_id, limit))
-        return [value_of(Occurrence, row, by_hand=bool(row["by_hand"])) for row in rows]
+        return [value_of(Occurrence, row) for row in rows]
 
     async def occurrence(self, turn_id: str) -> tuple[Schedule, Occurrence] | None:
         """What a turn does; None where its schedule is gone."""
@@ -186,7 +140,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
             if row is None:
                 return None
             of = connection.execute("SELECT * FROM schedules WHERE id = ?", (row["schedule_id"],)).fetchone()
-            return None if of is None else (_schedule(of), value_of(Occurrence, row, by_hand=bool(row["by_hand"])))
+            return None if of is None else (_schedule(of), value_of(Occurrence, row))
 
         return await self._engine.read(work)
 
@@ -230,10 +184,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
         return [_due(row) for row in await self._engine.rows(_PLANNED, (after, limit))]
 
     async def plan(self, moved: Sequence[tuple[Schedule, Schedule]]) -> None:
-        values = [
-            (_ms(after.next_at), rule_text(after.rule), _ms(after.fires_at), before.id, _ms(before.next_at))
-            for before, after in moved
-        ]
+        values = [(_ms(after.next_at), _ms(after.fires_at), before.id, _ms(before.next_at)) for before, after in moved]
         await self._engine.write(partial(_plan, values=values))
 
 
@@ -292,9 +243,7 @@ def _columns(schedule: Schedule) -> dict[str, object]:
 
 def _schedule(row: Row) -> Schedule:
     sources = tuple(json.loads(row["sources"]))
-    return value_of(
-        Schedule, row, conversation=conversation_of(row), rule=read_rule(row["rule"]), sources=sources
-    )
+    return value_of(Schedule, row, conversation=conversation_of(row), rule=read_rule(row["rule"]), sources=sources)
 
 
 def _due(row: Row) -> Due:

@@ -18,6 +18,7 @@ from gateway.store.engine import Connection, Engine, Row, require
 from gateway.store.ingest import insert_job
 from gateway.store.lanes import hold, hold_at_once, put_off, settle
 from gateway.store.memory_journal import ask_unsettled, insert_pending, settle_pending
+from gateway.store.occurrences import end_occurrence
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.people import apply_change, insert_chat
@@ -89,6 +90,8 @@ class SqlTurns:
             keep_question(connection, commit)
             if commit.approval_id is not None and commit.end == "done":
                 withdraw_approval(connection, commit.approval_id)
+            if commit.occurrence is not None:
+                end_occurrence(connection, commit.turn_id, commit.occurrence)
             if commit.ingest is not None:
                 insert_job(connection, commit.ingest)
             if commit.end != "parked":

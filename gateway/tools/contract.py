@@ -121,6 +121,7 @@ class ToolContext:
         given: what this call was to wait for.
         documents: reads PDFs, and makes pictures ready for models.
         hide: strikes the secrets of the configuration from a text.
+        reports: where a turn that is silent else puts what its person is to be told.
     """
 
     scope: MemoryScope
@@ -144,6 +145,7 @@ class ToolContext:
     given: Given | None = None
     documents: Documents | None = None
     hide: Callable[[str], str] = str
+    reports: list[str] = field(default_factory=list)
 
     @property
     def is_tainted(self) -> bool:

@@ -25,6 +25,7 @@ from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.person_settings import PersonSettingsSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.questions import QuestionSuite
+from tests.conformance.schedules import ScheduleSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import (
     HERE,
@@ -48,6 +49,10 @@ class TestInbox(InboxSuite):
 
 
 class TestApprovals(ApprovalSuite):
+    pass
+
+
+class TestSchedules(ScheduleSuite):
     pass
 
 

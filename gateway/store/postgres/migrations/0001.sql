@@ -447,7 +447,7 @@ CREATE TABLE occurrences (
     begun_at bigint NOT NULL,
     turn_id text COLLATE "C" NOT NULL,
     note text COLLATE "C" NOT NULL,
-    by_hand boolean NOT NULL,
+    is_by_hand boolean NOT NULL,
     UNIQUE (schedule_id, due_at)
 );
 CREATE UNIQUE INDEX occurrences_of_turn ON occurrences (turn_id) WHERE turn_id <> '';

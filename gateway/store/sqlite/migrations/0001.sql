@@ -425,7 +425,7 @@ CREATE TABLE occurrences (
     begun_at    INTEGER NOT NULL,
     turn_id     TEXT NOT NULL,
     note        TEXT NOT NULL,
-    by_hand     INTEGER NOT NULL,
+    is_by_hand  INTEGER NOT NULL,
     UNIQUE (schedule_id, due_at)
 ) STRICT;
 CREATE UNIQUE INDEX occurrences_of_turn ON occurrences (turn_id) WHERE turn_id <> '';

@@ -1,0 +1,47 @@
+"""What came of occurrences, inside the transactions that end their turns and deliveries."""
+
+from __future__ import annotations
+
+from gateway.schedules.firing import OccurrenceEnd
+from gateway.schedules.schedule import MOST_FAILURES
+from gateway.store.engine import Connection
+from gateway.store.payloads import storable
+
+_OF_TURN = "(SELECT schedule_id FROM occurrences WHERE turn_id = ?)"
+_END = "UPDATE occurrences SET outcome = ?, note = CASE WHEN ? = '' THEN note ELSE ? END WHERE turn_id = ?"
+_SUCCEEDED = f"UPDATE schedules SET failures = 0 WHERE id = {_OF_TURN} AND failures > 0"  # noqa: S608 (a constant)
+_FAILED = f"UPDATE schedules SET failures = failures + 1 WHERE id = {_OF_TURN}"  # noqa: S608 (a constant)
+_PAUSE = f"""
+    UPDATE schedules SET state = CASE WHEN state = 'active' THEN 'failing' ELSE state END,
+        next_at = CASE WHEN state = 'active' THEN NULL ELSE next_at END,
+        fires_at = CASE WHEN state = 'active' THEN by_hand_at ELSE fires_at END, why = ?, tell = ?
+    WHERE id = {_OF_TURN}
+"""  # noqa: S608 (a constant)
+_TOO_MANY_FAILURES = f"{_PAUSE} AND state = 'active' AND failures >= {MOST_FAILURES}"
+
+
+def end_occurrence(connection: Connection, turn_id: str, end: OccurrenceEnd) -> None:
+    """Note what came of an occurrence, inside the transaction that ends its turn. Nothing is read before the commit."""
+    note = storable(end.note)
+    connection.execute(_END, (end.outcome, note, note, turn_id))
+    if end.outcome in ("done", "silent"):
+        connection.execute(_SUCCEEDED, (turn_id,))
+    if end.outcome == "failed":
+        connection.execute(_FAILED, (turn_id,))
+        why = f"it failed {MOST_FAILURES} times in a row; the last time: {note}"
+        connection.execute(_TOO_MANY_FAILURES, (why, "here", turn_id))
+    if end.pauses is not None:
+        connection.execute(_PAUSE, (storable(end.pauses), end.tell, turn_id))
+
+
+def end_delivery(connection: Connection, turn_id: str, error: str, *, is_refused: bool) -> None:
+    """A reply of this turn is given up: where that was an occurrence's, it failed.
+
+    Args:
+        is_refused: its channel does not take it, and never will: the schedule is paused, and its person told elsewhere.
+    """
+    why = f"what was due could not be delivered: {error}"
+    pauses = why if is_refused else None
+    end = OccurrenceEnd(outcome="failed", note=why, pauses=pauses, tell="elsewhere")
+    if connection.execute(f"SELECT {_OF_TURN}", (turn_id,)).fetchone()[0] is not None:
+        end_occurrence(connection, turn_id, end)
