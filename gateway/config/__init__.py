@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from gateway.config.channel_kinds import Access, GroupAccess
 from gateway.config.mcp import McpConfig
 from gateway.config.memory_kinds import TRACES_KIND
+from gateway.config.unattended import HeartbeatConfig, HookConfig, hook_name
 from gateway.config.values import (
     AccountId,
     Count,
@@ -405,6 +406,7 @@ class Config(Section):
         personality: the default one.
         session_scope: `user` joins a person's direct chats over all channels into one session.
         channels: by name; the local channel is never among them, and always there.
+        hooks: by name, which is the end of the address that services call.
         secret: of which the web token and the key for codes are derived; None: each is a file in the data directory.
         shutdown_s: how long running turns may take to finish when the gateway is told to stop.
     """
@@ -422,6 +424,8 @@ class Config(Section):
     approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     mcp: McpConfig = Field(default_factory=McpConfig)
+    hooks: dict[Annotated[str, AfterValidator(hook_name)], HookConfig] = Field(default_factory=dict)
+    heartbeat: HeartbeatConfig = Field(default_factory=HeartbeatConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from gateway.messages import ConversationRef
 from gateway.schedules.forms import Form, ScheduleError, Wanted, now_s, read_change, read_new
-from gateway.schedules.rule import Once, next_after
-from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleStore
+from gateway.schedules.rule import Called, Once, next_after
+from gateway.schedules.schedule import MOST_OF_PERSON, TAKEN_OUT, Occurrence, Schedule, ScheduleStore
 from gateway.schedules.zones import Zones
 
 __all__ = ["Owner", "ScheduleError", "Schedules", "Wanted"]
@@ -95,8 +95,9 @@ class Schedules:
         """Change what is given; a new rule takes the place of the old one, and makes one active that was done.
 
         Raises:
-            ScheduleError: something is wrong with the form, or it is gone.
+            ScheduleError: something is wrong with the form, or it is gone, or stands in the configuration.
         """
+        _refuse_configured(schedule)
         return await self._replaced(schedule, lambda kept: _changed(kept, wanted, self._now()))
 
     async def pause(self, schedule: Schedule) -> Schedule:
@@ -119,8 +120,10 @@ class Schedules:
         """Do it once now, besides its times.
 
         Raises:
-            ScheduleError: it is being done, or gone.
+            ScheduleError: it is being done, or gone, or in the configuration no more.
         """
+        if (await self._there(schedule)).is_taken_out:
+            raise _taken_out(schedule)
         if not await self._store.run_now(schedule, self._now()):
             await self._there(schedule)
             raise ScheduleError(f"schedule {schedule.id} is being done just now; wait until that has ended")
@@ -131,8 +134,9 @@ class Schedules:
         """Take it away with its history, and with what waits of it.
 
         Raises:
-            ScheduleError: it is gone.
+            ScheduleError: it is gone, or stands in the configuration.
         """
+        _refuse_configured(schedule)
         if not await self._store.remove(schedule.id):
             raise _gone(schedule)
         self._wake()
@@ -160,6 +164,15 @@ class Schedules:
 
 def _gone(schedule: Schedule) -> ScheduleError:
     return ScheduleError(f"schedule {schedule.id} is gone")
+
+
+def _taken_out(schedule: Schedule) -> ScheduleError:
+    return ScheduleError(f"schedule {schedule.id} cannot run: {schedule.why or TAKEN_OUT}")
+
+
+def _refuse_configured(schedule: Schedule) -> None:
+    if schedule.is_configured and not schedule.is_taken_out:
+        raise ScheduleError(f"schedule {schedule.id} stands in config.yaml; change it there, or pause it here")
 
 
 def _new(form: Form, owner: Owner, key: str, now: datetime) -> Schedule:
@@ -215,7 +228,9 @@ def _paused(schedule: Schedule) -> Schedule:
 def _resumed(schedule: Schedule, now: datetime) -> Schedule:
     if schedule.state == "active":
         return schedule
+    if schedule.is_taken_out:
+        raise _taken_out(schedule)
     next_at = next_after(schedule.rule, schedule.zone, now)
-    if next_at is None:
+    if next_at is None and not isinstance(schedule.rule, Called):
         raise ScheduleError(f"the time of schedule {schedule.id} is past; give it another one, or run it now")
     return replace(schedule, state="active", next_at=next_at, failures=0, why=None)
