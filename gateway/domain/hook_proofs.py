@@ -89,7 +89,7 @@ def delivery_of(proof: Proof, secrets_: Sequence[str], call: Call) -> str:
     """
     known = secrets_ or [_NO_SECRET]
     is_proved = [_PROVES[proof](secret, call) for secret in known]
-    if not any(is_proved) or not secrets_:
+    if not any(is_proved) or not secrets_ or (proof != "address" and call.token):
         raise NotProved
     if proof == "standard":
         if abs(call.at_s - int(call.header("webhook-timestamp")[0])) > WINDOW_S:
