@@ -35,7 +35,7 @@ from gateway.approvals.approval import MOST_OF_TURN, Approval, canonical
 from gateway.approvals.asking import TOO_MANY_WAIT, Asking, NoRoom
 from gateway.domain.images import ModelImage
 from gateway.errors import ModelRefused
-from gateway.messages import Attachment
+from gateway.messages import Action, Attachment
 from gateway.protocols import MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
@@ -92,6 +92,7 @@ class AgentState:
         choosing: the question that the person answers by a button, if there is one.
         wanted: what a call wants to know of the person.
         below: what tools have to say to the person below the answer, in words of ours.
+        below_for_all: the same, in groups too; `buttons` stand there.
         codes: what in that is for its reader only.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
@@ -110,6 +111,8 @@ class AgentState:
     choosing: list[Choosing] = field(default_factory=list)
     wanted: Wanted | None = None
     below: dict[str, str] = field(default_factory=dict)
+    below_for_all: dict[str, str] = field(default_factory=dict)
+    buttons: list[Action] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
@@ -150,6 +153,8 @@ class AgentState:
                 "rested": self.rested,
                 "wanted": None if self.wanted is None else self.wanted.dump(),
                 "below": self.below,
+                "below_for_all": self.below_for_all,
+                "buttons": [asdict(one) for one in self.buttons],
                 "codes": self.codes,
                 "files": [asdict(file) for file in self.files],
                 "choosing": [asdict(one) for one in self.choosing],
@@ -174,6 +179,8 @@ class AgentState:
             rested=kept["rested"],
             wanted=None if kept["wanted"] is None else Wanted.load(kept["wanted"]),
             below=kept["below"],
+            below_for_all=kept["below_for_all"],
+            buttons=[Action(**one) for one in kept["buttons"]],
             codes=kept["codes"],
             files=[Attachment(**file) for file in kept["files"]],
             choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],

@@ -40,7 +40,7 @@ def budgets_of(config: Config) -> Budgets:
 
     budgets = config.budgets
     return Budgets(
-        zone=zone_of(budgets.time_zone),
+        zone=zone_of(config.budget_zone),
         user=limit(budgets.user),
         personality=limit(budgets.personality),
         personalities={name: limit(budget) for name, budget in budgets.personalities.items()},

@@ -118,6 +118,15 @@ def tools_for_messages(gateway: Composition) -> Sequence[Tool]:
     return message_tools(reaching, gateway.outbox.post)
 
 
+def tools_for_schedules(gateway: Composition) -> Sequence[Tool]:
+    """Those that plan what is done at a time; none where that is off."""
+    if not gateway.config.schedules.enabled:
+        return ()
+    from gateway.schedules.tools import schedule_tools  # noqa: PLC0415 (only where they are switched on)
+
+    return schedule_tools(gateway.schedules, gateway.linking.people.ids)
+
+
 def with_servers(box: Toolbox, servers: McpServers) -> Callable[[], Toolbox]:
     """The tools that there are when it is called: those of servers come and go, and between that nothing is made."""
     made: list[tuple[Sequence[Tool], Toolbox]] = []

@@ -21,7 +21,15 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.tools import documents_of, make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
+from gateway.app.tools import (
+    documents_of,
+    make_toolbox,
+    program_tools,
+    servers_of,
+    tools_for_messages,
+    tools_for_schedules,
+    with_servers,
+)
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
 from gateway.approvals.whole import WholeCalls
@@ -57,6 +65,8 @@ from gateway.pipeline.supervisor import Supervisor
 from gateway.pipeline.turn import TurnRunner
 from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
 from gateway.sandbox.workspace import Workspaces
+from gateway.schedules.schedules import Schedules
+from gateway.schedules.zones import Zones
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
@@ -162,6 +172,8 @@ class Composition:
 
     def _compose_people(self) -> None:
         """Identities and access."""
+        self.zones = Zones(self.store.person_settings, lambda: self.config.time_zone)
+        self.schedules = Schedules(self.store.schedules, self.zones)
         self.people_parts = people_parts(self.home, self.store.engine)
         self.identities = self.people_parts.identities
         self.operators = Operators(self.channels)
@@ -313,6 +325,7 @@ class Composition:
         config = self.config
         of_web = web_tools(config.web, self.sandbox, reads_alone(self.meter, self.personalities), self.left_out.append)
         own = [*own_tools(self.store.sessions), *self.traces.tools, *of_web, *tools_for_messages(self)]
+        own += tools_for_schedules(self)
         programs = program_tools(config, self.sandbox, self.left_out.append)
         self.mcp = servers_of(self)
         box = make_toolbox(self.home, own, config.tools, programs, self.left_out.append)
@@ -382,6 +395,7 @@ class Composition:
             outbox=self.outbox,
             whole_calls=self.whole_calls,
             keep_file=self.keep_file,
+            zone_of=self.zones.lately,
             documents=documents_of(self),
             recall=self.traces.memory,
             workspaces=self.workspaces if self.live.current.tools.has_workspaces else None,

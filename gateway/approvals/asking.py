@@ -92,7 +92,7 @@ class Asking:
         Raises:
             NoRoom: too many wait.
         """
-        if call.tool.effect in ("read", "own"):
+        if call.tool.effect == "read" or (call.tool.effect == "own" and not call.tool.acts_later):
             return None
         if self._grants is None:
             self._user_ids = frozenset(await self._asker.person_ids(self._asker.user_id))

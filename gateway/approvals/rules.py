@@ -47,8 +47,10 @@ def must_ask(situation: Situation, grants: Iterable[Grant]) -> bool:
     """Whether the call waits for a yes."""
     tool = situation.tool
     match tool.effect:
-        case "read" | "own":
+        case "read":
             return False
+        case "own":
+            return tool.acts_later and situation.is_tainted
         case "fetch":
             is_careful = situation.is_tainted or not situation.is_attended
             return is_careful and not situation.are_addresses_known

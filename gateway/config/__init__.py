@@ -336,14 +336,14 @@ class BudgetsConfig(Section):
     """Hard budgets: a call of a model for which there is no room is not made.
 
     Attributes:
-        time_zone: whose midnight begins a day.
+        time_zone: whose midnight begins a day; without it that of the configuration.
         user: for each person.
         personality: for each personality.
         personalities: for the personalities that are named, in place of `personality`.
         gateway: for everything together.
     """
 
-    time_zone: Annotated[Text, AfterValidator(zone_name)] = "UTC"
+    time_zone: Annotated[Text, AfterValidator(zone_name)] | None = None
     user: DayBudget | None = None
     personality: DayBudget | None = None
     personalities: dict[str, DayBudget] = Field(default_factory=dict)
@@ -354,6 +354,16 @@ class BudgetsConfig(Section):
         """Whether what models cost must be known."""
         budgets = (self.user, self.personality, self.gateway, *self.personalities.values())
         return any(budget is not None and budget.usd is not None for budget in budgets)
+
+
+class SchedulesConfig(Section):
+    """What is done at a time: reminders, tasks, watches.
+
+    Attributes:
+        enabled: the agent has tools for them, and what is due is done.
+    """
+
+    enabled: bool = True
 
 
 class DeliveryConfig(Section):
@@ -405,6 +415,7 @@ class Config(Section):
         models: by name; `offline` is always among them.
         personality: the default one.
         session_scope: `user` joins a person's direct chats over all channels into one session.
+        time_zone: in which the clocks of people are read who have chosen none.
         channels: by name; the local channel is never among them, and always there.
         hooks: by name, which is the end of the address that services call.
         secret: of which the web token and the key for codes are derived; None: each is a file in the data directory.
@@ -415,6 +426,7 @@ class Config(Section):
     models: dict[str, ModelConfig] = Field(default_factory=dict)
     personality: Text = "assistant"
     session_scope: Literal["conversation", "user"] = "conversation"
+    time_zone: Annotated[Text, AfterValidator(zone_name)] = "UTC"
     channels: dict[str, ChannelConfig] = Field(default_factory=dict)
     web: WebConfig = Field(default_factory=WebConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
@@ -423,6 +435,7 @@ class Config(Section):
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    schedules: SchedulesConfig = Field(default_factory=SchedulesConfig)
     mcp: McpConfig = Field(default_factory=McpConfig)
     hooks: dict[Annotated[str, AfterValidator(hook_name)], HookConfig] = Field(default_factory=dict)
     heartbeat: HeartbeatConfig = Field(default_factory=HeartbeatConfig)
@@ -447,6 +460,11 @@ class Config(Section):
         if store is None or store.url is None or "lease_s" in limits.model_fields_set:
             return limits
         return limits.model_copy(update={"lease_s": LEASE_S})
+
+    @property
+    def budget_zone(self) -> str:
+        """Whose midnight begins a day of the budgets."""
+        return self.budgets.time_zone or self.time_zone
 
     @property
     def has_others(self) -> bool:

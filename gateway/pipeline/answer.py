@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H, Asker, Asking
 from gateway.approvals.whole import WholeCalls
 from gateway.cluster.sessions import HeldSessions
+from gateway.config.values import zone_of
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
@@ -102,6 +103,7 @@ class TurnDependencies:
         recall: the trace memory; None where it is off.
         toolbox: the tools that there are now.
         questions: what servers ask people; None where there are no servers.
+        zone_of: the IANA name of a person's time zone, as it was at most a minute ago.
         instructions: by server, what those say of themselves that have one of these tools.
         turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
@@ -132,6 +134,7 @@ class TurnDependencies:
     outbox: Outbox
     whole_calls: WholeCalls
     keep_file: KeepFile
+    zone_of: Callable[[str], Awaitable[str]]
     documents: Documents | None = None
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
@@ -206,7 +209,8 @@ class Turn:
         """Those that the personality may use; for a guest none that acts on the world."""
         allowed = tools.allowed(self.personality.tools)
         if self.role == "guest":
-            allowed = allowed.only([tool.name for tool in allowed.tools if tool.effect != "act"])
+            offered = [tool for tool in allowed.tools if tool.effect != "act" and not tool.needs_member]
+            allowed = allowed.only([tool.name for tool in offered])
         if self.role != "owner" or not self.message.is_direct:
             allowed = allowed.only([tool.name for tool in allowed.tools if not tool.needs_owner])
         if self.personality.memory_writes == "off":
@@ -228,6 +232,8 @@ class Turn:
         memory: MemoryContext | Unread | None,
         parts: TurnDependencies,
         capabilities: Capabilities,
+        *,
+        zone: str,
     ) -> ToolContext:
         """On whose behalf tools are called."""
         outgoing = None
@@ -247,7 +253,12 @@ class Turn:
             outgoing=outgoing,
             choosing=state.choosing,
             can_be_asked=self.message.is_direct and self.is_proved and self.role != "guest",
+            conversation=self.message.conversation,
+            sender=self.message.sender,
+            zone=zone,
             below=state.below,
+            below_for_all=state.below_for_all,
+            buttons=state.buttons,
             codes=state.codes,
         )
 
@@ -378,11 +389,12 @@ class Answering:
         )
         toolbox, found = await self._tools(turn)
         capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
-        context = turn.tool_context(state, asked, memory, parts, capabilities)
+        zone = await parts.zone_of(turn.user_id)
+        context = turn.tool_context(state, asked, memory, parts, capabilities, zone=zone)
         return AgentWork(
             turn_id=turn.row.turn_id,
             model=tab.model(personality.model),
-            system=await self._system(turn, memory, question, toolbox, capabilities),
+            system=await self._system(turn, memory, question, toolbox, capabilities, zone=zone),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
             context=replace(context, findable=toolbox.findable, documents=parts.documents, hide=self._settings.hide),
@@ -406,6 +418,8 @@ class Answering:
         question: str,
         toolbox: Toolbox,
         capabilities: Capabilities,
+        *,
+        zone: str,
     ) -> str:
         """The prompt in front of the conversation: who answers, where, and what is remembered."""
         parts, personality = self._parts, turn.personality
@@ -416,7 +430,7 @@ class Answering:
             capabilities=capabilities,
             is_direct=turn.message.is_direct,
             display_name=turn.message.sender.display_name,
-            today=datetime.now(UTC).date(),
+            today=datetime.now(zone_of(zone)).date(),
         )
         return system_prompt(
             personality.prompt,

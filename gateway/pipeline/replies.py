@@ -74,11 +74,13 @@ class Replies:
         whole = await self._whole_calls.files(mine, turn.message.conversation.channel, taken_bytes=taken_bytes)
         text = "\n\n".join([text, *(one.question for one in state.choosing)])
         by_server = "" if asked is None else f"\n\n{question_text(asked)}"
-        said = "".join(f"\n\n{each}" for each in state.below.values()) if turn.message.is_direct else ""
+        told = [*(state.below.values() if turn.message.is_direct else ()), *state.below_for_all.values()]
+        said = "".join(f"\n\n{each}" for each in told)
         below = memory.notice + notice(state.asks, turn.decider, whole) + said + by_server
         offered = [choice for one in state.choosing for choice in one.choices] if asked is None else []
         buttons = (
             *(chosen_by(number, turn.row.turn_id, label) for number, label in enumerate(offered, start=1)),
+            *state.buttons,
             *memory.choices,
             *choices(state.asks, turn.decider),
             *(() if asked is None else question_buttons(asked)),

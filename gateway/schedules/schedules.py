@@ -49,9 +49,10 @@ class Schedules:
         wake: Callable[[], object] = lambda: None,
         now: Callable[[], datetime] = now_s,
     ) -> None:
-        """`wake` lets the clock look again; `now` gives whole seconds, UTC."""
+        """`now` gives whole seconds, UTC."""
         self._store = store
-        self._wake = wake
+        self.wake = wake
+        """Lets the clock look again."""
         self._now = now
         self.zones = zones
 
@@ -70,8 +71,8 @@ class Schedules:
             made = await self._store.add(_new(form, owner, key, now), most=MOST_OF_PERSON, ids=owner.user_ids)
             if made is None:
                 raise ScheduleError(f"there are {MOST_OF_PERSON} schedules, which is the most; remove one: /schedules")
-            if (_form(made), made.created_at) == (form, now):
-                self._wake()
+            if (made.user_id, _form(made), made.created_at) == (owner.user_id, form, now):
+                self.wake()
                 return made
         asked = read_new(wanted, zone=made.zone, now=made.created_at)  # since it was made, the person may have moved
         if made.user_id not in owner.user_ids or _form(made) != asked:
@@ -127,7 +128,7 @@ class Schedules:
         if not await self._store.run_now(schedule, self._now()):
             await self._there(schedule)
             raise ScheduleError(f"schedule {schedule.id} is being done just now; wait until that has ended")
-        self._wake()
+        self.wake()
         return await self._there(schedule)
 
     async def cancel(self, schedule: Schedule) -> None:
@@ -139,7 +140,7 @@ class Schedules:
         _refuse_configured(schedule)
         if not await self._store.remove(schedule.id):
             raise _gone(schedule)
-        self._wake()
+        self.wake()
 
     async def history(self, schedule_id: int, limit: int = 50) -> Sequence[Occurrence]:
         """Its last occurrences, newest first."""
@@ -157,7 +158,7 @@ class Schedules:
             kept = await self._there(schedule)
             changed = change(kept)
             if changed == kept or await self._store.replace(changed, kept):
-                self._wake()
+                self.wake()
                 return changed
         raise ScheduleError(f"schedule {schedule.id} changes all the time; try again")
 

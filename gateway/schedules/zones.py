@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+from collections import OrderedDict
 from collections.abc import Callable
+from time import monotonic
 from zoneinfo import available_timezones
 
 from gateway.config.values import zone_of
 from gateway.domain.person_settings import PersonSettings
 
+_LATELY_S = 60.0
+_MOST_LATELY = 2_000
 _CHOSEN, _TOLD = "time_zone", "time_zone_told"
 
 
@@ -23,6 +27,7 @@ class Zones:
         """`default` gives the configured zone, which holds for all who chose none."""
         self._settings = settings
         self._default = default
+        self._lately: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
 
     @property
     def default(self) -> str:
@@ -32,6 +37,17 @@ class Zones:
     async def of(self, user_id: str | None) -> str:
         """Where the person's clock is; the configured zone for None, and for all who chose none."""
         return (None if user_id is None else await self.chosen(user_id)) or self.default
+
+    async def lately(self, user_id: str) -> str:
+        """The same as it was at most a minute ago, so that not every turn asks the store."""
+        zone, until_s = self._lately.get(user_id, (None, 0.0))
+        if until_s <= monotonic():
+            zone = await self.chosen(user_id)
+            self._lately[user_id] = zone, monotonic() + _LATELY_S
+            self._lately.move_to_end(user_id)
+            if len(self._lately) > _MOST_LATELY:
+                self._lately.popitem(last=False)
+        return zone or self.default
 
     async def chosen(self, user_id: str) -> str | None:
         """What the person chose; None where they chose nothing."""
@@ -45,11 +61,13 @@ class Zones:
         """
         zone = known_zone(name)
         await self._settings.put(user_id, _CHOSEN, zone)
+        self._lately.clear()
         return zone
 
     async def forget(self, user_id: str) -> None:
         """Take the choice back."""
         await self._settings.remove(user_id, _CHOSEN)
+        self._lately.clear()
 
     async def is_first_told_by(self, key: str, user_id: str) -> bool:
         """Whether this call, however often it is tried, tells the person of the zone that they never chose."""
@@ -72,7 +90,7 @@ def known_zone(name: str) -> str:
         zone_of(name)
     except ValueError as error:
         like = _spelled_like(name)
-        if len(like) == 1 and like[0].casefold() == name.casefold():
+        if like and _folded(like[0]) == _folded(name):
             return like[0]
         hint = f"; did you mean {' or '.join(like)}?" if like else "; expected a name such as Europe/Berlin, or UTC"
         raise UnknownZone(f"{name[:60]!r} is no time zone{hint}") from error
@@ -81,10 +99,14 @@ def known_zone(name: str) -> str:
 
 def _spelled_like(name: str) -> list[str]:
     """Names of zones, at most three: the same in other letters, of that city, or spelled nearly so."""
-    wanted = name.replace(" ", "_").casefold()
-    known = {zone.casefold(): zone for zone in available_timezones()}
+    wanted = _folded(name)
+    known = {_folded(zone): zone for zone in available_timezones()}
     if wanted in known:
         return [known[wanted]]
     cities = sorted(zone for folded, zone in known.items() if folded.rpartition("/")[2] == wanted)
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.75)
     return cities[:3] or [known[each] for each in near]
+
+
+def _folded(name: str) -> str:
+    return name.replace(" ", "_").casefold()

@@ -134,7 +134,7 @@ class SystemService:
 
     def usage_since(self, days: int) -> tuple[str, date]:
         """Whose midnight begins a day, and the first of so many days."""
-        name = self._config.current.budgets.time_zone
+        name = self._config.current.budget_zone
         return name, datetime.now(UTC).astimezone(zone_of(name)).date() - timedelta(days=days - 1)
 
     async def settings(self, caller: Caller) -> wire.Settings:

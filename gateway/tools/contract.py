@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from gateway.domain.images import ModelImage
 from gateway.domain.personalities.files import MemoryWrites
 from gateway.domain.roles import Role
-from gateway.messages import Attachment
+from gateway.messages import Action, Attachment, ConversationRef, Sender
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.sandbox.workspace import Workspace
 from gateway.tools.documents import Documents
@@ -114,7 +114,12 @@ class ToolContext:
         workspace: the files of the person, or in a group of the group; None where nobody is known.
         outgoing: what goes with the answer; None where nothing can.
         choosing: where a question to the person is put, one at most.
+        conversation: in which the turn is, and where the answer goes; `sender` wrote what it answers.
+        zone: the IANA name of the person's time zone.
         below: what stands below the answer in a direct chat, in the gateway's own words; the model is not shown it.
+        below_for_all: the same, in groups too.
+        buttons: stand there, too; each comes back as the command that its id is.
+        reports: what a watch has to say, in a turn that is one; nothing else of its answer is sent.
         codes: what in that is for its reader only; lists for operators and the log hide it.
         findable: tools that the model is not shown before it looks for them.
         can_be_asked: a tool may raise `InputNeeded`: the person is in a direct chat, and proved.
@@ -138,7 +143,13 @@ class ToolContext:
     workspace: Workspace | None = None
     outgoing: Outgoing | None = None
     choosing: list[Choosing] = field(default_factory=list)
+    conversation: ConversationRef | None = None
+    sender: Sender | None = None
+    zone: str = "UTC"
     below: dict[str, str] = field(default_factory=dict)
+    below_for_all: dict[str, str] = field(default_factory=dict)
+    buttons: list[Action] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
     findable: Sequence[Tool] = ()
     can_be_asked: bool = False
@@ -240,6 +251,8 @@ class Tool:
         is_opt_in: only personalities that name it have it.
         is_findable: where the tools are too many, the model is shown it only once it has looked for it.
         needs_owner: only an owner has it, in a direct chat.
+        needs_member: a guest does not have it.
+        acts_later: what it makes acts when the turn is over, so that a tainted turn waits for a yes to it.
         settle: makes exact what arguments mean, before a person is asked: a name becomes an address. It looks, and
             changes nothing; raises ToolError. Its own result means itself.
         spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
@@ -259,6 +272,8 @@ class Tool:
     is_opt_in: bool = False
     is_findable: bool = False
     needs_owner: bool = False
+    needs_member: bool = False
+    acts_later: bool = False
     settle: Callable[[Any, ToolContext], Awaitable[Any]] | None = None
     spec: ToolSpec = field(init=False, repr=False, compare=False)
 
@@ -266,9 +281,8 @@ class Tool:
         if isinstance(self.arguments, Mapping):
             schema = dict(self.arguments)
         else:
-            schema = self.arguments.model_json_schema()
+            schema = _shortened(self.arguments.model_json_schema())
             schema.pop("description", None)
-            schema.pop("title", None)
         spec = ToolSpec(name=self.name, description=self.description[:MAX_DESCRIPTION_CHARS], parameters=schema)
         object.__setattr__(self, "spec", spec)  # the way of a frozen dataclass to have a field that follows from others
 
@@ -292,6 +306,21 @@ class Tool:
     def is_parallel(self) -> bool:
         """Whether it may run beside others of the same step."""
         return self.effect in ("read", "fetch")
+
+
+def _shortened(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of ours without what says nothing to a model: titles, and that an argument may be null or left out."""
+    short = {name: value for name, value in schema.items() if name != "title"}
+    choices = [one for one in short.get("anyOf", ()) if one != {"type": "null"}]
+    if len(choices) == 1 and short.get("default", 0) is None:
+        del short["anyOf"], short["default"]
+        short = {**choices[0], **short}
+    for name in ("properties", "$defs"):
+        if name in short:
+            short[name] = {key: _shortened(value) for key, value in short[name].items()}
+    if isinstance(short.get("items"), Mapping):
+        short["items"] = _shortened(short["items"])
+    return short
 
 
 ASKS = (

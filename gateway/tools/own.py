@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
+from gateway.config.values import zone_of
 from gateway.domain.roles import may, needs
 from gateway.domain.sessions import SessionStore
 from gateway.domain.visible import without_hidden
@@ -120,16 +120,17 @@ UPDATE_MEMORY = Tool(
 class CurrentTime(Arguments):
     """Arguments of `current_time`."""
 
-    time_zone: Annotated[str, Field(description="an IANA name such as Europe/Berlin")] = "UTC"
+    time_zone: Annotated[
+        str | None, Field(description="an IANA name such as Europe/Berlin; the person's own without it")
+    ] = None
 
 
-async def _current_time(arguments: CurrentTime, _context: ToolContext) -> str:
+async def _current_time(arguments: CurrentTime, context: ToolContext) -> str:
+    name = context.zone if arguments.time_zone is None else arguments.time_zone
     try:
-        zone = UTC if arguments.time_zone == "UTC" else ZoneInfo(arguments.time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: a name such as Europe is a directory
-        raise ToolError(
-            f"{arguments.time_zone!r} is no time zone; use an IANA name such as Europe/Berlin, or UTC"
-        ) from error
+        zone = zone_of(name)
+    except ValueError as error:
+        raise ToolError(f"{name!r} is no time zone; use an IANA name such as Europe/Berlin, or UTC") from error
     return datetime.now(zone).strftime("%A, %Y-%m-%d %H:%M:%S %Z")
 
 
