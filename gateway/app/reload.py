@@ -135,6 +135,7 @@ class Reloading:
         if config.mcp.servers != old.mcp.servers:
             await gateway.mcp.take_over(config.mcp)
         await gateway.parking.budgets_changed()
+        gateway.configured.settle_soon()
         gone = before - after | changed
         for name in gone:
             gateway.supervisor.hold(name)

@@ -31,6 +31,7 @@ from gateway.app.tools import (
     with_servers,
 )
 from gateway.app.traces import compose_traces, memory_in
+from gateway.app.unattended import configured_of, hooks_of
 from gateway.app.web import reads_alone, web_tools
 from gateway.approvals.whole import WholeCalls
 from gateway.config import ChannelConfig, Config, LiveConfig
@@ -80,6 +81,7 @@ from gateway.tools.own import own_tools
 
 if TYPE_CHECKING:
     from gateway.sandbox.probing import Sandbox
+    from gateway.schedules.calls import Hooks
     from gateway.services.operator_services import OperatorServices
     from gateway.traces.trace_store import TraceStore
     from gateway.web.server import WebServer
@@ -333,6 +335,7 @@ class Composition:
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
+        self.configured = configured_of(self)
         self.whole_calls = WholeCalls(self.keep_file, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
@@ -409,6 +412,11 @@ class Composition:
         from gateway.app.services import services_of  # noqa: PLC0415 (as it says)
 
         return services_of(self)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        """Takes calls of services; made with the first one."""
+        return hooks_of(self)
 
     async def load_services(self) -> OperatorServices:
         """The same, loaded in a thread."""

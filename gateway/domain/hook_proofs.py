@@ -75,7 +75,9 @@ def check_secret(proof: Proof, secret: str) -> None:
             "prints"
         )
     elif proof == "address" and not _TOKEN.fullmatch(secret):
-        raise ValueError("it stands in an address; expected A-Z a-z 0-9 _ - only, such as `openssl rand -hex 32` prints")
+        raise ValueError(
+            "it stands in an address; expected A-Z a-z 0-9 _ - only, such as `openssl rand -hex 32` prints"
+        )
 
 
 def delivery_of(proof: Proof, secrets_: Sequence[str], call: Call) -> str:
@@ -129,7 +131,8 @@ def _shows_standard(secret: str, call: Call) -> bool:
     id_, timestamp, signatures = (_only(call, f"webhook-{name}") for name in ("id", "timestamp", "signature"))
     is_formed = _ID.fullmatch(id_) is not None and "." not in id_ and _TIMESTAMP.fullmatch(timestamp) is not None
     wanted = standard_signature(secret, id_, timestamp, call.body)
-    return any([_same(one, wanted) for one in signatures.split()]) and is_formed
+    matches = [_same(one, wanted) for one in signatures.split()]
+    return any(matches) and is_formed
 
 
 def _shows_github(secret: str, call: Call) -> bool:

@@ -76,7 +76,9 @@ class Addressing:
         users = {known[account] for account in owners if account in known}
         theirs = [(known[account], account, chat) for account, chat in chats if known.get(account) in users]
         if not theirs:
-            raise NotReached("no owner has written to the agent yet, so there is nowhere to tell them; write to it once")
+            raise NotReached(
+                "no owner has written to the agent yet, so there is nowhere to tell them; write to it once"
+            )
         user_id, account, chat = next((one for one in reversed(theirs) if one[0] == before), theirs[-1])
         return await self._addressee(user_id, account, chat)
 

@@ -70,6 +70,12 @@ TOOL_POINTS: Mapping[str, str] = {
     "approval.decided": "a yes is on disk, with the message that has the call made, and nobody was told",
 }
 
+# Of calls of hooks; a gateway comes to them only if it has a hook.
+HOOK_POINTS: Mapping[str, str] = {
+    "hook.accepting": "a service called and has proved itself, nothing of the call is on disk",
+    "hook.committed": "the call is on disk, the service was not told",
+}
+
 # Of memories on servers; a gateway comes to them only if it has such a memory.
 MEMORY_POINTS: Mapping[str, str] = {
     "memory.postgres.prepared": "the tables are there",
@@ -120,7 +126,9 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
-ALL = frozenset({**POINTS, **TOOL_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS})
+ALL = frozenset(
+    {**POINTS, **TOOL_POINTS, **HOOK_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS}
+)
 
 _act: Callable[[str], None] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import structlog
 from gateway.config import LiveConfig
 from gateway.config.unattended import HeartbeatConfig, HookConfig
 from gateway.errors import EthosError
-from gateway.people.addressing import Addressing
+from gateway.people.addressing import Addressing, NotReached
 from gateway.schedules.forms import now_s
 from gateway.schedules.hooks import HookStore
 from gateway.schedules.rule import Called, Rule, Within, next_after
@@ -24,6 +25,7 @@ HOOK, HEARTBEAT = "hook/", "heartbeat/"
 """How the keys of their rows begin."""
 LOOK = "Look at what your HEARTBEAT.md says."
 """The text of a heartbeat, for lists."""
+AGAIN_S = 600.0
 _TRIES = 5
 
 _log = structlog.get_logger(__name__)
@@ -64,32 +66,42 @@ class Configured:
         self._config = config
         self._wake = wake
         self._now = now
-        self._settling = asyncio.Lock()
+        self._asked = asyncio.Event()
         self.problems: Sequence[str] = ()
         """What an operator should know, one line each; of the last `settle`."""
 
+    def settle_soon(self) -> None:
+        """Say that the configuration, or where an owner is reached, is another."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Settle whenever it is asked, and while something is in the way, until cancelled."""
+        while True:
+            self._asked.clear()
+            await self.settle()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S if self.problems else None):
+                    await self._asked.wait()
+
     async def settle(self) -> None:
-        """Make, change and end rows; what cannot be done is logged, and tried again with the next call or start."""
-        async with self._settling:
-            problems, entries = [], {entry.key: entry for entry in self._entries()}
-            try:
-                kept = await self._hooks.configured()
-                for key in entries:
-                    try:
-                        await self._settled(entries[key])
-                    except EthosError as error:
-                        problems.append(f"{key.replace('/', ' ')}: {error}")
-                for schedule in kept:
-                    if schedule.key not in entries and not schedule.is_taken_out:
-                        await self._end(schedule)
-            except EthosError as error:
-                problems.append(str(error))
-            for problem in problems:
-                if problem not in self.problems:
-                    _log.warning("unattended_not_ready", problem=problem)
-            self.problems = problems
-            if kept or entries:
-                self._wake()
+        """Make, change and end rows; what cannot be done is logged, and tried again."""
+        problems, entries = [], {entry.key: entry for entry in self._entries()}
+        try:
+            kept = await self._hooks.configured()
+            for key, entry in entries.items():
+                try:
+                    await self._settled(entry)
+                except NotReached as error:
+                    problems.append(f"{key.replace('/', ' ')}: {error}")
+            for schedule in kept:
+                if schedule.key not in entries and not schedule.is_taken_out:
+                    await self._end(schedule)
+        except EthosError as error:
+            problems.append(str(error))
+        for problem in problems:
+            if problem not in self.problems:
+                _log.warning("unattended_not_ready", problem=problem)
+        self.problems = problems
 
     async def current(self, key: str) -> Schedule | None:
         """The row of this key, as the configuration says now; None where that says nothing of it.
@@ -116,8 +128,11 @@ class Configured:
             if kept is None:
                 made = await self._schedules.add(wanted, most=sys.maxsize)
                 if made is not None:
+                    self._wake()
                     return made
             elif wanted == kept or await self._schedules.replace(wanted, kept):
+                if wanted.next_at != kept.next_at:
+                    self._wake()
                 return wanted
         raise EthosError(f"the schedule of {entry.key} changes all the time")
 

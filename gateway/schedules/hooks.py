@@ -59,7 +59,9 @@ class HookStore(Protocol):
     async def configured(self) -> Sequence[Schedule]:
         """All that stand in the configuration, or stood there."""
 
-    async def take(self, schedule: Schedule, message: InboundMessage, turn_id: str, *, most: int = MOST_WAITING) -> Taken:
+    async def take(
+        self, schedule: Schedule, message: InboundMessage, turn_id: str, *, most: int = MOST_WAITING
+    ) -> Taken:
         """Commit a call, once for its turn id."""
 
 
@@ -68,5 +70,3 @@ def _cut(text: str, most_chars: int) -> str:
     most = min(MAX_SHOWN_CHARS, most_chars * 2 // 5)
     shown = "".join(each for each in text if each in "\n\t" or each.isprintable())
     return shown if len(shown) <= most else f"{shown[:most]}\n[{len(shown) - most} more characters were sent]"
-
-

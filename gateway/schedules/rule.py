@@ -130,11 +130,8 @@ def in_words(rule: Rule, zone: str) -> str:
             if days % 7 == 0:
                 return f"every {_counted(days // 7, 'week')} on {_WEEKDAYS[since.weekday()]} at {at:%H:%M} ({zone})"
             return f"every {_counted(days, 'day')} at {at:%H:%M} ({zone})"
-        case Within(minutes=minutes, begins=begins, ends=ends):
-            period = in_words(Every(minutes=minutes, since=_ANY_TIME), zone)
-            return period if begins == ends else f"{period} from {begins:%H:%M} to {ends:%H:%M} ({zone})"
-        case Called(hook=hook):
-            return f"when the hook {hook} is called"
+        case Within() | Called():
+            return _configured_in_words(rule, zone)
 
 
 def rule_text(rule: Rule) -> str:
@@ -256,6 +253,13 @@ def _times_within(rule: Within, zone: ZoneInfo, after: datetime) -> Iterator[dat
             yield due
             due += period
         day += timedelta(days=1)
+
+
+def _configured_in_words(rule: Within | Called, zone: str) -> str:
+    if isinstance(rule, Called):
+        return f"when the hook {rule.hook} is called"
+    period = in_words(Every(minutes=rule.minutes, since=_ANY_TIME), zone)
+    return period if rule.begins == rule.ends else f"{period} from {rule.begins:%H:%M} to {rule.ends:%H:%M} ({zone})"
 
 
 def _cron_in_words(fields: str) -> str:

@@ -32,7 +32,9 @@ class SqlHooks(HookStore):
     async def configured(self) -> Sequence[Schedule]:
         return [schedule_of(row) for row in await self._engine.rows(_CONFIGURED)]
 
-    async def take(self, schedule: Schedule, message: InboundMessage, turn_id: str, *, most: int = MOST_WAITING) -> Taken:
+    async def take(
+        self, schedule: Schedule, message: InboundMessage, turn_id: str, *, most: int = MOST_WAITING
+    ) -> Taken:
         def work(connection: Connection) -> Taken:
             sql = f"SELECT state FROM schedules WHERE id = ? {connection.dialect.locked}"  # noqa: S608 (of ours)
             row = connection.execute(sql, (schedule.id,)).fetchone()
@@ -56,4 +58,4 @@ class SqlHooks(HookStore):
             send_in(connection, message, occurrence)
             return "new"
 
-        return await self._engine.write(work)
+        return await self._engine.write(work, alone=())  # the lock of the row is enough

@@ -242,6 +242,7 @@ def _columns(schedule: Schedule) -> dict[str, object]:
 
 
 def schedule_of(row: Row) -> Schedule:
+    """A schedule from its row."""
     sources = tuple(json.loads(row["sources"]))
     return value_of(Schedule, row, conversation=conversation_of(row), rule=read_rule(row["rule"]), sources=sources)
 

@@ -156,7 +156,6 @@ class ToolContext:
     given: Given | None = None
     documents: Documents | None = None
     hide: Callable[[str], str] = str
-    reports: list[str] = field(default_factory=list)
 
     @property
     def is_tainted(self) -> bool:

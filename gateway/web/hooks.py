@@ -132,7 +132,9 @@ def _text(content_type: str, body: bytes) -> str:
     if kind != _FORM:
         return text
     try:
-        fields = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=1_000, errors="strict")
+        fields = parse_qsl(
+            text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=1_000, errors="strict"
+        )
     except ValueError:
         raise _Refusal(415, "The body is no form, and its content type says that it is one.") from None
     return "\n".join(f"{name}: {value}" for name, value in fields)
