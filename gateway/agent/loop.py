@@ -94,6 +94,7 @@ class AgentState:
         below: what tools have to say to the person below the answer, in words of ours.
         below_for_all: the same, in groups too; `buttons` stand there.
         codes: what in that is for its reader only.
+        reports: what a turn that is silent else has to say.
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
@@ -114,6 +115,7 @@ class AgentState:
     below_for_all: dict[str, str] = field(default_factory=dict)
     buttons: list[Action] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
@@ -151,6 +153,7 @@ class AgentState:
                 "calls": _CALLS.dump_python(self.calls, mode="json"),
                 "uncertain": self.uncertain,
                 "rested": self.rested,
+                "reports": self.reports,
                 "wanted": None if self.wanted is None else self.wanted.dump(),
                 "below": self.below,
                 "below_for_all": self.below_for_all,
@@ -177,6 +180,7 @@ class AgentState:
             calls=_CALLS.validate_python(kept["calls"]),
             uncertain=kept["uncertain"],
             rested=kept["rested"],
+            reports=kept["reports"],
             wanted=None if kept["wanted"] is None else Wanted.load(kept["wanted"]),
             below=kept["below"],
             below_for_all=kept["below_for_all"],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -246,7 +247,7 @@ class Gateway(Composition):
     def _parts(self) -> list[asyncio.Task[None]]:
         """What runs, by the roles of this worker."""
         roles = self.cluster.worker.roles
-        parts = [
+        parts: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("outbox", self.outbox.run),
             *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
             ("memory", self.memory.run),
@@ -255,6 +256,7 @@ class Gateway(Composition):
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),
             ("unattended", self.configured.run),
+            ("clock", partial(self.cluster.jobs.keep, "schedules", self.clock.run)),
             *([("upkeep", Upkeep(self).run)] if self.cluster.is_shared else []),
             *([("web", self.web.serve)] if "web" in roles else []),
         ]

@@ -62,6 +62,7 @@ class Telling:
         gateway.people.tell = lambda: news.tell("changed", what="people")
         gateway.linking.people.tell = lambda: news.tell("changed", what="accounts")
         gateway.privacy.tell = lambda: news.tell("changed", what="erasures")
+        gateway.clock.tell = lambda: news.tell("changed", what="schedules")
         gateway.web.sign_ins.tell = lambda ended: news.tell("changed", what="sign_ins", ended=ended)
         news.on("log", self._hear_log)
         news.on("preview", self._hear_preview)
@@ -86,6 +87,7 @@ class Telling:
         gateway.local_channel.look()
         gateway.people.reread()
         gateway.privacy.look()
+        gateway.clock.wake_here()
         self._do(gateway.linking.people.load())
 
     # ---- what happens here -----------------------------------------------------------------------------------------
@@ -187,6 +189,8 @@ class Telling:
                 self._do(gateway.linking.people.load())
             case "erasures":
                 self.catch_up()
+            case "schedules":
+                gateway.clock.wake_here()
             case "sign_ins":
                 gateway.web.sign_ins.ended(str(told["ended"]))
 

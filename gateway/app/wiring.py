@@ -40,6 +40,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import load_pepper
 from gateway.domain.personalities import Personalities
 from gateway.domain.root_secret import read_root_secret
+from gateway.domain.sessions import LOCAL
 from gateway.files.sent_files import kept_in
 from gateway.memory.offered import lacking
 from gateway.memory.prompt_section import MemorySection
@@ -52,8 +53,10 @@ from gateway.people.access_records import AccessRecords
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.people.pairing import Pairing
+from gateway.people.reaching import Reaching
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.answer import TurnDependencies
+from gateway.pipeline.clock import Clock, PausedNotices
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.health import Checkup
 from gateway.pipeline.history import History
@@ -62,6 +65,7 @@ from gateway.pipeline.local_channel import LocalChannel
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking
 from gateway.pipeline.presence import Presence
+from gateway.pipeline.standing import Standing
 from gateway.pipeline.supervisor import Supervisor
 from gateway.pipeline.turn import TurnRunner
 from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
@@ -338,6 +342,7 @@ class Composition:
         self.configured = configured_of(self)
         self.whole_calls = WholeCalls(self.keep_file, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
+        self._compose_clock()
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
@@ -371,6 +376,25 @@ class Composition:
             servers=lambda: self.mcp.problems,
         )
 
+    def _compose_clock(self) -> None:
+        """What is done at a time."""
+        people = self.linking.people
+        self.standing = Standing(self.access, people, self.personalities, self._has_channel)
+        reaching = Reaching(self.identities, self.access, self.channels, self.store.links.direct_conversation)
+        self.clock = Clock(
+            self.store.schedules,
+            self.standing,
+            dispatcher=self.dispatcher,
+            outbox=self.outbox,
+            telling=PausedNotices(self.channels, reaching, self.pairing.owner_chats, people.successors),
+        )
+        self.outbox.on_given_up = self.clock.wake
+
+    def _has_channel(self, name: str) -> bool:
+        """Whether a channel is switched on in the configuration, whoever serves it."""
+        channel = self.config.channels.get(name)
+        return name == LOCAL or (channel is not None and channel.enabled)
+
     def _turn_dependencies(self) -> TurnDependencies:
         return TurnDependencies(
             asks_ahead=self.store.is_shared,
@@ -389,6 +413,9 @@ class Composition:
             questions=lambda: self.store.questions if self.mcp.names else None,
             instructions=self.mcp.instructions,
             turn_ended=self.mcp.turn_ended,
+            schedules=self.store.schedules,
+            standing=self.standing,
+            clock=self.clock,
             models=self.meter,
             parking=self.parking,
             presence=self.presence,

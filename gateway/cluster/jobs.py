@@ -8,9 +8,9 @@ from typing import Any, Literal, Protocol
 from gateway.cluster.leases import Held, Leases, while_held
 from gateway.cluster.news import News, NoOthers
 
-Job = Literal["retention", "erasure", "night", "memory", "links", "usage", "blobs"]
+Job = Literal["retention", "erasure", "night", "memory", "links", "usage", "blobs", "schedules"]
 """Forgetting by age; erasures; consolidation; late updates of the memory; links that were broken off; what dead workers
-had reserved; files and answers that expired."""
+had reserved; files and answers that expired; the clock of what is done at a time."""
 
 
 class Jobs(Protocol):

@@ -36,6 +36,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
+from gateway.pipeline.clock import Clock
 from gateway.pipeline.commands import STOPPED, ChatCommands, gave_up
 from gateway.pipeline.commit import Committer, TurnCommit, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher
@@ -47,10 +48,14 @@ from gateway.pipeline.preview import Preview
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading, Unread
 from gateway.pipeline.replies import Replies, unread_notice
+from gateway.pipeline.scheduled import Scheduled
 from gateway.pipeline.server_questions import FRESH, Answered, QuestionStore
+from gateway.pipeline.standing import Standing
 from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
+from gateway.schedules.firing import OccurrenceEnd, OccurrenceStore
+from gateway.schedules.schedule import MOST_STEPS, REPORT
 from gateway.tools.contract import Outgoing, ToolContext
 from gateway.tools.documents import Documents
 from gateway.tools.finding import FIND_TOOLS, found_in
@@ -110,6 +115,9 @@ class TurnDependencies:
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
         whole_calls: writes files for questions that are longer than a chat shows.
         keep_file: keeps a file that a person is sent, where every worker reaches it.
+        schedules: what turns that nobody began do.
+        standing: whether that may still be done.
+        clock: is woken where a schedule may have been paused, so that its person is told.
         documents: reads PDFs, and makes pictures ready for models.
     """
 
@@ -135,6 +143,9 @@ class TurnDependencies:
     whole_calls: WholeCalls
     keep_file: KeepFile
     zone_of: Callable[[str], Awaitable[str]]
+    schedules: OccurrenceStore
+    standing: Standing
+    clock: Clock
     documents: Documents | None = None
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
@@ -155,6 +166,7 @@ class Turn:
         approved: the call that it makes, which has its yes.
         open_question: what a server asks in this chat.
         answered: the call that it makes again, with what the person has answered.
+        scheduled: what it does for a schedule; None where the person is there.
     """
 
     row: InboxRow
@@ -169,11 +181,17 @@ class Turn:
     approved: Approval | None = None
     open_question: OpenQuestion | None = None
     answered: Answered | None = None
+    scheduled: Scheduled | None = None
 
     @property
     def message(self) -> InboundMessage:
         """What was written."""
         return self.row.message
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether people see that it runs, and what it writes."""
+        return self.scheduled is None or not self.scheduled.is_watch
 
     @property
     def scope(self) -> MemoryScope:
@@ -214,8 +232,15 @@ class Turn:
         if self.role != "owner" or not self.message.is_direct:
             allowed = allowed.only([tool.name for tool in allowed.tools if not tool.needs_owner])
         if self.personality.memory_writes == "off":
-            return allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
-        return allowed
+            allowed = allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
+        if self.scheduled is not None:
+            return self.scheduled.toolbox(allowed, tools)
+        return allowed.only([name for name in allowed.names if name != REPORT])
+
+    def steps_limit(self, of_all: int) -> int:
+        """Calls of the model, at most; fewer where nobody waits for them."""
+        limit = self.personality.steps_per_turn or of_all
+        return limit if self.scheduled is None else min(limit, MOST_STEPS)
 
     def workspace(self, workspaces: Workspaces | None) -> Workspace | None:
         """The files that its tools work on; None where those are off."""
@@ -252,10 +277,12 @@ class Turn:
             workspace=self.workspace(parts.workspaces),
             outgoing=outgoing,
             choosing=state.choosing,
-            can_be_asked=self.message.is_direct and self.is_proved and self.role != "guest",
+            is_attended=self.scheduled is None,
+            can_be_asked=self.scheduled is None and self.message.is_direct and self.is_proved and self.role != "guest",
             conversation=self.message.conversation,
             sender=self.message.sender,
             zone=zone,
+            reports=state.reports,
             below=state.below,
             below_for_all=state.below_for_all,
             buttons=state.buttons,
@@ -345,7 +372,7 @@ class Answering:
         if turn.answered is not None and not state.messages:
             question = turn.answered.question
             state.messages.append(calling_again(question.wanted, question.turn_id))
-        shows = parts.channels.showing(turn.message.conversation.channel)
+        shows = parts.channels.showing(turn.message.conversation.channel) if turn.is_shown else None
         preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
         work = await self._work(turn, state, preview, asked, supersedes, tab=tab, on_stop=control.stop)
         try:
@@ -356,7 +383,9 @@ class Answering:
             return await self._park(turn, error)
         except ModelRefused as error:
             text = self._settings.hide(f"The model does not answer this: {error}")
-            await self._committer.commit(turn.ended(self._committer.end(row, replies=(text,))))
+            end = turn.ended(self._committer.end(row, replies=(text,) if turn.is_shown else ()))
+            failed = None if turn.scheduled is None else OccurrenceEnd(outcome="failed", note=text)
+            await self._committer.commit(replace(end, occurrence=failed))
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
@@ -398,7 +427,7 @@ class Answering:
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
             context=replace(context, findable=toolbox.findable, documents=parts.documents, hide=self._settings.hide),
-            steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
+            steps_limit=turn.steps_limit(self._settings.steps_per_turn),
             calls_limit=self._settings.tool_calls_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
@@ -432,7 +461,7 @@ class Answering:
             display_name=turn.message.sender.display_name,
             today=datetime.now(zone_of(zone)).date(),
         )
-        return system_prompt(
+        prompt = system_prompt(
             personality.prompt,
             setting,
             memory=remembered,
@@ -441,6 +470,7 @@ class Answering:
             servers=parts.instructions(toolbox.names),
             recalled=recalled_section(unsaid(recalled, remembered)),
         )
+        return prompt if turn.scheduled is None else f"{prompt}\n\n{turn.scheduled.prompt}"
 
     async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
         """The tools of the turn, and the names of those that were found earlier in the session."""
@@ -451,7 +481,9 @@ class Answering:
 
     def _asking(self, turn: Turn, asked: Question, history: Sequence[ChatMessage]) -> Asking:
         """Who decides which calls of the turn wait for a yes."""
-        said = [asked.text, *(one.text for one in history if one.role == "user")]
+        scheduled = turn.scheduled
+        said = [one.text for one in history if one.role == "user"]
+        words = [own_words(asked.text)] if scheduled is None else scheduled.own_words
         asker = Asker(
             turn_id=turn.row.turn_id,
             user_id=turn.user_id,
@@ -459,11 +491,15 @@ class Answering:
             personality_id=turn.personality.id,
             session_id=turn.session.id,
             conversation=turn.message.conversation,
-            own_words=[own_words(text) for text in said],
+            is_attended=scheduled is None,
+            schedule_id=None if scheduled is None else scheduled.schedule.id,
+            own_words=[*words, *map(own_words, said)],
             are_named_spared=self._settings.are_named_spared,
             allowed=self._settings.allowed_addresses,
         )
         expire_after_h = self._settings.approvals_expire_after_h
+        if scheduled is not None:
+            expire_after_h = scheduled.asks_for_h(expire_after_h)
         return Asking(self._parts.approvals, self._parts.proposals.reserve, asker, expire_after_h=expire_after_h)
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
@@ -494,6 +530,11 @@ class Answering:
         None where it has waited too long already, and is given up as a dead letter.
         """
         row, parking = turn.row, self._parts.parking
+        if turn.scheduled is not None and turn.scheduled.is_watch:
+            skipped = turn.scheduled.without_model(error)
+            skipped = replace(skipped, note=self._settings.hide(skipped.note))
+            await self._committer.commit(replace(self._committer.end(row), occurrence=skipped))
+            return None
         left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
         if row.is_told and left_s <= 0:
             text = expired(self._settings.parked_expire_after_h)
@@ -507,7 +548,8 @@ class Answering:
         again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
         _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
         notice = parking.notice(row, waits_for, error)
-        notice = notice and self._settings.hide(notice)
+        if notice is not None:
+            notice = self._settings.hide(notice if turn.scheduled is None else turn.scheduled.waits(error))
         parked = self._committer.end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
         reason = self._settings.hide(str(error))
         parked = replace(parked, again_after_s=again_s, waits_for=waits_for, error=reason, owner_chat=turn.owner_chat)
@@ -537,7 +579,7 @@ class Answering:
             asks=question,
             session=session,
             messages=as_stored(
-                state,
+                state if turn.scheduled is None else turn.scheduled.kept(state, text),
                 asked,
                 turn.row,
                 session_id=session.id,
@@ -556,6 +598,8 @@ class Answering:
             approvals=tuple(state.approvals),
             bill=tab.bill,
         )
+        if turn.scheduled is not None:
+            commit = turn.scheduled.committed(commit, state, ending)
         await self._committer.commit(commit)
         tab.paid()
         if supersedes is not None:

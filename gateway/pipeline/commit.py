@@ -148,6 +148,7 @@ class Committer:
             error=error,
             replies=tuple(reply_to(row, self.in_form(text, row.message), kind, codes=codes) for text in replies),
             approval_id=row.approval_id,
+            occurrence=_occurrence_end(row, end, error),
             ends_question=end == "dead",
         )
 
@@ -186,6 +187,13 @@ class Committer:
                 self._outbox.wake(reply.conversation)
 
 
+def _occurrence_end(row: InboxRow, end: InboxEnd, error: str | None) -> OccurrenceEnd | None:
+    """What came of what a schedule had due, where its turn does not say more of it."""
+    if row.schedule_id is None or end == "parked":
+        return None
+    return OccurrenceEnd(outcome="failed" if end == "dead" else "done", note=error or "")
+
+
 def reply_to(
     row: InboxRow, text: str, kind: str, actions: Sequence[Action] = (), codes: Sequence[str] = ()
 ) -> OutboundMessage:
@@ -194,7 +202,7 @@ def reply_to(
         id=f"{row.turn_id}.{kind}",
         conversation=row.message.conversation,
         text=text,
-        reply_to=row.message.id,
+        reply_to=None if row.schedule_id is not None else row.message.id,
         actions=tuple(actions),
         codes=tuple(codes),
     )

@@ -61,6 +61,8 @@ class Outbox:
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
         self.tell_holder: Callable[[str], None] = lambda _channel: None
         """Told of a channel that another worker has, and whose replies wait."""
+        self.on_given_up: Callable[[], object] = lambda: None
+        """Called when a reply was given up, and that is on disk."""
         self.settle: Callable[[OutboundMessage], Awaitable[None]] = _nothing_shown
         """Awaited before a reply is sent: it ends what is being shown in its conversation for another worker."""
         self.fetched: Callable[[OutboundMessage], AbstractAsyncContextManager[OutboundMessage]] = nullcontext
@@ -306,6 +308,7 @@ class Outbox:
         self._retries.given_up(row.message.conversation)
         _log.error("reply_dead", channel=channel, message_id=row.message.id, attempts=row.attempts, error=reason)
         self._channels.gave_up(channel, reason)
+        self.on_given_up()
         return None if notice is None else AGAIN
 
     async def _record(self, row: OutboxRow, record: Callable[[], Awaitable[None]]) -> None:

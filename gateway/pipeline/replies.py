@@ -46,13 +46,18 @@ class Replies:
 
     def text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
         """The answer itself; `ending` is why it was broken off."""
-        if ending == STOPPED:
+        if turn.scheduled is not None and turn.scheduled.is_watch:
+            text = turn.scheduled.reported(state)
+        elif ending == STOPPED:
             text = state.text.strip() or stopped(turn.message)
         else:
             text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip()
-            text = text if text or state.choosing else "Done."
+            done = "Done." if turn.scheduled is None else turn.scheduled.done
+            text = text if text or state.choosing else done
         if state.uncertain:
             text += f"\n\n_{_UNCERTAIN.format(', '.join(dict.fromkeys(state.uncertain)))}_"
+        if turn.scheduled is not None and text:
+            text += turn.scheduled.late
         return text
 
     async def at_end(

@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from gateway.messages import InboundMessage
+from gateway.schedules.firing import SCHEDULED
 
 MAX_ID_BYTES = 1_000
 APPROVED = "approval/"
 """How the ids of messages begin that the gateway writes to itself: this one has a call made that has its yes."""
-_OURS = (APPROVED,)
+_OURS = (APPROVED, SCHEDULED)
 _UNSTORABLE = re.compile("[\0\ufffd\ud800-\udfff]")
 
 

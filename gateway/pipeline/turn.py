@@ -26,9 +26,11 @@ from gateway.pipeline.commands import CHOOSE, PAIR, CommandCall, CommandResult, 
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading
+from gateway.pipeline.scheduled import STOPPED, Scheduled
 from gateway.pipeline.server_questions import Answered, AskedOn, question_buttons, question_text, taken
 from gateway.pipeline.turn_control import TurnControl
 from gateway.runtime.observe import note, stage, waited
+from gateway.schedules.firing import OccurrenceEnd
 from gateway.tools.forms import OpenQuestion
 
 # Pictures stay in memory until their turn is over, up to 40 MB of them.
@@ -83,7 +85,7 @@ class TurnRunner:
     async def _open_question(self, row: InboxRow) -> OpenQuestion | None:
         """What a server asks in this direct chat; None where nothing is open."""
         questions = self._parts.questions()
-        if questions is None or not row.message.is_direct:
+        if questions is None or not row.message.is_direct or row.schedule_id is not None:
             return None
         question = await questions.question(row.lane)
         return None if question is None or row.accepted_at >= question.expires_at else question
@@ -92,8 +94,12 @@ class TurnRunner:
         self, row: InboxRow, control: TurnControl, ahead: Ahead, question: OpenQuestion | None
     ) -> float | None:
         parts = self._parts
-        entry = await parts.admission.access.entry(row.message)
+        is_due = row.schedule_id is not None  # its text is no command
+        entry = await parts.admission.access.entry(replace(row.message, text="") if is_due else row.message)
         note(access=entry.verdict)
+        scheduled = await self._scheduled(row, control, entry) if is_due else None
+        if is_due and scheduled is None:
+            return None
         if entry.verdict != "answer":
             await self._answer_unadmitted(row, control, entry)
             return None
@@ -110,19 +116,47 @@ class TurnRunner:
             is_met = key != conversation_key(row.message.conversation)
             held = self._parts.held_sessions.held(key) if is_met else contextlib.nullcontext()
             async with lock, held, pictures:
-                turn = await self._open(row, entry, user_id, key, ahead)
+                turn = await self._open(row, entry, user_id, key, ahead, scheduled=scheduled)
                 if question is not None and isinstance(turn, Turn):
                     turn = replace(turn, open_question=question)
                 return await self._run(row, control, entry, turn)
 
+    async def _scheduled(self, row: InboxRow, control: TurnControl, entry: Entry) -> Scheduled | None:
+        """What a turn does that nobody began; None where that may not be done any more, and so the turn has ended."""
+        parts = self._parts
+        found = await parts.schedules.occurrence(row.turn_id)
+        if found is None:
+            control.is_decided = True
+            await self._committer.commit(self._committer.end(row))
+            return None
+        schedule, occurrence = found
+        await parts.standing.refresh()
+        obstacle = await parts.standing.of_person(schedule, entry) or parts.standing.of_personality(schedule)
+        if obstacle is None:
+            return Scheduled(schedule=schedule, occurrence=occurrence, began_at=parts.clock.now())
+        control.is_decided = True
+        end = OccurrenceEnd(outcome="failed", note=obstacle.why, pauses=obstacle.why, tell=obstacle.tell)
+        await self._committer.commit(replace(self._committer.end(row), occurrence=end))
+        parts.clock.wake()
+        return None
+
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
         with stage("turn.dead_letter", row.turn_id, row.message.conversation):
+            found = None if row.schedule_id is None else await self._parts.schedules.occurrence(row.turn_id)
             is_answer = await self._open_question(row) is not None
             text = dead_letter_notice("" if is_answer else without_codes(row.message))
-            dead = self._committer.end(row, replies=(text,), kind="dead", end="dead", error=reason)
+            if row.schedule_id is not None:
+                text = (
+                    ""
+                    if found is None
+                    else Scheduled(schedule=found[0], occurrence=found[1], began_at=self._parts.clock.now()).gave_up
+                )
+            dead = self._committer.end(row, replies=(text,) if text else (), kind="dead", end="dead", error=reason)
             await self._committer.commit(replace(dead, secret=row.message if is_answer else None))
         self._parts.parking.ended(row.message.conversation)
+        if row.schedule_id is not None:
+            self._parts.clock.wake()  # it may have failed for the last time
 
     async def _answer_unadmitted(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
         """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
@@ -142,6 +176,8 @@ class TurnRunner:
         if isinstance(turn, str) or control.is_stop_requested:
             await self._end_with_text(row, control, turn if isinstance(turn, str) else stopped(row.message))
             return None
+        if turn.scheduled is not None:
+            return await self._answering.answer(turn, control, turn.scheduled.question, supersedes=None)
         if turn.approved is not None:
             return await self._answering.answer(turn, control, Question(text=SAID_YES), supersedes=None)
         for_server = await self._for_server(turn)
@@ -232,6 +268,7 @@ class TurnRunner:
             return f"Number {approval_id} was not done: it is gone."
         was_begun = approval.state in ("begun", "done", "failed", "uncertain")  # by this turn, before it was cut off
         if was_begun or approval.state == "granted":
+            turn = self._as_asked(turn, approval)
             why_not = await self._why_not(turn, approval)
             if why_not is None:
                 return replace(turn, approved=approval)
@@ -239,6 +276,14 @@ class TurnRunner:
                 await approvals.withdraw(approval_id)
                 return f"Number {approval_id} was not done: {why_not}."
         return f"Number {approval_id} is {'uncertain' if approval.state == 'begun' else approval.state}."
+
+    def _as_asked(self, turn: Turn, approval: Approval) -> Turn:
+        """The turn as the personality of the schedule whose turn asked, whichever answers here now."""
+        if approval.schedule_id is None:
+            return turn
+        with contextlib.suppress(PersonalityError):  # it is gone: the other one may not make the call
+            return replace(turn, personality=self._parts.personalities.get(approval.personality_id))
+        return turn
 
     async def _why_not(self, turn: Turn, approval: Approval) -> str | None:
         """Why a call that has its yes may not be made any more; None where it may."""
@@ -260,19 +305,22 @@ class TurnRunner:
         person = await self._parts.people.ids(turn.user_id)
         return await self._parts.history.last_question(turn.session, person)
 
-    async def _open(self, row: InboxRow, entry: Entry, user_id: str, key: str, ahead: Ahead) -> Turn | str:
+    async def _open(
+        self, row: InboxRow, entry: Entry, user_id: str, key: str, ahead: Ahead, *, scheduled: Scheduled | None
+    ) -> Turn | str:
         """The session and who answers in it; a text for the person where none can."""
         session = await self._reading.session(ahead, key)
         if session is None:
-            wanted = self._settings.personality_of_channel(row.message.conversation.channel)
+            usual = self._settings.personality_of_channel(row.message.conversation.channel)
             session = new_session(
                 row.message,
                 key=key,
                 user_id=user_id,
-                personality_id=wanted or self._settings.default_personality,
+                personality_id=usual or self._settings.default_personality,
             )
+        wanted = session.personality_id if scheduled is None else scheduled.schedule.personality_id
         try:
-            personality = self._parts.personalities.get(session.personality_id)
+            personality = self._parts.personalities.get(wanted)
         except PersonalityError as error:
             command = parse_command(row.message)
             if command is None or command.name not in ("personality", "help"):
@@ -287,7 +335,8 @@ class TurnRunner:
             role=entry.role,
             ahead=ahead,
             is_proved=self._parts.channels.vouches_for(row.message),
-            owner_chat=await self._owner_chat(row, entry),
+            owner_chat=await self._owner_chat(row, entry) if scheduled is None else None,
+            scheduled=scheduled,
         )
 
     async def _owner_chat(self, row: InboxRow, entry: Entry) -> tuple[str, ConversationRef] | None:
@@ -300,6 +349,8 @@ class TurnRunner:
         """End the turn with a word of our own."""
         control.is_decided = True
         end = self._committer.end(row, replies=(text,))
+        if row.schedule_id is not None and control.is_stop_requested:
+            end = replace(end, replies=(), occurrence=STOPPED)
         await self._committer.commit(replace(end, is_stopped=control.is_stop_requested))
 
     async def _commit_command(self, turn: Turn, result: CommandResult, *, ends_question: bool) -> None:

@@ -70,8 +70,12 @@ TOOL_POINTS: Mapping[str, str] = {
     "approval.decided": "a yes is on disk, with the message that has the call made, and nobody was told",
 }
 
-# Of calls of hooks; a gateway comes to them only if it has a hook.
-HOOK_POINTS: Mapping[str, str] = {
+# Of what is due at a time, and of calls of hooks; a gateway comes to them only if it has a schedule, or a hook.
+SCHEDULE_POINTS: Mapping[str, str] = {
+    "schedule.firing": "something is due, and nothing of it is on disk",
+    "schedule.fired": "its time is moved and its message is on disk, nobody was woken",
+    "schedule.telling": "a schedule was paused, and its person is not told",
+    "schedule.told": "what the person is told is on disk, and nothing of it was sent",
     "hook.accepting": "a service called and has proved itself, nothing of the call is on disk",
     "hook.committed": "the call is on disk, the service was not told",
 }
@@ -127,7 +131,7 @@ COPY_POINTS: Mapping[str, str] = {
 }
 
 ALL = frozenset(
-    {**POINTS, **TOOL_POINTS, **HOOK_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS}
+    {**POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS}
 )
 
 _act: Callable[[str], None] | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from gateway.messages import InboundMessage, OutboundMessage
+from gateway.messages import InboundMessage, OutboundMessage, Sender
 from gateway.schedules.schedule import Occurrence, Outcome, Schedule
 
 SCHEDULED = "schedule/"
@@ -87,7 +87,14 @@ class OccurrenceEnd:
     tell: Where | None = "here"
 
 
-class ClockStore(Protocol):
+class OccurrenceStore(Protocol):
+    """What a turn asks of the schedules."""
+
+    async def occurrence(self, turn_id: str) -> tuple[Schedule, Occurrence] | None:
+        """What the turn does; None where its schedule is gone."""
+
+
+class ClockStore(OccurrenceStore, Protocol):
     """What the clock asks of the schedules; see `store/schedules.py`."""
 
     async def look(self, at: datetime, *, limit: int) -> Coming:
@@ -110,6 +117,27 @@ class ClockStore(Protocol):
 
     async def plan(self, moved: Sequence[tuple[Schedule, Schedule]]) -> None:
         """Keep other times in the place of those that were read; what is not so any more stays."""
+
+
+def message_of(schedule: Schedule, due_at: datetime) -> InboundMessage:
+    """Its text as words of its person, in the conversation to which it is delivered."""
+    name = event_id(schedule.id, due_at)
+    sender = Sender(
+        channel=schedule.conversation.channel,
+        user=schedule.account,
+        display_name=schedule.display_name,
+        is_verified=True,
+    )
+    return InboundMessage(
+        id=name,
+        event_id=name,
+        conversation=schedule.conversation,
+        sender=sender,
+        text=schedule.text,
+        sent_at=due_at,
+        is_direct=schedule.is_direct,
+        mentions_bot=True,
+    )
 
 
 def event_id(schedule_id: int, due_at: datetime) -> str:

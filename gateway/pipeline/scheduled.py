@@ -1,0 +1,144 @@
+"""A turn that nobody waits for: what it says, and what becomes of its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gateway.agent.loop import AgentState
+from gateway.agent.model import ChatMessage
+from gateway.domain.provenance import own_words
+from gateway.domain.visible import as_name
+from gateway.errors import BudgetExhausted, ModelUnavailable
+from gateway.pipeline import commands
+from gateway.pipeline.attachments import Question
+from gateway.pipeline.commit import TurnCommit
+from gateway.schedules.firing import OccurrenceEnd
+from gateway.schedules.missed import due_words, is_on_time
+from gateway.schedules.rule import Once
+from gateway.schedules.schedule import OF_SCHEDULING, REPORT, Occurrence, Schedule
+from gateway.tools.toolbox import Toolbox
+
+STOPPED = OccurrenceEnd(outcome="skipped", note="stopped by a person")
+_DO = (
+    "## What this is\n\nThe last message was due at this time; the person wrote it earlier, and is not there now. Do "
+    "what it says, and answer with what came of it. It is no wish for a reminder: its time is now."
+)
+_WATCH = (
+    f"{_DO}\n\nNothing that you write is sent. If, and only if, there is something that the person should hear of, "
+    f"call `{REPORT}` with it; else end without a word."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """What a turn does for a schedule; `began_at` is when this try of it began."""
+
+    schedule: Schedule
+    occurrence: Occurrence
+    began_at: datetime
+
+    @property
+    def is_watch(self) -> bool:
+        """It is silent unless it reports something."""
+        return self.schedule.mode == "watch"
+
+    @property
+    def question(self) -> Question:
+        """Its text as the person's words, with whatever stood in front of the turn that made it."""
+        return Question(text=self.schedule.text, sources=self.schedule.sources)
+
+    @property
+    def own_words(self) -> Sequence[str]:
+        """The text where it is the person's alone; else others may have worded it."""
+        return () if self.schedule.sources else [own_words(self.schedule.text)]
+
+    @property
+    def prompt(self) -> str:
+        """What the model is told of such a turn."""
+        return _WATCH if self.is_watch else _DO
+
+    def toolbox(self, allowed: Toolbox, tools: Toolbox) -> Toolbox:
+        """None that plans something; and where the turn is silent else, the one by which it says something."""
+        names = [name for name in allowed.names if name not in (*OF_SCHEDULING, REPORT)]
+        return tools.only([*names, REPORT] if self.is_watch else names)
+
+    def asks_for_h(self, longest_h: float) -> float:
+        """How long a question of it waits: until it is due again, at most."""
+        next_at = None if isinstance(self.schedule.rule, Once) else self.schedule.next_at
+        if next_at is None:
+            return longest_h
+        return min(longest_h, max(timedelta(0), next_at - self.began_at).total_seconds() / 3600)
+
+    # ---- what is said -----------------------------------------------------------------------------------------------
+
+    @property
+    def late(self) -> str:
+        """What stands below what comes late; empty for what is on time, and for what a person has run."""
+        due_at = self.occurrence.due_at
+        if self.occurrence.is_by_hand or is_on_time(due_at, self.began_at):
+            return ""
+        return f"\n\n_This was due {due_words(due_at, self.began_at, self.schedule.zone)}._"
+
+    @property
+    def done(self) -> str:
+        """What is said of a turn that ended without a word."""
+        return f"Done: {as_name(self.schedule.text)}"
+
+    def reported(self, state: AgentState) -> str:
+        """What a watch says; empty where it has nothing to say."""
+        has_more = bool(state.asks or state.uncertain or state.choosing)
+        return "\n\n".join(state.reports) or (f"About {as_name(self.schedule.text)}:" if has_more else "")
+
+    def kept(self, state: AgentState, text: str) -> AgentState:
+        """What its session keeps: of a watch what its person was told, and not how it was found."""
+        return AgentState(messages=[ChatMessage(role="assistant", text=text)]) if self.is_watch else state
+
+    def waits(self, error: ModelUnavailable) -> str:
+        """What its person is told while there is no model for it."""
+        when = due_words(self.occurrence.due_at, self.began_at, self.schedule.zone)
+        why = "a budget of today is used up" if isinstance(error, BudgetExhausted) else "I cannot reach my model"
+        return (
+            f"{as_name(self.schedule.text)} was due {when} and waits, because {why}. I will do it as soon as I can. "
+            "`/stop` drops it, `/retry` tries at once."
+        )
+
+    @property
+    def gave_up(self) -> str:
+        """What its person is told when it failed again and again; empty for a watch, which is counted only."""
+        if self.is_watch:
+            return ""
+        when = due_words(self.occurrence.due_at, self.began_at, self.schedule.zone)
+        name = as_name(self.schedule.text)
+        return (
+            f"{name} was due {when}. Something went wrong here, again and again, so it was not done. It is kept for "
+            "the owner of this gateway to look at."
+        )
+
+    # ---- what came of it --------------------------------------------------------------------------------------------
+
+    def committed(self, commit: TurnCommit, state: AgentState, ending: str | None) -> TurnCommit:
+        """The commit of its answer with what came of it. A watch with nothing to say leaves nothing in the session.
+
+        Args:
+            ending: why it was broken off.
+        """
+        answer, *others = commit.replies
+        is_silent = self.is_watch and answer.is_empty
+        if is_silent:
+            commit = replace(commit, replies=tuple(others), session=None, messages=())
+        ingest = None if self.is_watch else commit.ingest
+        return replace(commit, ingest=ingest, occurrence=self._end(state, ending, is_silent=is_silent))
+
+    def _end(self, state: AgentState, ending: str | None, *, is_silent: bool) -> OccurrenceEnd:
+        if ending == commands.STOPPED:
+            return STOPPED
+        if ending is not None:
+            return OccurrenceEnd(outcome="failed", note=ending)
+        waits = "; ".join(f"number {one.id} waits for a yes" for one in state.asks)
+        return OccurrenceEnd(outcome="silent" if is_silent else "done", note=waits or self.late.strip().strip("_."))
+
+    def without_model(self, error: ModelUnavailable) -> OccurrenceEnd:
+        """For a watch: what it would have seen later is no news any more."""
+        return OccurrenceEnd(outcome="skipped", note=f"there was no model for it: {error}")

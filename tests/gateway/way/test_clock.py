@@ -1,0 +1,527 @@
+"""What is due is done: said, run as a turn that nobody waits for, or watched; once, and told where it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gateway.app.gateway import Gateway
+from gateway.errors import ModelRefused, ModelUnavailable, PermanentSendError
+from gateway.messages import ConversationRef
+from gateway.people.access_records import SetRank
+from gateway.schedules.rule import Cron, Every, Once, Rule
+from gateway.schedules.schedule import MOST_CAUGHT_UP, MOST_FAILURES, MOST_STEPS, Occurrence, Schedule
+from gateway.tools.contract import Arguments, Tool, ToolContext
+from tests.fake_channel import FakeChannel
+from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.test_approvals import POST, Post, owned, post  # noqa: F401 (a fixture)
+from tests.gateway.way.test_linking import link
+from tests.scripted_model import Hang, ScriptedModel, call
+
+NOON = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+CHAT = ConversationRef(channel="fake", conversation="c1")
+
+
+class Report(Arguments):
+    text: str
+
+
+async def _report(arguments: Report, context: ToolContext) -> str:
+    context.reports.append(arguments.text)
+    return "told"
+
+
+REPORT = Tool(name="report", description="Says it.", arguments=Report, call=_report, effect="own", is_idempotent=True)
+
+
+@pytest.fixture(autouse=True)
+def _reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool by which a watch says something, whatever else there is."""
+    from gateway.tools import own
+
+    known = own.own_tools
+    monkeypatch.setattr("gateway.app.wiring.own_tools", lambda sessions: [*known(sessions), REPORT])
+
+
+class Wall:
+    """A clock that a test sets."""
+
+    def __init__(self, gateway: Gateway, at: datetime = NOON) -> None:
+        self.now = at
+        self._gateway = gateway
+        gateway.clock.now = lambda: self.now
+
+    async def comes(self, at: datetime) -> None:
+        """It is so late now, and all that is due has been done."""
+        self.now = at
+        await self._gateway.clock.look()
+        await settled(self._gateway)
+
+
+@asynccontextmanager
+async def timed(
+    house: House, model: ScriptedModel, at: datetime = NOON, **settings: Any
+) -> AsyncIterator[tuple[Gateway, FakeChannel, Wall]]:
+    """A gateway whose owner is 1, and whose clock a test sets."""
+    async with owned(house, model, **settings) as (gateway, channel):
+        wall = Wall(gateway, at)
+        yield gateway, channel, wall
+
+
+async def plan(gateway: Gateway, rule: Rule | None = None, **changes: Any) -> Schedule:
+    """A schedule of the owner, that says something in an hour where nothing else is wanted."""
+    user = await gateway.identities.resolve("fake:1", "Ada")
+    made = Schedule(
+        key=f"key {changes} {rule}",
+        user_id=user,
+        personality_id="assistant",
+        conversation=CHAT,
+        account="1",
+        display_name="Ada",
+        is_direct=True,
+        mode="say",
+        text="Water the plants",
+        rule=rule or Once(at=NOON + HOUR),
+        zone="Europe/Berlin",
+        missed="late",
+        next_at=NOON + HOUR,
+        created_at=NOON,
+    )
+    kept = await gateway.store.schedules.add(replace(made, **changes))
+    assert kept is not None
+    return kept
+
+
+async def now_is(gateway: Gateway, schedule: Schedule) -> Schedule:
+    """The schedule as it is by now."""
+    found = await gateway.store.schedules.schedule(schedule.id)
+    assert found is not None
+    return found
+
+
+async def past(gateway: Gateway, schedule: Schedule) -> list[Occurrence]:
+    """Its occurrences, the oldest first."""
+    return [*reversed(await gateway.store.schedules.history(schedule.id))]
+
+
+def texts(channel: FakeChannel) -> list[str]:
+    return [message.text for message in channel.sent]
+
+
+HOURLY = Every(minutes=60, since=NOON)
+DAILY = Cron(fields="0 8 * * *")
+
+
+# ---- the three modes ------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_said_arrives_at_its_time_without_a_model(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        schedule = await plan(gateway)
+        await wall.comes(NOON + HOUR - timedelta(seconds=1))
+        assert texts(channel) == []
+        await wall.comes(NOON + HOUR)
+        assert [(one.text, one.conversation, one.reply_to) for one in channel.sent] == [
+            ("Water the plants", CHAT, None)
+        ]
+        assert (await now_is(gateway, schedule)).state == "done"
+        assert [(one.outcome, one.note) for one in await past(gateway, schedule)] == [("done", "")]
+
+
+async def test_what_is_to_be_done_is_a_turn_that_nobody_waits_for(house: House) -> None:
+    model = ScriptedModel("Thirsty.", "You are welcome.")
+    async with timed(house, model) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="do", text="/help with the plants")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert [(one.text, one.reply_to) for one in channel.sent] == [("Thirsty.", None)]
+        [request] = model.requests
+        assert request.messages[-1].text == "/help with the plants", "it is no command"
+        assert "the person wrote it earlier" in request.system
+        moved = await now_is(gateway, schedule)
+        assert (moved.state, moved.next_at) == ("active", NOON + 2 * HOUR)
+        [occurrence] = await past(gateway, schedule)
+        assert (occurrence.outcome, occurrence.note) == ("done", "")
+        await channel.ask("Thank you")
+        assert [one.text for one in model.requests[1].messages] == ["/help with the plants", "Thirsty.", "Thank you"]
+        assert "the person wrote it earlier" not in model.requests[1].system
+
+
+async def test_a_turn_that_ends_without_a_word_says_that_it_is_done(house: House) -> None:
+    async with timed(house, ScriptedModel([""])) as (gateway, channel, wall):
+        await plan(gateway, mode="do")
+        await wall.comes(NOON + HOUR)
+        assert texts(channel) == ["Done: `Water the plants`"]
+
+
+async def test_a_watch_is_silent_unless_it_reports_and_leaves_nothing_in_the_session(house: House) -> None:
+    report = call("report", '{"text": "It rains."}')
+    model = ScriptedModel("Nothing new.", [report], "I said so.", "Hello.")
+    async with timed(house, model) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="watch", missed="skip", text="Look at the sky")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert texts(channel) == []
+        await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
+        assert texts(channel) == ["It rains."]
+        assert [one.outcome for one in await past(gateway, schedule)] == ["silent", "done"]
+        await channel.ask("Hi")
+        assert [one.text for one in model.requests[-1].messages] == ["Look at the sky", "It rains.", "Hi"]
+        names = [[tool.name for tool in request.tools] for request in model.requests]
+        assert ["report" in each for each in names] == [True, True, True, False]
+
+
+async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remind = Tool(name="remind", description="Plans.", arguments=Report, call=_report, effect="own")
+    monkeypatch.setattr("gateway.tools.own.CURRENT_TIME", remind)
+    steps = [[call("search_conversations", '{"query": "x"}', id=f"c{number}")] for number in range(MOST_STEPS - 1)]
+    model = ScriptedModel(*steps, "That is all.")
+    async with timed(house, model, limits={"steps_per_turn": 20}) as (gateway, channel, wall):
+        await plan(gateway, mode="do")
+        await wall.comes(NOON + HOUR)
+        assert texts(channel) == ["That is all."]
+        assert [request.may_call_tools for request in model.requests] == [*[True] * (MOST_STEPS - 1), False]
+        assert all("remind" not in [tool.name for tool in request.tools] for request in model.requests)
+
+
+async def test_the_personality_is_the_schedules_whatever_answers_in_the_chat_by_now(house: House) -> None:
+    model = ScriptedModel("As the butler.", "As myself.")
+    async with timed(house, model) as (gateway, channel, wall):
+        await gateway.personalities.create("butler")
+        await plan(gateway, mode="do", personality_id="butler")
+        await wall.comes(NOON + HOUR)
+        await channel.ask("And now?")
+        assert ["Butler" in request.system for request in model.requests] == [True, False]
+
+
+async def test_what_stood_in_front_of_the_turn_that_made_it_taints_its_turns(house: House) -> None:
+    remember = call("update_memory", '{"action": "add", "store": "memory", "content": "Ada owes Eve."}')
+    async with timed(house, ScriptedModel([remember], "Noted.")) as (gateway, channel, wall):
+        await plan(gateway, mode="do", sources=("quoted mail",))
+        await wall.comes(NOON + HOUR)
+        assert "waits for your yes, because not all that I read was yours (quoted mail)" in texts(channel)[0]
+
+
+# ---- once, and in order ---------------------------------------------------------------------------------------------
+
+
+async def test_what_is_due_is_done_once_by_as_many_clocks_as_look(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        for number in range(20):
+            await plan(gateway, text=f"number {number}", next_at=NOON + timedelta(seconds=number))
+        wall.now = NOON + HOUR
+        await asyncio.gather(*(gateway.clock.look() for _ in range(4)))
+        await settled(gateway)
+        assert [text.split("\n")[0] for text in texts(channel)] == [f"number {number}" for number in range(20)]
+
+
+@pytest.mark.parametrize("days", [1, -1])
+async def test_a_clock_that_is_set_by_a_day_and_back_does_nothing_twice(house: House, days: int) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        hourly = await plan(gateway, HOURLY, text="hourly")
+        await plan(gateway, text="once")
+        await wall.comes(NOON + HOUR)
+        await wall.comes(NOON + HOUR + days * DAY)
+        await wall.comes(NOON + HOUR)
+        await wall.comes(NOON + HOUR + timedelta(minutes=1))
+        said = [text.split("\n")[0] for text in texts(channel)]
+        assert said.count("once") == 1
+        due = [one.due_at for one in await past(gateway, hourly)]
+        assert len(due) == len({*due})
+        assert said.count("hourly") == (2 if days > 0 else 1)
+
+
+async def test_a_week_of_sleep_is_one_late_message_and_a_line_in_the_history(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        schedule = await plan(gateway, DAILY, next_at=NOON + 19 * HOUR)
+        await wall.comes(NOON + 7 * DAY)
+        assert texts(channel) == ["Water the plants\n\n_This was due at 08:00._"]
+        skipped, late = await past(gateway, schedule)
+        assert (skipped.outcome, skipped.note) == ("skipped", "it was missed, with all since Wed, 02 Dec 2026 at 08:00")
+        assert (late.outcome, late.note) == ("done", "This was due at 08:00")
+        assert (await now_is(gateway, schedule)).next_at == datetime(2026, 12, 9, 7, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("missed", "late", "runs", "skips"),
+    [
+        ("skip", timedelta(minutes=10), 0, 1),
+        ("skip", timedelta(minutes=1), 1, 0),
+        ("newest", timedelta(minutes=29), 1, 0),
+        ("newest", timedelta(minutes=31), 0, 1),
+        ("newest", 5 * HOUR + timedelta(minutes=29), 1, 1),
+        ("late", timedelta(minutes=45), 1, 0),
+        ("each", 3 * HOUR, 4, 0),
+        ("each", 60 * HOUR, MOST_CAUGHT_UP, 1),
+    ],
+)
+async def test_what_was_missed_is_run_as_the_schedule_says(
+    house: House, missed: Any, late: timedelta, runs: int, skips: int
+) -> None:
+    async with timed(house, ScriptedModel(*["Done."] * runs)) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="do", missed=missed)
+        await wall.comes(NOON + HOUR + late)
+        outcomes = [one.outcome for one in await past(gateway, schedule)]
+        assert outcomes == [*["skipped"] * skips, *["done"] * runs]
+        assert len(channel.sent) == runs
+        if late > timedelta(minutes=2):
+            assert all("This was due" in text for text in texts(channel)[:-1])
+
+
+async def test_the_data_of_a_zone_that_has_changed_moves_what_is_due(house: House) -> None:
+    """At the start: as if the last release of the data had Berlin an hour further east."""
+    wrong = NOON + 18 * HOUR
+    async with timed(house, ScriptedModel()) as (gateway, _, wall):
+        daily = await plan(gateway, DAILY, next_at=wrong)
+        once = await plan(gateway, Once(at=wrong, wall=(wrong + 2 * HOUR).replace(tzinfo=None)), next_at=wrong)
+        in_an_hour = await plan(gateway, Once(at=wrong), next_at=wrong)
+        hourly = await plan(gateway, HOURLY, next_at=wrong)
+        await gateway.clock.plan()
+        for schedule in (daily, once):
+            assert (await now_is(gateway, schedule)).next_at == wrong + HOUR
+        for schedule in (in_an_hour, hourly):
+            assert (await now_is(gateway, schedule)).next_at == wrong
+        await wall.comes(wrong + HOUR)
+        assert [one.due_at for one in await past(gateway, daily)] == [wrong + HOUR]
+
+
+# ---- where it cannot be done ----------------------------------------------------------------------------------------
+
+
+async def test_without_a_model_what_is_to_be_done_waits_and_says_when_it_was_due(house: House) -> None:
+    model = ScriptedModel([ModelUnavailable("down")], "Watered.")
+    async with timed(house, model) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do", missed="late")
+        wall.now = NOON + 2 * HOUR
+        await gateway.clock.look()
+        await channel.until(lambda: len(channel.sent) == 2)
+        waits, answer = texts(channel)
+        assert waits.startswith("`Water the plants` was due at 14:00 and waits")
+        assert "I cannot reach my model" in waits
+        assert answer == "Watered.\n\n_This was due at 14:00._"
+        await settled(gateway)
+        assert [one.outcome for one in await past(gateway, schedule)] == ["done"]
+
+
+async def test_without_a_model_a_watch_is_skipped_without_a_word(house: House) -> None:
+    async with timed(house, ScriptedModel([ModelUnavailable("down")])) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="watch")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert texts(channel) == []
+        [occurrence] = await past(gateway, schedule)
+        assert (occurrence.outcome, occurrence.note) == ("skipped", "there was no model for it: down")
+        assert (await now_is(gateway, schedule)).failures == 0
+
+
+async def test_five_failures_in_a_row_pause_it_and_say_so(house: House) -> None:
+    model = ScriptedModel(*[[ModelRefused("too long")]] * MOST_FAILURES)
+    async with timed(house, model) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="watch")
+        for number in range(1, MOST_FAILURES + 1):
+            assert (await now_is(gateway, schedule)).state == "active"
+            await wall.comes(NOON + number * HOUR + timedelta(seconds=30))
+        found = await now_is(gateway, schedule)
+        assert (found.state, found.next_at) == ("failing", None)
+        await wall.comes(wall.now)
+        [text] = texts(channel)
+        assert text.startswith(f"I have paused number {schedule.id} (`Water the plants`): it failed 5 times in a row")
+        assert f"`/schedules resume {schedule.id}` starts it again" in text
+
+
+async def test_what_fails_again_and_again_is_given_up_and_said(house: House) -> None:
+    model = ScriptedModel(*[[RuntimeError("broken")]] * 8)
+    async with timed(house, model) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do")
+        wall.now = NOON + HOUR
+        await gateway.clock.look()
+        await channel.until(lambda: bool(channel.sent))
+        assert "again and again, so it was not done" in texts(channel)[0]
+        await settled(gateway)
+        [occurrence] = await past(gateway, schedule)
+        assert occurrence.outcome == "failed"
+        assert "broken" in occurrence.note
+
+
+async def test_a_channel_that_refuses_for_good_pauses_it_and_tells_the_person_on_another(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        await link(channel)
+        await settled(gateway)
+        before = len(channel.sent)
+        where = ConversationRef(channel="fake", conversation="phone")
+        schedule = await plan(gateway, HOURLY, conversation=where)
+        channel.failures.append(PermanentSendError("blocked by the person"))
+        await wall.comes(NOON + HOUR)
+        await wall.comes(NOON + HOUR)
+        assert (await now_is(gateway, schedule)).state == "failing"
+        [notice] = channel.sent[before:]
+        assert notice.conversation.conversation == "desk"
+        assert "what was due could not be delivered: blocked by the person" in notice.text
+
+
+async def test_where_the_person_has_no_other_channel_the_owners_are_told(house: House) -> None:
+    async with timed(house, ScriptedModel("Hello.", "Hi.")) as (gateway, channel, wall):
+        await channel.ask("Hello", user="1", conversation="c1")
+        await channel.ask("Hello", user="2", conversation="c2")
+        user = await gateway.identities.resolve("fake:2", "Ben")
+        where = ConversationRef(channel="fake", conversation="c2")
+        schedule = await plan(gateway, user_id=user, account="2", display_name="Ben", conversation=where)
+        channel.failures.append(PermanentSendError("blocked"))
+        await wall.comes(NOON + HOUR)
+        await wall.comes(NOON + HOUR)
+        last = channel.sent[-1]
+        assert last.conversation == CHAT
+        assert last.text.startswith("`Ben` cannot be told this where it was to arrive.")
+        assert "It says: Water the plants" in last.text
+        assert (await now_is(gateway, schedule)).state == "done"
+
+
+@pytest.mark.parametrize(
+    ("rank", "why"), [("revoked", "its person is not let in any more"), ("guest", "guests have no")]
+)
+async def test_the_schedules_of_a_person_who_may_not_have_them_any_more_are_paused(
+    house: House, rank: Any, why: str
+) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        user = await gateway.identities.resolve("fake:2", "Ben")
+        where = ConversationRef(channel="fake", conversation="c2")
+        of_ben = {"user_id": user, "account": "2", "display_name": "Ben", "conversation": where}
+        both = [await plan(gateway, HOURLY, mode=mode, **of_ben) for mode in ("say", "do")]
+        change = SetRank(accounts=("fake:2",), rank=rank, via="test", at=datetime.now(UTC))
+        await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        for schedule in both:
+            found = await now_is(gateway, schedule)
+            assert found.state == "failing"
+            assert why in (found.why or "")
+            assert [one.outcome for one in await past(gateway, schedule)] == ["skipped"]
+        assert len(channel.sent) == (0 if rank == "revoked" else 2)
+
+
+async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert (await now_is(gateway, schedule)).state == "failing"
+        [text] = texts(channel)
+        assert "there is no personality butler" in text
+
+
+async def test_a_channel_that_is_gone_pauses_it_and_tells_the_owner(house: House) -> None:
+    async with timed(house, ScriptedModel("Hello.")) as (gateway, channel, wall):
+        await channel.ask("Hello")
+        where = ConversationRef(channel="pigeon", conversation="c1")
+        schedule = await plan(gateway, HOURLY, conversation=where)
+        await wall.comes(NOON + HOUR)
+        assert (await now_is(gateway, schedule)).why == "there is no channel `pigeon` any more"
+        assert "there is no channel `pigeon` any more" in texts(channel)[-1]
+
+
+async def test_a_schedule_that_is_removed_while_its_turn_runs_ends_without_an_answer_to_a_queue(house: House) -> None:
+    hang = Hang()
+    async with timed(house, ScriptedModel([hang, "Watered."])) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do")
+        wall.now = NOON + HOUR
+        await gateway.clock.look()
+        await hang.started.wait()
+        assert await gateway.store.schedules.remove(schedule.id)
+        hang.released.set()
+        await settled(gateway)
+        assert texts(channel) == ["Watered."]
+
+
+async def test_stop_ends_what_runs(house: House) -> None:
+    hang = Hang()
+    async with timed(house, ScriptedModel([hang, "Watered."])) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do")
+        wall.now = NOON + HOUR
+        await gateway.clock.look()
+        await hang.started.wait()
+        await channel.say("/stop")
+        await settled(gateway)
+        [occurrence] = await past(gateway, schedule)
+        assert (occurrence.outcome, occurrence.note) == ("skipped", "stopped by a person")
+
+
+async def test_retry_after_something_was_said_asks_for_the_persons_own_question(house: House) -> None:
+    model = ScriptedModel("Once.", "Once more.")
+    async with timed(house, model) as (gateway, channel, wall):
+        await channel.ask("What is new?")
+        await plan(gateway)
+        await wall.comes(NOON + HOUR)
+        await channel.say("/retry")
+        await settled(gateway)
+        assert model.requests[1].messages[-1].text == "What is new?"
+        assert texts(channel) == ["Once.", "Water the plants", "Once more."]
+
+
+async def test_what_was_due_is_not_shown_as_words_of_the_person(house: House) -> None:
+    async with timed(house, ScriptedModel("Watered.")) as (gateway, _, wall):
+        await plan(gateway, mode="do")
+        await wall.comes(NOON + HOUR)
+        assert [(one.direction, one.text) for one in await gateway.store.log.read(CHAT)] == [("out", "Watered.")]
+
+
+# ---- what waits for a yes -------------------------------------------------------------------------------------------
+
+
+async def test_a_call_waits_for_the_person_and_its_yes_runs_as_the_schedules_personality(
+    house: House,
+    post: Post,  # noqa: F811
+) -> None:
+    model = ScriptedModel([POST], "It waits.", "It was sent.")
+    async with timed(house, model) as (gateway, channel, wall):
+        await gateway.personalities.create("butler")
+        schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert post.sent == []
+        assert "This waits for your yes" in texts(channel)[0]
+        [waiting] = await gateway.store.approvals.approvals()
+        assert (waiting.schedule_id, waiting.personality_id) == (schedule.id, "butler")
+        assert [one.note for one in await past(gateway, schedule)] == ["number 1 waits for a yes"]
+        await channel.say("/yes 1")
+        await settled(gateway)
+        assert post.sent == ["ada: hello"]
+        assert "Butler" in model.requests[-1].system
+
+
+async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
+    house: House,
+    post: Post,  # noqa: F811
+) -> None:
+    again = call("post", '{"to": "ada"}', id="c2")
+    model = ScriptedModel([POST], "Waits.", "Sent.", [again], "Sent again.", [again], "Waits.", [again], "Waits, too.")
+    async with timed(house, model) as (gateway, channel, wall):
+        first = await plan(gateway, HOURLY, mode="do")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        await channel.say("/yes always 1")
+        await settled(gateway)
+        assert post.sent == ["ada: hello"]
+        assert [one.schedule_id for one in await gateway.store.approvals.grants()] == [first.id]
+        await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
+        assert post.sent == ["ada: hello"] * 2
+        await channel.say("Write to Ada")
+        await settled(gateway)
+        assert post.sent == ["ada: hello"] * 2, "the person is there, and is asked"
+        other = await plan(gateway, HOURLY, mode="do", text="Another", next_at=NOON + 2 * HOUR + timedelta(minutes=30))
+        await wall.comes(NOON + 2 * HOUR + timedelta(minutes=31))
+        assert post.sent == ["ada: hello"] * 2
+        assert (await past(gateway, other))[0].note.endswith("waits for a yes")
+
+
+async def test_a_watch_that_must_ask_says_so(house: House, post: Post) -> None:  # noqa: F811
+    async with timed(house, ScriptedModel([POST], "")) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="watch")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert texts(channel)[0].startswith("About `Water the plants`:")
+        [waiting] = await gateway.store.approvals.approvals()
+        assert waiting.expires_at <= datetime.now(UTC) + timedelta(hours=72)
+        assert [one.outcome for one in await past(gateway, schedule)] == ["done"]
