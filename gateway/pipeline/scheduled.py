@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 
 from gateway.agent.loop import AgentState
 from gateway.agent.model import ChatMessage
-from gateway.domain.provenance import own_words
+from gateway.domain.provenance import as_data, own_words
 from gateway.domain.visible import as_name
 from gateway.errors import BudgetExhausted, ModelUnavailable
+from gateway.messages import QuotedText
 from gateway.pipeline import commands
 from gateway.pipeline.attachments import Question
 from gateway.pipeline.commit import TurnCommit
 from gateway.schedules.firing import OccurrenceEnd
 from gateway.schedules.missed import due_words, is_on_time
-from gateway.schedules.rule import Once
+from gateway.schedules.rule import Called, Once
 from gateway.schedules.schedule import OF_SCHEDULING, REPORT, Occurrence, Schedule
 from gateway.tools.toolbox import Toolbox
 
@@ -25,19 +26,30 @@ _DO = (
     "## What this is\n\nThe last message was due at this time; the person wrote it earlier, and is not there now. Do "
     "what it says, and answer with what came of it. It is no wish for a reminder: its time is now."
 )
-_WATCH = (
-    f"{_DO}\n\nNothing that you write is sent. If, and only if, there is something that the person should hear of, "
+_CALLED = (
+    "## What this is\n\nA service has called. The last message is what the person wrote down for that; behind it stands, "
+    "as data, what the service sent. The person is not there now. Do what the message says with it, and answer with "
+    "what came of it."
+)
+_QUIET = (
+    "Nothing that you write is sent. If, and only if, there is something that the person should hear of, "
     f"call `{REPORT}` with it; else end without a word."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """What a turn does for a schedule; `began_at` is when this try of it began."""
+    """What a turn does for a schedule.
+
+    Attributes:
+        began_at: when this try of it began.
+        quotes: what a service sent that called.
+    """
 
     schedule: Schedule
     occurrence: Occurrence
     began_at: datetime
+    quotes: tuple[QuotedText, ...] = ()
 
     @property
     def is_watch(self) -> bool:
@@ -47,7 +59,9 @@ class Scheduled:
     @property
     def question(self) -> Question:
         """Its text as the person's words, with whatever stood in front of the turn that made it."""
-        return Question(text=self.schedule.text, sources=self.schedule.sources)
+        sent = [as_data(each.origin, text=each.text) for each in self.quotes]
+        sources = (*self.schedule.sources, *(each.origin for each in self.quotes))
+        return Question(text="\n".join([self.schedule.text, *sent]), sources=sources)
 
     @property
     def own_words(self) -> Sequence[str]:
@@ -57,7 +71,8 @@ class Scheduled:
     @property
     def prompt(self) -> str:
         """What the model is told of such a turn."""
-        return _WATCH if self.is_watch else _DO
+        what = _CALLED if isinstance(self.schedule.rule, Called) else _DO
+        return f"{what}\n\n{_QUIET}" if self.is_watch else what
 
     def toolbox(self, allowed: Toolbox, tools: Toolbox) -> Toolbox:
         """None that plans something; and where the turn is silent else, the one by which it says something."""
@@ -79,7 +94,8 @@ class Scheduled:
         due_at = self.occurrence.due_at
         if self.occurrence.is_by_hand or is_on_time(due_at, self.began_at):
             return ""
-        return f"\n\n_This was due {due_words(due_at, self.began_at, self.schedule.zone)}._"
+        what = "This was called" if isinstance(self.schedule.rule, Called) else "This was due"
+        return f"\n\n_{what} {due_words(due_at, self.began_at, self.schedule.zone)}._"
 
     @property
     def done(self) -> str:

@@ -133,7 +133,8 @@ class TurnRunner:
         await parts.standing.refresh()
         obstacle = await parts.standing.of_person(schedule, entry) or parts.standing.of_personality(schedule)
         if obstacle is None:
-            return Scheduled(schedule=schedule, occurrence=occurrence, began_at=parts.clock.now())
+            now, quotes = parts.clock.now(), row.message.quotes
+            return Scheduled(schedule=schedule, occurrence=occurrence, began_at=now, quotes=quotes)
         control.is_decided = True
         end = OccurrenceEnd(outcome="failed", note=obstacle.why, pauses=obstacle.why, tell=obstacle.tell)
         await self._committer.commit(replace(self._committer.end(row), occurrence=end))
