@@ -45,6 +45,9 @@ class StoreFacts(Protocol):
     async def lanes(self) -> LanesDue:
         """Conversations that could be answered now, and that nobody answers."""
 
+    async def late_schedules(self) -> int:
+        """Schedules that have been due for longer than `ON_TIME`, and were not taken up."""
+
     async def unsettled_turns(self) -> int:
         """Turns whose memory updates stand in the journal only."""
 
@@ -72,6 +75,7 @@ class _Facts:
     parked: int = 0
     workers: Sequence[str] = ()
     memory_journal: int = 0
+    schedules_late: int = 0
 
 
 class Checkup:
@@ -149,6 +153,7 @@ class Checkup:
             parked=len({row.conversation for row in await _or(self._inbox.parked, nothing)}),
             workers=await _or(self.differences, ()),
             memory_journal=await _or(self._store.unsettled_turns, 0),
+            schedules_late=await _or(self._store.late_schedules, 0),
         )
 
     def _seen(self, facts: _Facts) -> Health:
@@ -159,7 +164,7 @@ class Checkup:
         impaired = [f"{channel.name}: {channel.error}" for channel in seen if channel.error]
         must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
         memory = memory_health(self._memory, facts.memory_journal)
-        troubles = self._troubles(facts.free_bytes, memory)
+        troubles = self._troubles(facts, memory)
         is_started = self._supervisor.all_tried.is_set()
         told = (*must_act, *impaired, *troubles, *self._left_out, *facts.workers, *self._reloading.problems)
         return Health(
@@ -180,18 +185,20 @@ class Checkup:
             conversations_waiting=facts.lanes.due,
             oldest_waiting_s=facts.lanes.oldest_s,
             conversations_parked=facts.parked,
+            schedules_late=facts.schedules_late,
             memory_late=memory.late_turns,
             memory_journal=facts.memory_journal,
             problems=tuple(map(hide, told)),
         )
 
-    def _troubles(self, free_bytes: int | None, memory: MemoryHealth) -> list[str]:
+    def _troubles(self, facts: _Facts, memory: MemoryHealth) -> list[str]:
         """What works badly, for people."""
         found = [
             f"the model {model.name} has not answered since {model.since:%Y-%m-%d %H:%M} UTC: {model.error}"
             for model in self._models.statuses
             if model.state == "down"
         ]
+        free_bytes = facts.free_bytes
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._home} is; make room")
         found += [*self._outbox.troubles, *self._servers()]
@@ -200,6 +207,9 @@ class Checkup:
             found.append(f"the memory ({memory.kind}) cannot be used since {since}: {memory.error}")
         elif memory.error is not None:
             found.append(f"the memory ({memory.kind}): {memory.error}")
+        if facts.schedules_late:
+            schedules = "1 schedule is" if facts.schedules_late == 1 else f"{facts.schedules_late} schedules are"
+            found.append(f"{schedules} due and not taken up for minutes; the log says why: `schedules_late`")
         if memory.late_turns:
             turns = "1 turn" if memory.late_turns == 1 else f"{memory.late_turns} turns"
             found.append(f"the memory updates of {turns} could not be written yet")

@@ -20,7 +20,7 @@ from gateway.store.usage import ADD_TO_DAY, ERASED
 
 ALONE = (
     *("api_keys", "idempotency", "ingest", "journal", "links", "mcp_tokens", "people", "person_settings"),
-    *("session_edits", "sessions", "store", "usage"),
+    *("schedules", "session_edits", "sessions", "store", "usage"),
 )
 """The stores of which none may write while a person is taken out of their tables."""
 _GONE_REPLIES = f"""
@@ -64,6 +64,8 @@ _DELETED = (
     ("approvals", f"{OF_USER} OR {OF_TURN}"),
     ("grants", OF_USER),
     ("open_questions", OF_USER),
+    ("occurrences", f"schedule_id IN (SELECT id FROM schedules WHERE {OF_USER})"),  # noqa: S608 (a constant)
+    ("schedules", OF_USER),
     ("mcp_tokens", OF_USER),
     ("mcp_sign_ins", OF_USER),
     ("person_settings", OF_USER),

@@ -43,6 +43,7 @@ USER_COLUMNS = (
     ("approvals", "decided_by"),
     ("grants", "user_id"),
     ("grants", "granted_by"),
+    ("schedules", "user_id"),
     ("mcp_tokens", "user_id"),
     ("mcp_sign_ins", "user_id"),
     ("person_settings", "user_id"),
@@ -70,7 +71,15 @@ _SENT = """
     WHERE accepted_at <= ?
 """
 _ONCE = "ON CONFLICT DO NOTHING"
-_TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs", "tool_calls", "approvals")
+_TURNS_OF_USERS = (
+    *("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs", "tool_calls", "approvals"),
+    "schedules",
+)
+# What was due, and what people were told of schedules that were paused.
+_TURNS_OF_SCHEDULES = f"""
+    SELECT turn_id FROM occurrences WHERE schedule_id IN (SELECT id FROM schedules WHERE user_id IN {USERS})
+    UNION SELECT 'schedule/' || id FROM schedules WHERE user_id IN {USERS}
+"""  # noqa: S608 (constants)
 # Linking uses turn ids of its own; what a link added to another person's notes belongs to the absorbed user.
 _TURNS_OF_LINKS = f"""
     SELECT id FROM user_links WHERE survivor IN {USERS} OR absorbed IN {USERS}
@@ -174,6 +183,7 @@ def _gather(connection: Connection, person: Person, sessions: Iterable[str]) -> 
             sql = f"SELECT turn_id FROM {table} WHERE {column} IN {USERS}"  # noqa: S608 (names of ours)
             connection.execute(f"INSERT INTO gone_turns {sql} {_ONCE}")
     connection.execute(f"INSERT INTO gone_turns {_TURNS_OF_LINKS} {_ONCE}")
+    connection.execute(f"INSERT INTO gone_turns {_TURNS_OF_SCHEDULES} {_ONCE}")
     connection.execute("DELETE FROM gone_turns WHERE id = ''")
     connection.execute(_GONE_PLACES)
     connection.execute(_TOUCHED)

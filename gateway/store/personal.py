@@ -12,12 +12,13 @@ from gateway.store.payloads import from_ms, inbound, outbound
 from gateway.store.rows import marks_for, record_of
 
 _RECEIVED = """
-    SELECT * FROM inbox WHERE channel = ? AND sender = ? ORDER BY accepted_at, lane, seq
+    SELECT * FROM inbox WHERE channel = ? AND sender = ? AND schedule_id IS NULL ORDER BY accepted_at, lane, seq
 """
-# Messages that answer none of the person: that the person was let in, or linked.
+# Messages that answer none of the person: that the person was let in, or linked, or what was due at a time.
 _NOTICES = """
     WITH own_inbox AS (SELECT * FROM inbox WHERE channel = ? AND sender = ?)
-    SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM own_inbox) AND (channel, conversation) IN (
+    SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM own_inbox WHERE schedule_id IS NULL)
+    AND (channel, conversation) IN (
         SELECT channel, conversation FROM own_inbox WHERE is_direct
     ) ORDER BY created_at, lane, seq
 """
@@ -104,6 +105,20 @@ def grants(connection: Connection, user_ids: Collection[str]) -> Sequence[Record
         SELECT granted_at AS at, tool, destination, scope, until_at FROM grants WHERE user_id IN ({marks}) ORDER BY id
     """  # noqa: S608 (question marks)
     return _records(connection, sql, tuple(user_ids))
+
+
+def schedules(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """What is done for the person at a time, each with what came of it."""
+    marks = marks_for(user_ids)
+    sql = f"""
+        SELECT id, created_at AS at, mode, text, rule, zone, missed, state, next_at, why, channel, conversation,
+               personality_id AS personality FROM schedules WHERE user_id IN ({marks}) ORDER BY id
+    """  # noqa: S608 (question marks)
+    past = "SELECT due_at AS at, outcome, note, is_by_hand FROM occurrences WHERE schedule_id = ? ORDER BY due_at"
+    return [
+        {**each, "rule": json.loads(each["rule"]), "occurrences": _records(connection, past, (each["id"],))}
+        for each in _records(connection, sql, tuple(user_ids))
+    ]
 
 
 def settings(connection: Connection, user_ids: Collection[str]) -> Sequence[Record]:

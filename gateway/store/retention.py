@@ -14,11 +14,11 @@ BATCH = 200
 """Rows that one commit changes: under 10 ms on the slowest of our disks."""
 LOOKED_AT = 5_000
 """Rows that one reading looks at."""
-Aging = Literal["memory_journal", "memory_proposals", "usage", "tool_calls", "approvals"]
+Aging = Literal["memory_journal", "memory_proposals", "usage", "tool_calls", "approvals", "occurrences", "schedules"]
 """Tables whose rows are deleted by their age.
 
 Entries of the memory's history, decided proposals, calls of models, calls of tools, questions
-about calls that are decided.
+about calls that are decided, what came of schedules, and those of which nothing is due any more.
 """
 
 _END_OF_LOOK = "SELECT lane, seq FROM {queue} WHERE (lane, seq) > (?, ?) ORDER BY lane, seq LIMIT 1 OFFSET {looked_at}"
@@ -47,6 +47,11 @@ _OLD: Mapping[Aging, str] = {
     "approvals": """
         SELECT id FROM approvals
         WHERE coalesce(decided_at, expires_at) < ? AND state NOT IN ('granted', 'begun') LIMIT ?
+    """,
+    "occurrences": "SELECT id FROM occurrences WHERE begun_at < ? AND outcome <> 'begun' LIMIT ?",
+    "schedules": """
+        SELECT id FROM schedules WHERE state = 'done' AND tell IS NULL AND coalesce(last_at, created_at) < ?
+        AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = schedules.id) LIMIT ?
     """,
 }
 

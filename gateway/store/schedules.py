@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from gateway.messages import InboundMessage, OutboundMessage
-from gateway.schedules.firing import ClockStore, Coming, Due, Firing, Happening
+from gateway.schedules.firing import SCHEDULED, ClockStore, Coming, Due, Firing, Happening
 from gateway.schedules.rule import read_rule, rule_text
 from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleStore
 from gateway.store.clock import wall_ms
@@ -175,7 +175,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
             if connection.execute(sql, (schedule.id, schedule.why)).rowcount != 1:
                 return False
             for message in messages:
-                insert_replies(connection, message.id, (message,), delivered=delivered)
+                insert_replies(connection, f"{SCHEDULED}{schedule.id}", (message,), delivered=delivered)
             return True
 
         return await self._engine.write(work)
@@ -234,7 +234,8 @@ def send_in(connection: Connection, message: InboundMessage, occurrence: Occurre
 
 def _columns(schedule: Schedule) -> dict[str, object]:
     return {
-        **columns_of(schedule, without=("id", "rule", "sources")),
+        **columns_of(schedule, without=("id", "rule", "sources", "account")),
+        "sender": storable(schedule.account),
         "rule": rule_text(schedule.rule),
         "sources": storable(json.dumps(schedule.sources, ensure_ascii=False)),
         "fires_at": _ms(schedule.fires_at),
@@ -243,8 +244,9 @@ def _columns(schedule: Schedule) -> dict[str, object]:
 
 def schedule_of(row: Row) -> Schedule:
     """A schedule from its row."""
-    sources = tuple(json.loads(row["sources"]))
-    return value_of(Schedule, row, conversation=conversation_of(row), rule=read_rule(row["rule"]), sources=sources)
+    rule, sources = read_rule(row["rule"]), tuple(json.loads(row["sources"]))
+    conversation = conversation_of(row)
+    return value_of(Schedule, row, account=row["sender"], conversation=conversation, rule=rule, sources=sources)
 
 
 def _due(row: Row) -> Due:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from gateway.config.addresses import shown
 from gateway.pipeline.queues import LanesDue
+from gateway.schedules.schedule import ON_TIME
 from gateway.sdk.models.system import QueueHealth
 from gateway.store.api_keys import SqlApiKeys
 from gateway.store.approvals import SqlApprovals
@@ -62,6 +64,7 @@ _LANES = """
     SELECT count(*) AS due, coalesce(now_ms() - min(due_at), 0) AS oldest_ms FROM lanes
     WHERE due_at <= now_ms() AND claim IS NULL
 """
+_LATE = "SELECT count(*) FROM schedules WHERE fires_at < ?"
 _UNSETTLED = "SELECT count(DISTINCT turn_id) FROM memory_journal WHERE outcome IS NULL"
 
 
@@ -84,6 +87,9 @@ class SqlFacts:
     async def lanes(self) -> LanesDue:
         row = await self._engine.row(_LANES)
         return LanesDue(due=row["due"], oldest_s=max(0, row["oldest_ms"]) / 1000)
+
+    async def late_schedules(self) -> int:
+        return int((await self._engine.row(_LATE, (wall_ms() - ON_TIME // timedelta(milliseconds=1),)))[0])
 
     async def unsettled_turns(self) -> int:
         [(turns,)] = await self._engine.rows(_UNSETTLED)

@@ -12,11 +12,13 @@ from gateway.messages import ConversationRef, Sender
 from gateway.ops.privacy.people import accounts_of, is_known, known_user_ids
 from gateway.people.access_records import LetIn
 from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.schedules.firing import Due
 from gateway.store import erasure, personal
 from gateway.store.gathering import Person, places_of, sessions_of
 from gateway.store.usage import ERASED
 from tests.conformance.links import link
 from tests.conformance.proposals import proposal
+from tests.conformance.schedules import HOUR, HOURLY, NOON, firing, store_of
 from tests.conformance.stores import House, answer, claimed, ended, said, session_of, written
 
 TABLE = ConversationRef(channel="web", conversation="table")
@@ -26,6 +28,7 @@ TABLES = (
     *("inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "memory_journal"),
     *("memory_proposals", "adapter_notes", "user_links", "link_requests", "link_tries", "account_ranks", "admissions"),
     *("access_requests", "held_messages", "owner_chats", "ingest_jobs", "idempotent_requests", "api_keys"),
+    *("schedules", "occurrences"),
 )
 ADD_USAGE = "INSERT INTO usage_days VALUES ('2026-11-20', ?, 'assistant', 'm', 1, 2, 3, 4, 0.5)"
 
@@ -70,10 +73,27 @@ async def speaks(house: House, name: str, number: int, where: ConversationRef | 
     )  # fmt: skip
 
 
+async def has_due(house: House, name: str) -> None:
+    """A schedule of a person, of which one time is in the inbox, and one was told of to somebody else."""
+    store = store_of(house)
+    schedule = await store.add(
+        replace(HOURLY, key=f"k-{name}", user_id=f"u_{name}", account=f"account-{name}", text=f"water of {name}",
+                turn_id=f"t-{name}-made", conversation=chat(name)),
+    )  # fmt: skip
+    assert schedule is not None
+    due = Due(schedule=schedule)
+    taken = firing(due, next_at=NOON + HOUR, turn_id=f"t-{name}-due", tell="elsewhere")
+    await store.fire([replace(taken, after=replace(taken.after, why=f"canary of {name}"))])
+    moved = await store.schedule(schedule.id)
+    assert moved is not None
+    await store.told(moved, [answer(f"told-{name}", chat("owner"), text=f"canary of {name}")])
+
+
 async def everybody_speaks(house: House) -> None:
     for number, name in enumerate(("ada", "ben"), 1):
         await speaks(house, name, 1, proposals=(proposal(number, scope=replace(SCOPE, user_id=f"u_{name}")),))
         await speaks(house, name, 2, TABLE)
+        await has_due(house, name)
     engine = house.store.engine
     await house.store.people.change(
         LetIn(channel="web", account=f"web:{ADA}", label="ada", role="member", via="test", at=datetime.now(UTC))
@@ -227,6 +247,13 @@ class PersonalSuite:
             ("text of ada-1", ["to ada"]), ("text of ada-2", ["to ada"]),
         ]  # fmt: skip
         assert [one["text"] for one in await read(partial(personal.notices, accounts=mine))] == ["you were let in"]
+        [schedule] = await read(partial(personal.schedules, user_ids=ids))
+        assert (schedule["text"], schedule["rule"]["rule"], schedule["next_at"]) == (
+            "water of ada",
+            "every",
+            NOON + HOUR,
+        )
+        assert [(one["at"], one["outcome"]) for one in schedule["occurrences"]] == [(NOON, "begun")]
         [proposed] = await read(partial(personal.proposals, user_ids=ids))
         assert proposed["updates"][0]["action"] == "remove"
         access = await read(partial(personal.access, keys=[f"web:{ADA}"]))

@@ -45,7 +45,7 @@ LEFT = (
     """INSERT INTO grants (user_id, personality_id, tool, pin, destination, scope, session_id, granted_at, granted_by)
         SELECT user_id, 'assistant', 'send_mail', 'ab12', '{"to":"ada"}', 'always', '', 1, user_id
         FROM messages ORDER BY id LIMIT 1""",
-    """INSERT INTO schedules (key, user_id, personality_id, channel, conversation, account, display_name, is_direct,
+    """INSERT INTO schedules (key, user_id, personality_id, channel, conversation, sender, display_name, is_direct,
         mode, text, rule, zone, missed, state, next_at, turn_id, sources, failures, created_at)
         SELECT 't_1/c1', user_id, 'assistant', 'fake', 'c1', '1', 'Person 1', 1, 'say', 'Water the plants',
         '{"rule": "once", "at": "2126-01-01T08:00:00+00:00", "wall": null}', 'UTC', 'late', 'active', 4922928000000,

@@ -53,6 +53,7 @@ Made on {now:%Y-%m-%d %H:%M} UTC by Ethos Gateway {version}, for the user `{user
 | `tools.json` | the calls of tools on your behalf, with what they were given |
 | `approvals.json`, `grants.json` | calls that waited for a yes, and what spares you the question |
 | `questions.json` | what servers of tools ask you, and you have not answered yet |
+| `schedules.json` | what is done for you at a time, and what came of it |
 | `settings.json` | what you have chosen, such as when you hear answers |
 | `traces.json`, `traces.md` | single facts that the agent keeps, if it keeps such; \
 `traces-waiting.json` says of which turns they are still to be taken |
@@ -126,6 +127,7 @@ class Exporter:
         await _add(archive, "approvals.json", await read(partial(personal.approvals, user_ids=ids)))
         await _add(archive, "questions.json", await read(partial(personal.questions, user_ids=ids)))
         await _add(archive, "grants.json", await read(partial(personal.grants, user_ids=ids)))
+        await _add(archive, "schedules.json", await read(partial(personal.schedules, user_ids=ids)))
         await _add(archive, "settings.json", await read(partial(personal.settings, user_ids=ids)))
         await _add(archive, "memory/history.json", await read(partial(personal.memory_history, user_ids=ids)))
         await _add(archive, "memory/proposals.json", await read(partial(personal.proposals, user_ids=ids)))

@@ -66,9 +66,9 @@ class Retention:
             ("usage", "calls of models", config.usage_days, partial(self._rows, ("usage",))),
             (
                 "tools",
-                "calls of tools, and what was decided about them",
+                "calls of tools, what was decided about them, and what came of schedules",
                 config.tools_days,
-                partial(self._rows, ("tool_calls", "approvals")),
+                partial(self._rows, ("tool_calls", "approvals", "occurrences", "schedules")),
             ),
             ("exports", "files of /export", config.exports_days, self._exports),
             ("copies", "copies of databases from before an upgrade", config.copies_days, self._copies),

@@ -139,6 +139,9 @@ class _Inside:
         self._group = histogram("ethos_store_group_size", "Writes that shared a commit.", buckets=_GROUP_BUCKETS)
         self._failures = counter("ethos_store_failures", "Commits that failed.")
         self._states = counter("ethos_channel_changes", "Changes of a channel's state.", ["channel", "state"])
+        self._fired = counter(
+            "ethos_schedules_fired", "Times of schedules, by what became of them.", ["mode", "outcome"]
+        )
         self._requests = counter("ethos_http_requests", "Answered requests.", ["method", "status"])
         self.counts = {
             "model.call": self._call,
@@ -158,6 +161,8 @@ class _Inside:
             self._states.labels(facts["channel"], facts["state"]).inc()
         elif name == "budget.denied":
             self._denied.labels(facts["scope"], facts["what"]).inc()
+        elif name == "schedule.fired":
+            self._fired.labels(facts["mode"], facts["outcome"]).inc()
         elif name == "http.request":
             self._requests.labels(facts["method"], facts["status"]).inc()
 
@@ -217,6 +222,7 @@ class _Gauges:
                 health.oldest_waiting_s,
             ),
             ("ethos_conversations_parked", "Conversations that wait for a model.", health.conversations_parked),
+            ("ethos_schedules_late", "Schedules that are due and not taken up.", health.schedules_late),
             (
                 "ethos_memory_late_turns",
                 "Turns whose memory updates could not be written yet.",

@@ -95,6 +95,7 @@ class Health(ApiModel):
     conversations_waiting: int = Field(description="Conversations whose turn has not begun.")
     oldest_waiting_s: float = Field(default=0.0, description="For how long the first of them has been waiting.")
     conversations_parked: int = Field(description="Conversations that wait for a model or a budget.")
+    schedules_late: int = Field(default=0, description="Schedules that are due since minutes, and not taken up.")
     memory_late: int = Field(description="Turns whose memory updates failed and are retried.")
     memory_journal: int = Field(description="Turns whose memory updates are not in the files yet.")
     problems: tuple[str, ...] = Field(default=(), description="What is wrong and what to do, for people.")

@@ -384,7 +384,8 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     erased = {
         "lanes", "inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "reservations",
-        "turn_steps", "tool_calls", "approvals", "grants", "open_questions", "memory_journal", "memory_proposals",
+        "turn_steps", "tool_calls", "approvals", "grants", "open_questions", "schedules", "occurrences",
+        "memory_journal", "memory_proposals",
         "adapter_notes", "user_links", "link_requests", "mcp_tokens", "mcp_sign_ins",
         "person_settings",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",

@@ -416,7 +416,7 @@ CREATE TABLE schedules (
     channel text COLLATE "C" NOT NULL,
     conversation text COLLATE "C" NOT NULL,
     thread text COLLATE "C",
-    account text COLLATE "C" NOT NULL,
+    sender text COLLATE "C" NOT NULL,
     display_name text COLLATE "C" NOT NULL,
     is_direct boolean NOT NULL,
     mode text COLLATE "C" NOT NULL,

@@ -393,7 +393,7 @@ CREATE TABLE schedules (
     channel        TEXT NOT NULL,
     conversation   TEXT NOT NULL,
     thread         TEXT,
-    account        TEXT NOT NULL,           -- as in `Sender`
+    sender         TEXT NOT NULL,           -- the person's account on the channel, as in `Sender`
     display_name   TEXT NOT NULL,
     is_direct      INTEGER NOT NULL,
     mode           TEXT NOT NULL,
