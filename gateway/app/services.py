@@ -34,6 +34,7 @@ from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
+from gateway.services.zones import ZoneService
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -79,6 +80,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         personal=PersonalService(gateway.home, people, gateway.privacy),
         identity_map=IdentityMapService(gateway.identities, people, erased=gateway.privacy.erased),
         personalities=PersonalityService(gateway.personalities),
+        zones=ZoneService(gateway.zones, gateway.schedules, person_ids),
         files=FileService(
             memory=gateway.memory.within_time,
             versions=partial(_versions, gateway),

@@ -22,6 +22,7 @@ from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
+from gateway.services.zones import ZoneService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +47,4 @@ class OperatorServices:
     identity_map: IdentityMapService
     personalities: PersonalityService
     files: FileService
+    zones: ZoneService

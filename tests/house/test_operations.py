@@ -57,6 +57,8 @@ class Operation:
 
 
 OPERATIONS: Mapping[str, Operation] = {
+    "show the time zone": Operation(decides="zones.show", chat="timezone.py:timezone_text"),
+    "choose a time zone": Operation(decides="zones.choose", chat="timezone.py:timezone_text"),
     "show the memory": Operation(
         decides="memory.get",
         chat="memory.py:_show",

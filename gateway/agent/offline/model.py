@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import cycle, islice
 from zoneinfo import ZoneInfo
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, Purpose, TextDelta
 from gateway.agent.offline.arithmetic import NotASum, evaluate
+from gateway.agent.offline.plans import WHEN, planned
 from gateway.agent.offline.remembered import Note, best_notes, content_words, notes_about, read_notes
 from gateway.agent.offline.work import (
     DELETE,
@@ -38,6 +39,8 @@ from gateway.tools.spec import ToolCall
 ABILITIES = """\
 - "remember that my name is Ada", "what is my name?", "what do you know about me?", "forget my name"
 - "search for tea": what we said to each other before
+- "remind me in 20 minutes to stretch", "remind me tomorrow at 9 to call Bob", "every weekday at 8 tell me to get up"
+- "what are my reminders?", "cancel reminder 3"
 - "what time is it in Berlin?", "what is 6 * 7?"
 - "repeat after me: …", "write 200 words"
 - "use tool NAME {…}": any tool, with these arguments as JSON; one a line"""
@@ -117,7 +120,7 @@ def _say(text: str) -> ChatMessage:
     return ChatMessage(role="assistant", text=text)
 
 
-def _use(request: ModelRequest, name: str, *arguments: dict[str, str]) -> ChatMessage:
+def _use(request: ModelRequest, name: str, *arguments: Mapping[str, object]) -> ChatMessage:
     """Calls of one tool, or a word that it is not at hand."""
     if not request.may_call_tools or all(tool.name != name for tool in request.tools):
         return _say(f"I cannot do that here: the tool {name} is not at hand.")
@@ -183,11 +186,23 @@ def _tell_search(_arguments: str, result: str) -> str:
     return "\n".join(["This is what I found:", *hits])
 
 
+def _tell_planned(_arguments: str, result: str) -> str:
+    return result.partition(" The person sees")[0]
+
+
+def _tell_plans(_arguments: str, result: str) -> str:
+    return "\n".join(["This is planned:", *(f"- {line}" for line in result.split("\n"))]) if ":" in result else result
+
+
 _TELL: dict[str, Callable[[str, str], str]] = {
     "update_memory": _tell_update,
     "current_time": _tell_time,
     "search_conversations": _tell_search,
     DELETE: _tell_delete,
+    "remind": _tell_planned,
+    "schedule_create": _tell_planned,
+    "schedule_cancel": _tell_planned,
+    "schedule_list": _tell_plans,
 }
 
 
@@ -297,6 +312,19 @@ def _zone_key(place: str) -> str:
     return place
 
 
+def _plan(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
+    plan = planned(match["when"].strip(), match["what"], request.system)
+    return None if plan is None else _use(request, *plan)
+
+
+def _plans(_match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
+    return _use(request, "schedule_list", {})
+
+
+def _cancel(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
+    return _use(request, "schedule_cancel", {"number": int(match["number"])})
+
+
 def _sum(match: re.Match[str], _request: ModelRequest) -> ChatMessage | None:
     try:
         return _say(f"{match['sum'].strip()} = {evaluate(match['sum'])}")
@@ -362,6 +390,16 @@ _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
         _remember,
     ),
     (FORGET, _forget),
+    _skill(rf"remind me\s+{WHEN}\s*[,:]?\s+(?P<what>(?:to|of|about|that)\s+.+)", _plan),
+    _skill(rf"(?P<what>remind me\s+(?:to|of|about|that)\s+.+?)\s+{WHEN}\s*[.!]?", _plan),
+    _skill(rf"{WHEN}\s*[,:]?\s+(?P<what>.+)", _plan),
+    _skill(
+        r"(?:what are|what['\u2019]re|show|list)\s+(?:me\s+)?(?:my\s+)?(?:reminders|schedules|plans)\s*[?.]*", _plans
+    ),
+    _skill(
+        r"(?:cancel|delete|remove)\s+(?:the\s+|my\s+)?(?:reminder|schedule)\s+(?:number\s+)?(?P<number>\d{1,9})\s*[.!]*",
+        _cancel,
+    ),
     _skill(r"(?:search|suche?)\b(?:\s+(?:our conversations\s+)?(?:for|nach)\b)?\s*:?\s*(?P<query>.+)", _search),
     _skill(
         r"(?:what(?:['\u2019]s|\s+is)?\s+(?:the\s+)?(?:current\s+)?(?:time|date|day)(?:\s+is\s+it)?(?:\s+(?:now|today))?"

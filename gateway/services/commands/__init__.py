@@ -81,6 +81,7 @@ class Commands:
         search = "find what was said before"
         personal("search", "/search words", search, self._search, right="search own messages")
         personal("usage", "/usage", "show what you have used, and what is left", self._usage)
+        personal("timezone", "/timezone [name]", "show your time zone, or choose it", self._timezone)
         personal("approvals", "/approvals", "show what waits for your yes", self._approvals)
         personal(
             "yes",
@@ -218,6 +219,12 @@ class Commands:
     async def _usage(self, call: CommandCall) -> CommandResult:
         system = (await self._services()).system
         return CommandResult(text=usage_text(await system.usage(caller_of(call), days=DAYS), system.person_budget()))
+
+    async def _timezone(self, call: CommandCall) -> CommandResult:
+        from gateway.services.commands.timezone import timezone_text  # noqa: PLC0415 (with its first question)
+
+        zones = (await self._services()).zones
+        return CommandResult(text=await timezone_text(zones, caller_of(call), call.arguments.strip()))
 
     async def _approvals(self, call: CommandCall) -> CommandResult:
         service = (await self._services()).approvals

@@ -132,9 +132,9 @@ CASES = {
         "colour: red\n",
         [
             (
-                "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, store, worker, memory, tools, approvals, sandbox, mcp, limits, budgets, delivery, log, "
-                "retention, telemetry, secret, shutdown_s"
+                "1:1: colour: unknown key; expected one of model, models, personality, session_scope, time_zone, "
+                "channels, web, store, worker, memory, tools, approvals, sandbox, schedules, mcp, limits, budgets, "
+                "delivery, log, retention, telemetry, secret, shutdown_s"
             )
         ],
     ),
