@@ -19,6 +19,7 @@ from gateway.schedules.firing import OccurrenceEnd
 from gateway.schedules.missed import due_words, is_on_time
 from gateway.schedules.rule import Called, Once
 from gateway.schedules.schedule import OF_SCHEDULING, REPORT, Occurrence, Schedule
+from gateway.schedules.tools import REPORT_TOOL
 from gateway.tools.toolbox import Toolbox
 
 STOPPED = OccurrenceEnd(outcome="skipped", note="stopped by a person")
@@ -76,8 +77,8 @@ class Scheduled:
 
     def toolbox(self, allowed: Toolbox, tools: Toolbox) -> Toolbox:
         """None that plans something; and where the turn is silent else, the one by which it says something."""
-        names = [name for name in allowed.names if name not in (*OF_SCHEDULING, REPORT)]
-        return tools.only([*names, REPORT] if self.is_watch else names)
+        left = [tool for tool in allowed.tools if tool.name not in (*OF_SCHEDULING, REPORT)]
+        return Toolbox([*left, REPORT_TOOL] if self.is_watch else left)
 
     def asks_for_h(self, longest_h: float) -> float:
         """How long a question of it waits: until it is due again, at most."""

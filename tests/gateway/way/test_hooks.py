@@ -461,7 +461,7 @@ async def test_without_an_owner_who_has_written_a_call_is_to_be_sent_again(house
         ({"secret": "x" * 40 + "/", "proof": "address", "text": TEXT}, "stands in an address"),
         ({"secret": SECRET, "text": TEXT, "to": "Ada"}, "expected owner, or a channel and an account"),
         ({"secret": SECRET, "text": TEXT, "to": "mail:ada@example.org"}, "there is no channel 'mail'"),
-        ({"secret": SECRET, "text": TEXT, "personality": "resarcher"}, "did you mean researcher"),
+        ({"secret": SECRET, "text": TEXT, "personality": "resarcher"}, "did you mean `researcher`"),
     ],
 )
 def test_what_is_wrong_with_a_hook_is_said_at_the_start(tmp_path: Path, hook: dict[str, str], problem: str) -> None:
@@ -472,7 +472,7 @@ def test_what_is_wrong_with_a_hook_is_said_at_the_start(tmp_path: Path, hook: di
 
 
 def test_a_hook_has_no_name_of_a_channel_and_none_that_is_no_part_of_an_address(tmp_path: Path) -> None:
-    hooks = {"fake": CI["ci"], "a/b": CI["ci"]}
+    hooks = {name: {"secret": SECRET, "text": TEXT} for name in ("fake", "a/b")}
     settings = {"channels": {"fake": {"kind": "tests.fake_channel"}}, "hooks": hooks}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
     with pytest.raises(ConfigError) as error:
