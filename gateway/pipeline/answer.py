@@ -55,7 +55,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.schedules.firing import OccurrenceEnd, OccurrenceStore
-from gateway.schedules.schedule import MOST_STEPS, REPORT
+from gateway.schedules.schedule import MOST_STEPS
 from gateway.tools.contract import Outgoing, ToolContext
 from gateway.tools.documents import Documents
 from gateway.tools.finding import FIND_TOOLS, found_in
@@ -142,10 +142,10 @@ class TurnDependencies:
     outbox: Outbox
     whole_calls: WholeCalls
     keep_file: KeepFile
-    zone_of: Callable[[str], Awaitable[str]]
     schedules: OccurrenceStore
     standing: Standing
     clock: Clock
+    zone_of: Callable[[str], Awaitable[str]]
     documents: Documents | None = None
     recall: Recall | None = None
     questions: Callable[[], QuestionStore | None] = lambda: None
@@ -233,9 +233,7 @@ class Turn:
             allowed = allowed.only([tool.name for tool in allowed.tools if not tool.needs_owner])
         if self.personality.memory_writes == "off":
             allowed = allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
-        if self.scheduled is not None:
-            return self.scheduled.toolbox(allowed, tools)
-        return allowed.only([name for name in allowed.names if name != REPORT])
+        return allowed if self.scheduled is None else self.scheduled.toolbox(allowed)
 
     def steps_limit(self, of_all: int) -> int:
         """Calls of the model, at most; fewer where nobody waits for them."""
@@ -279,10 +277,10 @@ class Turn:
             choosing=state.choosing,
             is_attended=self.scheduled is None,
             can_be_asked=self.scheduled is None and self.message.is_direct and self.is_proved and self.role != "guest",
+            reports=state.reports,
             conversation=self.message.conversation,
             sender=self.message.sender,
             zone=zone,
-            reports=state.reports,
             below=state.below,
             below_for_all=state.below_for_all,
             buttons=state.buttons,

@@ -19,7 +19,6 @@ from gateway.schedules.firing import OccurrenceEnd
 from gateway.schedules.missed import due_words, is_on_time
 from gateway.schedules.rule import Called, Once
 from gateway.schedules.schedule import OF_SCHEDULING, REPORT, Occurrence, Schedule
-from gateway.schedules.tools import REPORT_TOOL
 from gateway.tools.toolbox import Toolbox
 
 STOPPED = OccurrenceEnd(outcome="skipped", note="stopped by a person")
@@ -75,10 +74,14 @@ class Scheduled:
         what = _CALLED if isinstance(self.schedule.rule, Called) else _DO
         return f"{what}\n\n{_QUIET}" if self.is_watch else what
 
-    def toolbox(self, allowed: Toolbox, tools: Toolbox) -> Toolbox:
+    def toolbox(self, allowed: Toolbox) -> Toolbox:
         """None that plans something; and where the turn is silent else, the one by which it says something."""
-        left = [tool for tool in allowed.tools if tool.name not in (*OF_SCHEDULING, REPORT)]
-        return Toolbox([*left, REPORT_TOOL] if self.is_watch else left)
+        chosen = [tool for tool in allowed.tools if tool.name not in OF_SCHEDULING]
+        if self.is_watch:
+            from gateway.schedules.tools import REPORT_TOOL  # noqa: PLC0415 (only a watch needs it)
+
+            chosen = sorted([*chosen, REPORT_TOOL], key=lambda tool: tool.name)
+        return Toolbox(chosen)
 
     def asks_for_h(self, longest_h: float) -> float:
         """How long a question of it waits: until it is due again, at most."""

@@ -32,8 +32,8 @@ class TakenUp:
     @property
     def last_at(self) -> datetime:
         """The last time that this takes up."""
-        skipped = () if self.skipped is None else self.skipped[1:]
-        return max((*self.runs[-1:], *skipped))
+        last = [] if self.skipped is None else [self.skipped[1]]
+        return max([*last, *self.runs[-1:]])
 
 
 def take_up(schedule: Schedule, due_at: datetime, now: datetime) -> TakenUp:

@@ -126,7 +126,6 @@ class ToolContext:
         given: what this call was to wait for.
         documents: reads PDFs, and makes pictures ready for models.
         hide: strikes the secrets of the configuration from a text.
-        reports: where a turn that is silent else puts what its person is to be told.
     """
 
     scope: MemoryScope

@@ -30,25 +30,12 @@ DAY = timedelta(days=1)
 CHAT = ConversationRef(channel="fake", conversation="c1")
 
 
-class Report(Arguments):
+class Text(Arguments):
     text: str
 
 
-async def _report(arguments: Report, context: ToolContext) -> str:
-    context.reports.append(arguments.text)
-    return "told"
-
-
-REPORT = Tool(name="report", description="Says it.", arguments=Report, call=_report, effect="own", is_idempotent=True)
-
-
-@pytest.fixture(autouse=True)
-def _reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tool by which a watch says something, whatever else there is."""
-    from gateway.tools import own
-
-    known = own.own_tools
-    monkeypatch.setattr("gateway.app.wiring.own_tools", lambda sessions: [*known(sessions), REPORT])
+async def _plan(_arguments: Text, _context: ToolContext) -> str:
+    raise AssertionError
 
 
 class Wall:
@@ -180,7 +167,7 @@ async def test_a_watch_is_silent_unless_it_reports_and_leaves_nothing_in_the_ses
 async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remind = Tool(name="remind", description="Plans.", arguments=Report, call=_report, effect="own")
+    remind = Tool(name="remind", description="Plans.", arguments=Text, call=_plan, effect="own")
     monkeypatch.setattr("gateway.tools.own.CURRENT_TIME", remind)
     steps = [[call("search_conversations", '{"query": "x"}', id=f"c{number}")] for number in range(MOST_STEPS - 1)]
     model = ScriptedModel(*steps, "That is all.")
