@@ -31,7 +31,7 @@ from gateway.app.tools import (
     with_servers,
 )
 from gateway.app.traces import compose_traces, memory_in
-from gateway.app.unattended import configured_of, hooks_of
+from gateway.app.unattended import configured_of, heartbeats_of, hooks_of
 from gateway.app.web import reads_alone, web_tools
 from gateway.approvals.whole import WholeCalls
 from gateway.config import ChannelConfig, Config, LiveConfig
@@ -343,6 +343,7 @@ class Composition:
         self.whole_calls = WholeCalls(self.keep_file, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
         self._compose_clock()
+        self.configured.wake = self.clock.wake
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
@@ -384,6 +385,7 @@ class Composition:
         self.clock = Clock(
             self.store.schedules,
             self.standing,
+            heartbeats=heartbeats_of(self),
             dispatcher=self.dispatcher,
             outbox=self.outbox,
             telling=PausedNotices(self.channels, reaching, self.pairing.owner_chats, people.successors),

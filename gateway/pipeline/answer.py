@@ -55,6 +55,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.schedules.firing import OccurrenceEnd, OccurrenceStore
+from gateway.schedules.heartbeat import SCHEMA_TOKENS
 from gateway.schedules.schedule import MOST_STEPS
 from gateway.tools.contract import Outgoing, ToolContext
 from gateway.tools.documents import Documents
@@ -187,6 +188,11 @@ class Turn:
     def message(self) -> InboundMessage:
         """What was written."""
         return self.row.message
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Whether it looks around by itself, with a small context of its own."""
+        return self.scheduled is not None and self.scheduled.schedule.is_heartbeat
 
     @property
     def is_shown(self) -> bool:
@@ -414,6 +420,8 @@ class Answering:
         memory, history = await self._reading.memory_and_history(
             turn.ahead, message, replace(turn.scope, question=question), turn.session, supersedes
         )
+        if turn.is_heartbeat:
+            history = ()
         toolbox, found = await self._tools(turn)
         capabilities = parts.channels.capabilities(message.conversation.channel) or _UNKNOWN_CHANNEL
         zone = await parts.zone_of(turn.user_id)
@@ -450,15 +458,18 @@ class Answering:
     ) -> str:
         """The prompt in front of the conversation: who answers, where, and what is remembered."""
         parts, personality = self._parts, turn.personality
-        remembered = await self._reading.section(memory, question)
-        recall = parts.recall
-        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         setting = Setting(
             capabilities=capabilities,
             is_direct=turn.message.is_direct,
             display_name=turn.message.sender.display_name,
             today=datetime.now(zone_of(zone)).date(),
         )
+        if turn.scheduled is not None and turn.is_heartbeat:
+            bare = system_prompt(personality.prompt, setting, memory=None, summary="", can_remember=False)
+            return turn.scheduled.small_prompt(bare, memory, toolbox)
+        remembered = await self._reading.section(memory, question)
+        recall = parts.recall
+        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         prompt = system_prompt(
             personality.prompt,
             setting,
@@ -472,7 +483,9 @@ class Answering:
 
     async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str]]:
         """The tools of the turn, and the names of those that were found earlier in the session."""
-        toolbox = turn.toolbox(self._parts.toolbox()).within(self._settings.schema_tokens)
+        most_tokens = self._settings.schema_tokens
+        most_tokens = min(most_tokens, SCHEMA_TOKENS) if turn.is_heartbeat else most_tokens
+        toolbox = turn.toolbox(self._parts.toolbox()).within(most_tokens)
         if not toolbox.findable:
             return toolbox, ()
         return toolbox, found_in(await self._parts.sessions.results(turn.session.id, FIND_TOOLS.name))

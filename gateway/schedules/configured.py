@@ -55,18 +55,18 @@ class Configured:
         zones: Zones,
         config: LiveConfig,
         *,
-        wake: Callable[[], object] = lambda: None,
         now: Callable[[], datetime] = now_s,
     ) -> None:
-        """`wake` lets the clock look again."""
+        """Nothing is read yet."""
         self._hooks = hooks
         self._schedules = schedules
         self._addressing = addressing
         self._zones = zones
         self._config = config
-        self._wake = wake
         self._now = now
         self._asked = asyncio.Event()
+        self.wake: Callable[[], object] = lambda: None
+        """Called when something is due at another time, so that the clock looks again."""
         self.problems: Sequence[str] = ()
         """What an operator should know, one line each; of the last `settle`."""
 
@@ -128,11 +128,11 @@ class Configured:
             if kept is None:
                 made = await self._schedules.add(wanted, most=sys.maxsize)
                 if made is not None:
-                    self._wake()
+                    self.wake()
                     return made
             elif wanted == kept or await self._schedules.replace(wanted, kept):
                 if wanted.next_at != kept.next_at:
-                    self._wake()
+                    self.wake()
                 return wanted
         raise EthosError(f"the schedule of {entry.key} changes all the time")
 

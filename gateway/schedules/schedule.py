@@ -86,6 +86,11 @@ class Schedule:
         return isinstance(self.rule, Called | Within)
 
     @property
+    def is_heartbeat(self) -> bool:
+        """It looks at what a personality's `HEARTBEAT.md` says."""
+        return isinstance(self.rule, Within)
+
+    @property
     def is_taken_out(self) -> bool:
         """It stood in the configuration, and does not any more."""
         return self.why == TAKEN_OUT
