@@ -467,6 +467,11 @@ class Config(Section):
         return self.budgets.time_zone or self.time_zone
 
     @property
+    def limits_money(self) -> bool:
+        """Whether what models cost must be known."""
+        return self.budgets.limits_money or self.heartbeat.budget_usd_per_day is not None
+
+    @property
     def has_others(self) -> bool:
         """Whether this is one worker of many."""
         return self.store.url is not None

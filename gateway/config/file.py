@@ -535,11 +535,11 @@ def _check_mcp(config: Config, document: MarkedYaml) -> None:
 
 def _check_prices(config: Config, document: MarkedYaml) -> None:
     """A budget of money needs the price of whatever may be called."""
-    if config.budgets.limits_money:
+    if config.limits_money:
         for name, model in config.models.items():
             if price_usd(model, 1_000, 1_000) is None:
                 text = (
-                    "the price of this model is unknown, and `budgets` limits money; expected `input_usd_per_million` "
+                    "the price of this model is unknown, and a budget limits money; expected `input_usd_per_million` "
                     "and `output_usd_per_million` (0 for a model of your own)"
                 )
                 document.complain(("models", name), text, at_key=True)

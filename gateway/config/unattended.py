@@ -35,7 +35,10 @@ def _minutes(value: Any) -> Any:
     found = _EVERY.fullmatch(value.strip())
     if found is None:
         raise ValueError("not a duration; expected one such as 30m or 1h")
-    return int(found[1]) * (60 if found[2] == "h" else 1)
+    minutes = int(found[1]) * (60 if found[2] == "h" else 1)
+    if not LEAST_EVERY_MINUTES <= minutes <= MOST_EVERY_MINUTES:
+        raise ValueError("too short or too long; expected a duration from 5m to 24h")
+    return minutes
 
 
 def _hours(value: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
@@ -29,14 +28,14 @@ class Hooks:
         config: LiveConfig,
         *,
         begun: Callable[[], object],
-        clock: Callable[[], float] = time.time,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`begun` is called when there is a new message; `clock` gives seconds since 1970."""
+        """`begun` is called when there is a new message."""
         self._configured = configured
         self._store = store
         self._config = config
         self._begun = begun
-        self.clock = clock
+        self.now = now
 
     def delivery(self, name: str, call: Call) -> str:
         """The id of a delivery; for a hook that is not there it takes as long to say no.
@@ -59,7 +58,7 @@ class Hooks:
         schedule = await self._configured.current(HOOK + name)
         if schedule is None:
             return "gone"
-        call = HookCall(delivery=delivery, text=text, at=datetime.fromtimestamp(self.clock(), UTC))
+        call = HookCall(delivery=delivery, text=text, at=self.now())
         message = call.message(schedule, name, self._config.current.limits.max_message_chars)
         reach("hook.accepting")
         taken = await self._store.take(schedule, message, call.turn_id(schedule))

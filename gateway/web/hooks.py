@@ -72,7 +72,7 @@ class HookEndpoint:
         if request.method != "POST":
             raise _Refusal(405, "A service posts here.", allow="POST")
         hooks, body = self._hooks(), await self._body(request)
-        call = Call(header=request.headers.getlist, body=body, token=token, at_s=hooks.clock())
+        call = Call(header=request.headers.getlist, body=body, token=token, at_s=hooks.now().timestamp())
         try:
             delivery = hooks.delivery(name, call)
         except NotProved as error:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ async def test_a_call_that_the_service_sends_again_is_answered_202_and_begins_no
 async def test_a_call_of_another_id_at_the_same_moment_is_another_call(house: House) -> None:
     model = ScriptedModel("one", "two")
     async with hooked(house, model) as (gateway, channel, service):
-        gateway.hooks.clock = lambda: 1_800_000_000.0
+        gateway.hooks.now = lambda: datetime.fromtimestamp(1_800_000_000, UTC)
         for id_ in ("a", "b"):
             headers = signed(id_=id_, at_s=1_800_000_000)
             assert (await service.calls(headers=headers)).status_code == 202
