@@ -48,12 +48,13 @@ def described(approval: Approval, files: Mapping[int, Attachment] = NO_FILES) ->
         whole = f" The file {files[number].filename} has all of them." if number in files else ""
         how = f"`ethos approvals show {number}` shows them, and `ethos approvals yes {number}` says yes."
         text = f"{text[:SHOWN_CHARS]}\n… {len(text)} characters in all.{whole} On the machine, {how}"
+    by = f"\nSchedule {approval.schedule_id} wants it; **Always** holds for it alone." if approval.schedule_id else ""
     because = f"\nBecause I had read: {', '.join(approval.sources)}." if approval.sources else ""
     fence = "```"
     while fence in text:
         fence += "`"
     return (
-        f"Number {approval.id}: `{approval.tool}` with\n{fence}\n{text}\n{fence}{because}\n"
+        f"Number {approval.id}: `{approval.tool}` with\n{fence}\n{text}\n{fence}{by}{because}\n"
         f"It waits until {approval.expires_at:%Y-%m-%d %H:%M} UTC."
     )
 

@@ -31,11 +31,12 @@ from gateway.runtime.observe import happened
 from gateway.schedules.firing import SCHEDULED, ClockStore, Due, Firing, Happening, Where, message_of
 from gateway.schedules.heartbeat import Heartbeats
 from gateway.schedules.missed import TakenUp, due_words, is_on_time, moved, take_up
-from gateway.schedules.schedule import Occurrence, Schedule
+from gateway.schedules.schedule import ON_TIME, Occurrence, Schedule
 
 EACH_S = 1.0
 """The store is not asked more often, but to take up what is due."""
 LONGEST_S = 60.0
+AFTER_FAULT_S = 10.0
 AT_ONCE = 50
 """Schedules that one commit takes up."""
 
@@ -79,34 +80,36 @@ class Clock:
 
     async def run(self) -> None:
         """Go until cancelled."""
-        clock, is_planned = asyncio.get_running_loop().time, False
+        loop, planned_at = asyncio.get_running_loop(), datetime.max.replace(tzinfo=UTC)
         while True:
-            began_s = clock()
+            began_s = loop.time()
             self._woken.clear()
             wait_s = LONGEST_S
             try:
-                if not is_planned:
+                now = self.now()
+                if now < planned_at - ON_TIME:  # at the start, and when the clock was set back
                     await self.plan()
-                    is_planned = True
+                planned_at = now
                 next_at = await self.look()
                 if next_at is not None:
                     wait_s = min((next_at - self.now()).total_seconds(), LONGEST_S)
             except EthosError as error:
-                _log.error("schedules_late", error=str(error), again_s=LONGEST_S)
+                _log.error("schedules_late", error=str(error), again_s=AFTER_FAULT_S)
+                wait_s = AFTER_FAULT_S
             except Exception:  # noqa: BLE001 (a fault of ours must not end the clock)
                 _log.exception("clock_fault", again_s=LONGEST_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(began_s + max(wait_s, EACH_S)):
                     await self._woken.wait()
-            await asyncio.sleep(began_s + EACH_S - clock())
+            await asyncio.sleep(began_s + EACH_S - loop.time())
 
     async def plan(self) -> None:
-        """Work out all next times once more: the data of time zones may have changed since the last start."""
-        after = 0
+        """Work out all next times once more: the data of time zones, or the wall clock, may have been changed."""
+        after, now = 0, self.now()
         while planned := await self._store.planned(after=after, limit=AT_ONCE):
             after = planned[-1].schedule.id
-            changed = [(due.schedule, replace(due.schedule, next_at=_moved(due))) for due in planned]
-            changed = [(before, now) for before, now in changed if before.next_at != now.next_at]
+            found = [(due.schedule, replace(due.schedule, next_at=_moved(due, now))) for due in planned]
+            changed = [(before, after_it) for before, after_it in found if before.next_at != after_it.next_at]
             if changed:
                 await self._store.plan(changed)
                 _log.info("schedules_moved", schedules=len(changed))
@@ -276,9 +279,9 @@ def _is_same(one: ConversationRef, other: ConversationRef) -> bool:
     return (one.channel, one.conversation) == (other.channel, other.conversation)
 
 
-def _moved(due: Due) -> datetime | None:
+def _moved(due: Due, now: datetime) -> datetime | None:
     try:
-        return moved(due.schedule, due.last_at)
+        return moved(due.schedule, due.last_at, now)
     except (ZoneInfoNotFoundError, ValueError):
         return due.schedule.next_at  # it is paused when it is due
 

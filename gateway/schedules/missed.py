@@ -81,11 +81,14 @@ def times_until(rule: Rule, zone: str, first: datetime, until: datetime, *, most
         step *= 2
 
 
-def moved(schedule: Schedule, last_at: datetime | None) -> datetime | None:
-    """When it is due next by today's data of its zone, which may have changed since that was worked out.
+def moved(schedule: Schedule, last_at: datetime | None, now: datetime) -> datetime | None:
+    """When it is due next by today's clock and data of its zone, which may have changed since it was worked out.
 
-    Between the time that was taken up last and the one that was to be next, so that none of both comes twice.
+    Between the time that was taken up last and the one that was to be next, so that none of both comes twice. Where the
+    last one is still to come, the clock was set back: what is due from now on is not what is due behind that.
     """
+    if schedule.next_at is not None and last_at is not None and last_at > now:
+        return next_after(schedule.rule, schedule.zone, now)
     if schedule.next_at is None or isinstance(schedule.rule, Every):
         return schedule.next_at
     if isinstance(schedule.rule, Once):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from gateway.messages import OutboundMessage
 from gateway.schedules.firing import OccurrenceEnd
 from gateway.schedules.schedule import MOST_FAILURES
 from gateway.store.engine import Connection
 from gateway.store.payloads import storable
+from gateway.store.rows import key_of
 
 _OF_TURN = "(SELECT schedule_id FROM occurrences WHERE turn_id = ?)"
+_DELIVERED_HERE = """
+    SELECT 1 FROM occurrences JOIN schedules ON schedules.id = schedule_id
+    WHERE occurrences.turn_id = ? AND channel = ? AND conversation = ?
+"""
 _END = "UPDATE occurrences SET outcome = ?, note = CASE WHEN ? = '' THEN note ELSE ? END WHERE turn_id = ?"
 _SUCCEEDED = f"UPDATE schedules SET failures = 0 WHERE id = {_OF_TURN} AND failures > 0"  # noqa: S608 (a constant)
 _FAILED = f"UPDATE schedules SET failures = failures + 1 WHERE id = {_OF_TURN}"  # noqa: S608 (a constant)
@@ -34,8 +40,10 @@ def end_occurrence(connection: Connection, turn_id: str, end: OccurrenceEnd) -> 
         connection.execute(_PAUSE, (storable(end.pauses), end.tell, turn_id))
 
 
-def end_delivery(connection: Connection, turn_id: str, error: str, *, is_refused: bool) -> None:
-    """A reply of this turn is given up: where that was an occurrence's, it failed.
+def end_delivery(
+    connection: Connection, turn_id: str, message: OutboundMessage, error: str, *, is_refused: bool
+) -> None:
+    """A reply of this turn is given up: where it was what a schedule had due there, that failed.
 
     Args:
         is_refused: its channel does not take it, and never will: the schedule is paused, and its person told elsewhere.
@@ -43,5 +51,5 @@ def end_delivery(connection: Connection, turn_id: str, error: str, *, is_refused
     why = f"what was due could not be delivered: {error}"
     pauses = why if is_refused else None
     end = OccurrenceEnd(outcome="failed", note=why, pauses=pauses, tell="elsewhere")
-    if connection.execute(f"SELECT {_OF_TURN}", (turn_id,)).fetchone()[0] is not None:
+    if connection.execute(_DELIVERED_HERE, (turn_id, *key_of(message.conversation)[:2])).fetchone() is not None:
         end_occurrence(connection, turn_id, end)

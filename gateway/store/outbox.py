@@ -164,7 +164,7 @@ class SqlOutbox:
 
         def work(connection: Connection) -> None:
             if connection.execute(_DEAD, values).rowcount == 1:
-                end_delivery(connection, row.turn_id, storable(error), is_refused=notice is None)
+                end_delivery(connection, row.turn_id, row.message, storable(error), is_refused=notice is None)
                 insert_replies(connection, row.turn_id, () if notice is None else (notice,))
 
         await self._engine.write(work, alone=())

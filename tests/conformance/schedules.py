@@ -337,6 +337,18 @@ class ScheduleSuite:
         assert found is not None
         assert (found.state, found.failures, found.why) == ("active", 1, None)
 
+    async def test_a_question_to_an_owner_that_cannot_be_delivered_is_no_failure_of_the_schedule(
+        self, house: House
+    ) -> None:
+        schedule = await begun(house)
+        row = await claimed(house.store)
+        asked = OutboundMessage(id="asked", conversation=THERE, text="May it?")
+        await house.store.turns.commit_turn(ended(row, replies=(asked,), occurrence=OccurrenceEnd(outcome="done")))
+        await house.store.outbox.record_dead(await claimed_reply(house.store, THERE), "blocked")
+        found = await store_of(house).schedule(schedule.id)
+        assert found is not None
+        assert (found.state, found.failures) == ("active", 0)
+
     async def _delivered(self, house: House, mode: str) -> tuple[Schedule, OutboxRow]:
         schedule = await added(house, mode=mode)
         [due] = await due_now(house)

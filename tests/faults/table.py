@@ -27,8 +27,9 @@ _SHORT_HEAD = (
 _TOOLS_HEAD = (
     "fault", "N", "messages", "lost", "duplicated", "repeated, marked", "calls of tools", "not done", "done twice",
 )  # fmt: skip
-WORKERS, TOOLS = "workers: ", "tools: "
-"""How the rows begin that have a table of their own: of several workers, and of tools."""
+_SCHEDULES_HEAD = (*_TOOLS_HEAD[:6], "what was due", "not done", "done twice")
+WORKERS, TOOLS, SCHEDULES = "workers: ", "tools: ", "schedules: "
+"""How the rows begin that have a table of their own: of several workers, of tools, and of schedules."""
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
@@ -40,6 +41,12 @@ def tools_table(tallies: Mapping[str, Tally]) -> str:
     """The rows of tools and their sum. A call of which nobody can know is told to the person, and counts as done."""
     rows = {name.removeprefix(TOOLS): tally for name, tally in tallies.items()}
     return _markdown(_TOOLS_HEAD, {**rows, "all": _sum(list(tallies.values()))})
+
+
+def schedules_table(tallies: Mapping[str, Tally]) -> str:
+    """The same of what was due, and of pauses that were to be told."""
+    rows = {name.removeprefix(SCHEDULES): tally for name, tally in tallies.items()}
+    return _markdown(_SCHEDULES_HEAD, {**rows, "all": _sum(list(tallies.values()))})
 
 
 def short_table(tallies: Mapping[str, Tally]) -> str:
@@ -87,7 +94,8 @@ def _markdown(head: Sequence[str], rows: Mapping[str, Tally]) -> str:
             "dead letters": tally.dead, "duplicated": tally.duplicated, "repeated, marked": tally.repeated,
             "uncertain": tally.uncertain, "resolved": tally.resolved, "out of order": tally.misordered,
             "memory updates": tally.updates, "missing": tally.missing, "doubled": tally.doubled,
-            "calls of tools": tally.updates, "not done": tally.missing, "done twice": tally.doubled,
+            "calls of tools": tally.updates, "what was due": tally.updates,
+            "not done": tally.missing, "done twice": tally.doubled,
         }  # fmt: skip
         lines.append((name, *(f"{cells[column]:,}".replace(",", " ") for column in head[1:])))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

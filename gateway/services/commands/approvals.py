@@ -45,7 +45,8 @@ def _list_text(waiting: Sequence[Approval], grants: Sequence[Grant], files: Mapp
 def _granted(grant: Grant) -> str:
     whom = f" with {visible(grant.destination)}" if grant.destination else ""
     until = "" if grant.until_at is None else f", in one conversation until {grant.until_at:%Y-%m-%d %H:%M} UTC"
-    return f"`{grant.tool}`{whom}{until}"
+    by = "" if grant.schedule_id is None else f", by schedule {grant.schedule_id} alone"
+    return f"`{grant.tool}`{whom}{until}{by}"
 
 
 async def revoke(service: ApprovalService, user_id: str, word: str) -> CommandResult:

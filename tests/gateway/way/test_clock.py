@@ -226,6 +226,26 @@ async def test_a_clock_that_is_set_by_a_day_and_back_does_nothing_twice(house: H
         assert said.count("hourly") == (2 if days > 0 else 1)
 
 
+async def test_after_a_clock_that_was_a_year_ahead_what_repeats_goes_on_at_once(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        schedules = [await plan(gateway, HOURLY), await plan(gateway, DAILY, next_at=NOON + 19 * HOUR)]
+        await wall.comes(NOON + 365 * DAY)
+        assert len(channel.sent) == 2
+        wall.now = NOON
+        await gateway.clock.plan()
+        assert [(await now_is(gateway, one)).next_at for one in schedules] == [NOON + HOUR, NOON + 19 * HOUR]
+        await wall.comes(NOON + 19 * HOUR)
+        assert [text.split("\n")[0] for text in texts(channel)] == ["Water the plants"] * 4
+
+
+async def test_what_is_said_where_people_read_the_log_is_delivered_by_its_commit(house: House) -> None:
+    async with timed(house, ScriptedModel(), fake={"shows_log": True}) as (gateway, channel, wall):
+        await plan(gateway)
+        await wall.comes(NOON + HOUR)
+        assert [(one.text, one.state) for one in await gateway.store.log.read(CHAT)] == [("Water the plants", "sent")]
+        assert texts(channel) == ["Water the plants"]
+
+
 async def test_a_week_of_sleep_is_one_late_message_and_a_line_in_the_history(house: House) -> None:
     async with timed(house, ScriptedModel()) as (gateway, channel, wall):
         schedule = await plan(gateway, DAILY, next_at=NOON + 19 * HOUR)
@@ -489,6 +509,7 @@ async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
     async with timed(house, model) as (gateway, channel, wall):
         first = await plan(gateway, HOURLY, mode="do")
         await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert f"Schedule {first.id} wants it; **Always** holds for it alone." in texts(channel)[0]
         await channel.say("/yes always 1")
         await settled(gateway)
         assert post.sent == ["ada: hello"]
