@@ -11,6 +11,7 @@ from gateway.errors import NotOffered
 from gateway.memory.offered import offered
 from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
+from gateway.people.reaching import Reaching
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
@@ -27,6 +28,7 @@ from gateway.services.pairing import PairingService
 from gateway.services.people import PeopleService
 from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
+from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
 from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
@@ -71,6 +73,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
+        schedules=_schedule_service(gateway, naming),
         mcp=_mcp_service(gateway, naming),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
@@ -97,6 +100,20 @@ def _asking_anew(gateway: Composition) -> AskingAnew:
         find=lambda name: gateway.toolbox().find(name),
         owner_chats=gateway.pairing.owner_chats,
         whole_calls=gateway.whole_calls,
+    )
+
+
+def _schedule_service(gateway: Composition, naming: Naming) -> ScheduleService:
+    store = gateway.store
+    heard_in = store.links.direct_conversation
+    return ScheduleService(
+        gateway.schedules,
+        naming,
+        store.links.person_ids,
+        reaching=Reaching(gateway.identities, gateway.access, gateway.channels, heard_in),
+        personalities=gateway.personalities,
+        config=gateway.live,
+        sessions_of=store.session_edits.sessions_of,
     )
 
 

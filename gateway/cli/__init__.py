@@ -26,6 +26,7 @@ from gateway.cli import (
     queues,
     reload,
     running,
+    schedules,
     sessions,
     status,
     store,
@@ -67,6 +68,7 @@ app.add_typer(people.app, name="people")
 app.add_typer(queues.app, name="deliveries")
 app.add_typer(tools.app, name="tools")
 app.add_typer(approvals.app, name="approvals")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(mcp.app, name="mcp")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(personalities.app, name="personalities")

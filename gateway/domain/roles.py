@@ -18,6 +18,7 @@ Right = Literal[
     "choose a personality",
     "read shared memory",
     "write shared memory",
+    "have schedules",
     "let people in",
 ]
 
@@ -28,6 +29,7 @@ RIGHTS: Mapping[Right, frozenset[Role]] = {
     "choose a personality": frozenset({"owner", "member"}),
     "read shared memory": frozenset({"owner", "member"}),
     "write shared memory": frozenset({"owner", "member"}),
+    "have schedules": frozenset({"owner", "member"}),
     "let people in": frozenset({"owner"}),
 }
 

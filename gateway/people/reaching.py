@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass
 
 from gateway.domain.channels import Channels
+from gateway.domain.roles import Role
 from gateway.domain.sessions import LOCAL
 from gateway.domain.visible import NAME_CHARS, clean_name
 from gateway.messages import ConversationRef
@@ -21,10 +22,12 @@ class Place:
     Attributes:
         address: `channel:id`, the channel's name and the platform's id of the account.
         name: how the platform showed the person at first.
+        role: what the person may do there.
     """
 
     address: str
     name: str
+    role: Role
     conversation: ConversationRef
 
     @property
@@ -74,12 +77,13 @@ class Reaching:
         for channel, kind_there in self._channels.kinds.items():
             if kind_there != kind or self._channels.find(channel) is None:
                 continue
-            if await self._access.role_on(channel, account.key) is None:
+            role = await self._access.role_on(channel, account.key)
+            if role is None:
                 continue
             conversation = await self._heard_in([channel], sender)
             if conversation is not None:
                 name = clean_name(account.label, NAME_CHARS)
-                yield Place(address=f"{channel}:{sender}", name=name, conversation=conversation)
+                yield Place(address=f"{channel}:{sender}", name=name, role=role, conversation=conversation)
 
 
 def _same(name: str) -> str:

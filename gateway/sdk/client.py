@@ -17,6 +17,7 @@ from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
 from gateway.sdk.personalities import Personalities
 from gateway.sdk.request_sender import RequestSender
+from gateway.sdk.schedules import Schedules
 from gateway.sdk.sessions import Sessions
 from gateway.sdk.styles import Async, S, Sync, run
 from gateway.sdk.system import System
@@ -71,6 +72,7 @@ class Client(Generic[S]):
         self.deliveries: Deliveries[S] = Deliveries(sender)
         self.tools: Tools[S] = Tools(sender)
         self.approvals: Approvals[S] = Approvals(sender)
+        self.schedules: Schedules[S] = Schedules(sender)
         self.mcp: Mcp[S] = Mcp(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)

@@ -25,6 +25,8 @@ OF_A_PERSON: frozenset[Permission] = frozenset(
         "people:read",
         "personalities:read",
         "tools:read",
+        "schedules:read",
+        "schedules:write",
     }
 )
 """What the key of a person may hold: all else concerns others, too."""

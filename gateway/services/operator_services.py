@@ -17,6 +17,7 @@ from gateway.services.pairing import PairingService
 from gateway.services.people import PeopleService
 from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
+from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
 from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
@@ -38,6 +39,7 @@ class OperatorServices:
     deliveries: DeliveryService
     tools: ToolService
     approvals: ApprovalService
+    schedules: ScheduleService
     mcp: McpService
     traces: TraceService
     trace_transfer: TraceTransferService

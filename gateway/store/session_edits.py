@@ -133,6 +133,11 @@ class SqlSessionEdits:
         sql = f"SELECT {MESSAGE} FROM messages WHERE turn_id IN ({marks_for(turn_ids)}) ORDER BY id"  # noqa: S608 (placeholders only)
         return [message_of(row) for row in await self._engine.rows(sql, tuple(turn_ids))]
 
+    async def sessions_of(self, turn_ids: Collection[str]) -> dict[str, str]:
+        """In which session each of these turns was; one that said nothing, or is a copy, is left out."""
+        sql = f"SELECT DISTINCT turn_id, session_id FROM messages WHERE turn_id IN ({marks_for(turn_ids)})"  # noqa: S608 (placeholders only)
+        return {row["turn_id"]: row["session_id"] for row in await self._engine.rows(sql, tuple(turn_ids))}
+
     async def channels(self, turn_ids: Collection[str]) -> dict[str, str]:
         """On which channel the message of each turn came; a turn whose message is gone or a copy is left out."""
         sql = f"SELECT turn_id, channel FROM inbox WHERE turn_id IN ({marks_for(turn_ids)})"  # noqa: S608 (placeholders only)

@@ -177,7 +177,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path)]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
     assert "gateway.web.server" in loaded
-    commands = ("", ".approvals", ".memory", ".pairing", ".personal", ".tools", ".usage")
+    commands = ("", ".approvals", ".memory", ".pairing", ".personal", ".schedules", ".tools", ".usage")
     door = {f"gateway.services{name}" for name in ("", ".caller", ".chat", ".stream", ".uploads")}
     door |= {f"gateway.services.commands{name}" for name in commands}
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}

@@ -22,6 +22,8 @@ Scope = Literal[
     "deliveries:read",
     "deliveries:write",
     "tools:read",
+    "schedules:read",
+    "schedules:write",
     "system:read",
 ]
 """What a key may allow."""

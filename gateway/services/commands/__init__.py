@@ -28,6 +28,8 @@ from gateway.services.commands.approvals import ask_again, decide, listed, revok
 from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
 from gateway.services.commands.personal import ForgetMe, export_text
+from gateway.services.commands.schedules import USAGE as SCHEDULES
+from gateway.services.commands.schedules import schedules_command
 from gateway.services.commands.tools import SHOWN, tools_text
 from gateway.services.commands.usage import DAYS, usage_text
 
@@ -90,6 +92,8 @@ class Commands:
             partial(self._decide, is_yes=True),
         )
         personal("no", "/no [number …]", "drop what waits for your yes", partial(self._decide, is_yes=False))
+        scheduled = "show what I do for you at a time, and change it"
+        add("schedules", SCHEDULES, scheduled, self._schedules, right="have schedules")
         personal("tools", "/tools", "show what my tools did for you", self._tools)
         add("stop", "/stop", "stop the answer that is being written", self._stop)
         add("retry", "/retry", "answer my last message again", self._retry)
@@ -253,6 +257,9 @@ class Commands:
     async def _tools(self, call: CommandCall) -> CommandResult:
         calls = await (await self._services()).tools.calls(caller_of(call), limit=SHOWN)
         return CommandResult(text=tools_text(calls))
+
+    async def _schedules(self, call: CommandCall) -> CommandResult:
+        return await schedules_command((await self._services()).schedules, caller_of(call), call)
 
     # ---- people -----------------------------------------------------------------------------------------------------
 

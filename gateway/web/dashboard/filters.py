@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from markupsafe import Markup
 
+from gateway.config.values import zone_of
 from gateway.domain.visible import visible
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
@@ -69,6 +70,19 @@ def when(value: datetime | None, *, now: Callable[[], datetime] = lambda: dateti
     )
 
 
+def clock(value: datetime, zone: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Markup:
+    """A time as clocks of that zone show it, and how far away it is where it is to come; UTC as the tooltip."""
+    utc, local = value.astimezone(UTC), value.astimezone(zone_of(zone))
+    rest = (utc - now()).total_seconds()
+    away = Markup(' <span class="quiet away">in {}</span>').format(duration(rest)) if rest > 0 else ""
+    return Markup('<span><time datetime="{iso}" title="{title}">{said}</time>{away}</span>').format(
+        iso=utc.isoformat(timespec="seconds"),
+        title=f"{utc:%Y-%m-%d %H:%M:%S} UTC",
+        said=f"{local:%a, %-d %b %Y, %H:%M}",
+        away=away,
+    )
+
+
 FILTERS = {
     "number": number,
     "short_number": short_number,
@@ -77,5 +91,6 @@ FILTERS = {
     "size": size,
     "duration": duration,
     "when": when,
+    "clock": clock,
     "visible": visible,
 }

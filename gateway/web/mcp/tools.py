@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from gateway.protocols import MemoryUpdate
 from gateway.sdk.models.memory import Passage, StoreName
+from gateway.sdk.models.schedules import Mode, NewSchedule, ScheduleForm, ScheduleState
 from gateway.sdk.models.schema import PersonalityId, UserName
 from gateway.services.caller import Malformed, NotAllowed
 from gateway.services.naming import Wanted
@@ -194,6 +195,50 @@ async def _send_message(asked: SendMessage, call: Call) -> Answer:
     return Answer({"message": sent}, "It is queued, and is sent as soon as its platform takes it.")
 
 
+# ---- schedules ------------------------------------------------------------------------------------------------------
+
+
+class ListSchedules(Arguments):
+    """Arguments of `schedules_list`."""
+
+    user: User = None
+    state: Annotated[
+        ScheduleState | None, Field(description="Only those in this state; all but the done ones without it.")
+    ] = None
+
+
+async def _list_schedules(asked: ListSchedules, call: Call) -> Answer:
+    return _listed("schedules", await call.services.schedules.listed(call.caller, user=asked.user, state=asked.state))
+
+
+class CreateSchedule(Arguments, ScheduleForm):
+    """Arguments of `schedule_create`."""
+
+    text: Annotated[
+        str, Field(max_length=4_000, pattern=r"\S", description="What is said, or what the agent is to do.")
+    ]
+    mode: Annotated[
+        Mode,
+        Field(
+            description="`say` delivers the text as it is; `do` has the agent do it; `watch` does so, too, and is "
+            "silent where there is nothing to report."
+        ),
+    ] = "say"
+    to: Annotated[str | None, Field(max_length=512, description="A channel of the person; needed if several are.")] = (
+        None
+    )
+    user: User = None
+    personality: Personality = None
+    idempotency_key: Key
+
+
+async def _create_schedule(asked: CreateSchedule, call: Call) -> Answer:
+    new = NewSchedule.model_validate(asked.model_dump(exclude={"idempotency_key"}))
+    made = await call.services.schedules.created(call.caller, new, seed=asked.idempotency_key)
+    times = ", ".join(f"{at:%Y-%m-%d %H:%M} UTC" for at in made.next)
+    return Answer(_shown(made), f"Schedule {made.id}: {made.when}. Next: {times}. Tell the person these times.")
+
+
 OFFERS = {
     one.name: one
     for one in (
@@ -259,6 +304,26 @@ OFFERS = {
             call=_send_message,
             scopes=("deliveries:write", "sessions:read"),
             own_scopes=("chat:write", "sessions:read"),
+            is_idempotent=True,
+            is_open=True,
+        ),
+        Offer(
+            name="schedules_list",
+            title="List schedules",
+            description="List reminders, jobs and watches with their next times.",
+            arguments=ListSchedules,
+            call=_list_schedules,
+            scopes=("schedules:read",),
+            is_read_only=True,
+        ),
+        Offer(
+            name="schedule_create",
+            title="Create a schedule",
+            description="Have a text said, or something done by the agent, at a time or again and again. It is "
+            "delivered to a direct chat of the person.",
+            arguments=CreateSchedule,
+            call=_create_schedule,
+            scopes=("schedules:write",),
             is_idempotent=True,
             is_open=True,
         ),

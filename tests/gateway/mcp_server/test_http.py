@@ -72,7 +72,7 @@ async def test_the_operator_reads_searches_and_proposes(gateway: Gateway, era: s
     ada = await user_of(gateway, "ada")
     async with by_http(gateway, token_of(gateway), era) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {*READING, "send_message", "chat"}
+        assert set(tools) == {*READING, "schedules_list", "schedule_create", "send_message", "chat"}
         document = await value(client, "memory_read", store="user", user=ada)
         assert "Teapot" in document["content"]
         found = await value(client, "memory_search", query="red teapot", user=ada)
@@ -192,17 +192,48 @@ async def test_facts_are_found_with_their_scope(house: House) -> None:
                 assert [one["text"] for one in found] == [fact.content] * amount
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_schedule_is_made_once_for_the_person_of_the_key(house: House, era: str) -> None:
+    channels = {"fake": {"kind": "tests.fake_channel", "role": "member"}}
+    async with house.served(ScriptedModel("hi", "hi"), mcp=SERVES, channels=channels) as gateway:
+        await gateway.supervisor.all_tried.wait()
+        [channel] = gateway.adapters
+        assert isinstance(channel, FakeChannel)
+        for user in ("ada", "ben"):
+            await channel.ask("hello", user=user, conversation=f"dm-{user}")
+        ada = await user_of(gateway, "ada")
+        wanted = {"text": "Tea", "cron": "0 17 * * *", "zone": "UTC", "idempotency_key": "tea"}
+        key = await key_of(gateway, "schedules:read", "schedules:write", user=ada)
+        async with by_http(gateway, key, era) as client:
+            first, again = [await value(client, "schedule_create", **wanted) for _ in range(2)]
+            assert (first["id"], first["conversation"], first["user"]) == (again["id"], "dm-ada", ada)
+            assert "another form" in await refusal(client, "schedule_create", **{**wanted, "text": "Cake"})
+            assert "exactly one of" in await refusal(client, "schedule_create", text="Tea", idempotency_key="two")
+            assert "this key sees one person only" in await refusal(
+                client, "schedule_create", **{**wanted, "user": "fake:ben", "idempotency_key": "three"}
+            )
+            listed = (await value(client, "schedules_list"))["schedules"]
+            assert [(one["id"], one["when"]) for one in listed] == [(first["id"], "every day at 17:00 (UTC)")]
+        async with by_http(gateway, token_of(gateway), era) as client:
+            made = await client.call_tool("schedule_create", {**wanted, "user": "fake:ben"})
+            assert text_of(made).startswith("Schedule 2: every day at 17:00 (UTC). Next: ")
+            assert [one["user"] for one in (await value(client, "schedules_list", user=ada))["schedules"]] == [ada]
+            assert len((await value(client, "schedules_list"))["schedules"]) == 2
+
+
 async def test_each_tool_needs_its_scope_and_is_shown_to_those_who_have_it(gateway: Gateway) -> None:
     needs = {
         "memory:read": {"memory_read", "memory_search", "memory_propose"},
         "sessions:read": {"sessions_list", "session_read", "sessions_search"},
+        "schedules:read": {"schedules_list"},
+        "schedules:write": {"schedule_create"},
         "system:read": set(),
         "chat:write": set(),
     }
     for scope, names in needs.items():
         async with by_http(gateway, await key_of(gateway, scope), ERAS[1]) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} == names
-            for name in {*READING, "send_message", "chat"} - names:
+            for name in {*READING, "schedules_list", "schedule_create", "send_message", "chat"} - names:
                 assert "has no scope" in await refusal(client, name)
     async with by_http(gateway, await key_of(gateway, "system:read"), ERAS[1]) as client:
         assert (await client.list_resources()).resources == []
@@ -219,7 +250,8 @@ async def test_the_annotations_say_what_each_tool_does(gateway: Gateway) -> None
         if one is not None
     }
     assert facts == {
-        **dict.fromkeys(READING - {"memory_propose"}, (True, False, True, False)),
+        **dict.fromkeys({*READING, "schedules_list"} - {"memory_propose"}, (True, False, True, False)),
+        "schedule_create": (False, False, True, True),
         "memory_propose": (False, True, False, False),
         "send_message": (False, False, True, True),
         "chat": (False, True, False, True),

@@ -17,6 +17,7 @@ from ethos import AsyncEthos
 from gateway.sdk.chat import SentMessage
 from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
 from gateway.sdk.models.mcp import NewMcpServer
+from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule
 from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Downloaded, Request
 from gateway.sdk.request_sender import RequestSender
@@ -74,7 +75,11 @@ VALUES: dict[str, Any] = {
     "role": "member",
     "scope": "user",
     "server": "notes",
-    "new": NewMcpServer(name="notes", url="http://127.0.0.1/"),
+    "new": {
+        "Mcp": NewMcpServer(name="notes", url="http://127.0.0.1/"),
+        "Schedules": NewSchedule(text="Tea", in_minutes=5),
+    },
+    "changes": ChangeSchedule(text="Tea"),
     "pin": "0" * 64,
     "tool": "read_file",
     "scopes": ("memory:read",),
@@ -83,7 +88,8 @@ VALUES: dict[str, Any] = {
     "conversation": "main",
     "last": 1,
     "settings": "name: Tea",
-    "state": {"Proposals": "waiting", "Deliveries": "dead"},
+    "state": {"Proposals": "waiting", "Deliveries": "dead", "Schedules": "paused"},
+    "schedule": 3,
     "store": "memory",
     "tags": ("tea",),
     "text": "Hello",

@@ -14,8 +14,10 @@ from ethos import (
     APIConnectionError,
     AsyncEthos,
     AuthenticationError,
+    ChangeSchedule,
     ConflictError,
     Ethos,
+    NewSchedule,
     NotFoundError,
     PermissionDeniedError,
     UnprocessableEntityError,
@@ -94,6 +96,34 @@ async def test_a_list_goes_on_over_its_pages(client: AsyncEthos, monkeypatch: py
     assert [one.id async for one in client.sessions.list()] == whole
     assert [one.id async for one in client.sessions.list(limit=3)] == whole[:3]
     assert len(set(whole)) == 5
+
+
+async def test_schedules_are_made_changed_steered_and_removed(client: AsyncEthos) -> None:
+    schedules = client.schedules
+    with pytest.raises(ConflictError, match="has not written"):
+        await schedules.create(NewSchedule(text="Tea", in_minutes=5))
+    await client.chat.ask("Hello", conversation="main")
+    with pytest.raises(NotFoundError, match="there are local:operator"):
+        await schedules.create(NewSchedule(text="Tea", in_minutes=5, to="mail"))
+    made = await schedules.create(NewSchedule(text="Tea", cron="0 17 * * *", zone="UTC"), idempotency_key="tea")
+    assert await schedules.create(NewSchedule(text="Tea", cron="0 17 * * *", zone="UTC"), idempotency_key="tea") == made
+    assert (made.when, made.rule.cron, len(made.next)) == ("every day at 17:00 (UTC)", "0 17 * * *", 3)
+    with pytest.raises(UnprocessableEntityError, match="exactly one of"):
+        await schedules.change(made.id, ChangeSchedule(every_minutes=5, in_minutes=5))
+    assert (await schedules.change(made.id, ChangeSchedule(text="Cake"))).text == "Cake"
+    assert (await schedules.pause(made.id)).state == "paused"
+    assert [one.id for one in await schedules.list(state="paused")] == [made.id]
+    assert await schedules.list(state="active") == ()
+    resumed = await schedules.resume(made.id)
+    assert (resumed.state, resumed == await schedules.get(made.id)) == ("active", True)
+    await schedules.run(made.id)
+    async with asyncio.timeout(60):
+        while not (history := await schedules.history(made.id)) or history[0].outcome == "begun":
+            await asyncio.sleep(0.05)
+    assert (history[0].outcome, history[0].is_by_hand) == ("done", True)
+    await schedules.remove(made.id)
+    with pytest.raises(NotFoundError, match=f"no schedule {made.id}"):
+        await schedules.get(made.id)
 
 
 async def test_the_gateway_tells_how_it_is(client: AsyncEthos) -> None:

@@ -22,7 +22,8 @@ from .conftest import ROOT, WAIT_S
 pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8")
-PROGRAMS = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+SCHEDULES = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+PROGRAMS = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", PAGE + SCHEDULES, re.MULTILINE | re.DOTALL))
 
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "gateway" / "sdk" / "src")])
 
@@ -58,8 +59,8 @@ runpy.run_path(sys.argv[0])
 """
 
 
-def test_there_are_five_programs() -> None:
-    assert list(PROGRAMS) == ["widget.py", "profile.py", "search.py", "bot.py", "backup.py"]
+def test_there_are_five_programs_and_one_of_schedules() -> None:
+    assert list(PROGRAMS) == ["widget.py", "profile.py", "search.py", "bot.py", "backup.py", "remind.py"]
 
 
 def test_the_widget_tells_how_it_is_and_what_was_spent(blocking: Ethos, run: Run, tmp_path: Path) -> None:
@@ -124,6 +125,13 @@ def test_the_backup_has_everything_and_fetches_only_what_is_new(blocking: Ethos,
     assert run("backup.py", target).stdout == "0 fetched\n"
     blocking.chat.ask("Thank you", session=answer.session)
     assert run("backup.py", target).stdout == "1 fetched\n"
+
+
+def test_the_reminder_is_made_for_the_only_person(blocking: Ethos, run: Run) -> None:
+    blocking.chat.ask("Hello")
+    assert run("remind.py").stdout.startswith("every 3 days at 18:00 (UTC), next on ")
+    [made] = blocking.schedules.list()
+    assert (made.text, made.mode, made.channel) == ("Water the plants", "say", "local")
 
 
 def test_the_programs_keep_the_strictest_types(tmp_path: Path) -> None:

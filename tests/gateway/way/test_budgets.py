@@ -113,7 +113,7 @@ async def test_forty_people_at_once_do_not_spend_more_than_there_is(
     """Row 27: a flood, of a model that always says as much as it may."""
     priced = {"provider": "openai", "model": "m", "api_key": "k"}
     priced |= {"input_usd_per_million": 100, "output_usd_per_million": 100, "max_output_tokens": 500}
-    settings = {"budgets": budgets, "models": {"dear": priced}, "model": "dear"}
+    settings = {"budgets": budgets, "models": {"dear": priced}, "model": "dear", "schedules": {"enabled": False}}
     async with house.gateway(Dear(), **settings) as (gateway, channel):
         messages = [await channel.say("hello", conversation=str(who), user=str(who)) for who in range(40)]
         for message in messages:

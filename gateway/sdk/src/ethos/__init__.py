@@ -35,6 +35,7 @@ from gateway.sdk.errors import (
     VersionConflictError,
 )
 from gateway.sdk.models.chat import ChatMessage, Event, File, Live, Preview, Reset, Tool, Typing
+from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule
 from gateway.sdk.models.traces import AddTrace
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "AnswerTimeoutError",
     "AsyncEthos",
     "AuthenticationError",
+    "ChangeSchedule",
     "ChatMessage",
     "ConflictError",
     "Ethos",
@@ -57,6 +59,7 @@ __all__ = [
     "File",
     "Live",
     "MemoryUnavailableError",
+    "NewSchedule",
     "NotFoundError",
     "NotOfferedError",
     "PermissionDeniedError",

@@ -1,0 +1,69 @@
+"""`client.schedules`: what is done at a time."""
+
+from __future__ import annotations
+
+from types import NoneType
+
+from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule, Occurrence, Schedule, ScheduleState
+from gateway.sdk.models.schema import Page
+from gateway.sdk.styles import Namespace, S, operation
+
+_ONE = "/schedules/{schedule}"
+
+
+class Schedules(Namespace[S]):
+    """Reminders, jobs and watches. Scopes: `schedules:read`, `schedules:write`; the key of a person sees their own.
+
+    A schedule is named by its number; `NotFoundError` where there is none, or not for this key.
+    """
+
+    @operation
+    async def list(self, *, user: str | None = None, state: ScheduleState | None = None) -> tuple[Schedule, ...]:
+        """All that something is still due of, or those in one state; oldest first."""
+        asked = {"user": user, "state": state}
+        return (await self.sender.get("/schedules", Page[Schedule], asked)).items
+
+    @operation
+    async def get(self, schedule: int) -> Schedule:
+        """One."""
+        return await self.sender.get(_ONE, Schedule, schedule=schedule)
+
+    @operation
+    async def history(self, schedule: int, *, limit: int = 50) -> tuple[Occurrence, ...]:
+        """Its last times and what came of them, newest first."""
+        return (await self.sender.get(f"{_ONE}/history", Page[Occurrence], {"limit": limit}, schedule=schedule)).items
+
+    @operation
+    async def create(self, new: NewSchedule, *, idempotency_key: str | None = None) -> Schedule:
+        """Make one, and give it with its number and its next times.
+
+        Raises:
+            ConflictError: the person has too many, or has not written anywhere where it could be delivered.
+            UnprocessableEntityError: its rule makes no sense, or is due more often than allowed.
+        """
+        return await self.sender.write("POST", "/schedules", Schedule, idempotency_key, new)
+
+    @operation
+    async def change(self, schedule: int, changes: ChangeSchedule, *, idempotency_key: str | None = None) -> Schedule:
+        """Change what `changes` has; the rest stays. Raises as `create`."""
+        return await self.sender.write("PATCH", _ONE, Schedule, idempotency_key, changes, schedule=schedule)
+
+    @operation
+    async def pause(self, schedule: int, *, idempotency_key: str | None = None) -> Schedule:
+        """Let nothing be due until it is resumed; `ConflictError` where it is done."""
+        return await self.sender.write("POST", f"{_ONE}/pause", Schedule, idempotency_key, schedule=schedule)
+
+    @operation
+    async def resume(self, schedule: int, *, idempotency_key: str | None = None) -> Schedule:
+        """Go on from now; what was due meanwhile is left out. `ConflictError` where nothing would be due any more."""
+        return await self.sender.write("POST", f"{_ONE}/resume", Schedule, idempotency_key, schedule=schedule)
+
+    @operation
+    async def run(self, schedule: int, *, idempotency_key: str | None = None) -> Schedule:
+        """Do it once now, besides its times; `ConflictError` while it is being done."""
+        return await self.sender.write("POST", f"{_ONE}/run", Schedule, idempotency_key, schedule=schedule)
+
+    @operation
+    async def remove(self, schedule: int, *, idempotency_key: str | None = None) -> None:
+        """Remove it with its history and what waits of it."""
+        await self.sender.write("DELETE", _ONE, NoneType, idempotency_key, schedule=schedule)

@@ -1,0 +1,125 @@
+"""`/schedules`: what is done at a time, for the person who asks; in a group what is delivered there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gateway.config.values import zone_of
+from gateway.domain.visible import visible
+from gateway.messages import Action
+from gateway.pipeline.commands import CommandCall, CommandResult
+from gateway.services.caller import Caller, Malformed
+
+if TYPE_CHECKING:
+    from gateway.sdk.models.schedules import Occurrence, Schedule
+    from gateway.services.schedules import ScheduleService
+
+USAGE = "/schedules [[pause|resume|run|remove] number]"
+SHOWN_BUTTONS = 5
+SHOWN_HISTORY = 5
+_LONGEST_CHARS = 160
+_LABEL_CHARS = 30
+_HOW = (
+    "`/schedules {0}` shows one with what came of it; `/schedules pause {0}`, `resume`, `run` and `remove` change it."
+)
+_STATES = {"active": "", "paused": " Paused.", "failing": " I have paused it", "done": " Done."}
+_OUTCOMES = {
+    "begun": "begun",
+    "done": "done",
+    "silent": "nothing to report",
+    "skipped": "left out",
+    "failed": "failed",
+}
+
+
+async def schedules_command(service: ScheduleService, caller: Caller, call: CommandCall) -> CommandResult:
+    """List them, show one, or change one."""
+    group = None if call.message.is_direct else call.message.conversation
+    words = call.arguments.split()
+    zone = await service.zone(call.user_id)
+    if not words:
+        return _listed(await service.listed(caller, group=group), zone, is_group=group is not None)
+    verb, number = ("", _number(words[0])) if len(words) == 1 else (words[0], _number(words[1]))
+    match verb:
+        case "":
+            shown = await service.shown(caller, number, group=group)
+            history = await service.history(caller, number, group=group, limit=SHOWN_HISTORY)
+            return CommandResult(text=_whole(shown, history, zone), actions=_choices(shown))
+        case "pause":
+            paused = await service.paused(caller, number, group=group)
+            return CommandResult(text=f"Number {number} is paused.", actions=_choices(paused))
+        case "resume":
+            resumed = await service.resumed(caller, number, group=group)
+            return CommandResult(text=f"Number {number} goes on.{_next(resumed, zone)}", actions=_choices(resumed))
+        case "run":
+            await service.ran(caller, number, group=group)
+            return CommandResult(text=f"Number {number} is done once, now.")
+        case "remove":
+            removed = await service.removed(caller, number, group=group)
+            return CommandResult(text=f"Number {number} is removed: {_short(removed.text)}")
+    raise Malformed(f"there is no `/schedules {visible(verb)}`; there are `pause`, `resume`, `run` and `remove`")
+
+
+def _listed(found: Sequence[Schedule], zone: str, *, is_group: bool) -> CommandResult:
+    if not found:
+        where = " here" if is_group else ""
+        return CommandResult(text=f"Nothing is scheduled{where}. Say what you want to be reminded of, and when.")
+    lines = [f"- {one.id}: {_line(one, zone)}" for one in found]
+    text = "\n".join(lines) + "\n\n" + _HOW.format(found[0].id)
+    if len(found) == 1:
+        return CommandResult(text=text, actions=_choices(found[0]))
+    shown = tuple(
+        Action(id=f"schedules {one.id}", label=f"{one.id}: {_short(one.text, _LABEL_CHARS)}")
+        for one in found[:SHOWN_BUTTONS]
+    )
+    return CommandResult(text=text, actions=shown)
+
+
+def _line(one: Schedule, zone: str) -> str:
+    return f"{_short(one.text)}, {one.when}, to {one.channel}.{_next(one, zone)}{_state(one)}"
+
+
+def _whole(one: Schedule, history: Sequence[Occurrence], zone: str) -> str:
+    times = "".join(f"\n- {_clock(at, zone)}" for at in one.next)
+    parts = [f"Number {one.id}, {one.when}, to {one.channel}.{_state(one)}\n\n{visible(one.text)}"]
+    parts += [f"Next:{times}"] if times else []
+    lines = [
+        f"\n- {_clock(each.due_at, zone)}: {_OUTCOMES[each.outcome]}{f', {visible(each.note)}' if each.note else ''}"
+        for each in history
+    ]
+    return "\n\n".join([*parts, f"Before:{''.join(lines)}"] if lines else parts)
+
+
+def _state(one: Schedule) -> str:
+    if one.state != "failing":
+        return _STATES[one.state]
+    return f" I have paused it: {visible(one.why or 'it failed too often')}"
+
+
+def _next(one: Schedule, zone: str) -> str:
+    return f" Next: {_clock(one.next[0], zone)}." if one.next else ""
+
+
+def _clock(at: datetime, zone: str) -> str:
+    return f"{at.astimezone(zone_of(zone)):%a %-d %b %Y, %H:%M}"
+
+
+def _choices(one: Schedule) -> tuple[Action, ...]:
+    """The buttons below one."""
+    goes = {"active": "pause", "paused": "resume", "failing": "resume"}.get(one.state)
+    verbs = [*([goes] if goes else []), "run", "remove"]
+    labels = {"pause": "Pause", "resume": "Resume", "run": "Run now", "remove": "Remove"}
+    return tuple(Action(id=f"schedules {verb} {one.id}", label=labels[verb]) for verb in verbs)
+
+
+def _short(text: str, most: int = _LONGEST_CHARS) -> str:
+    shown = visible(" ".join(text.split()))
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _number(word: str) -> int:
+    if not word.isdecimal() or len(word) > 15:
+        raise Malformed("say which number: `/schedules pause 3`; `/schedules` lists them")
+    return int(word)

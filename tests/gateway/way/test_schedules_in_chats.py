@@ -1,0 +1,172 @@
+"""`/schedules`: what a person has, on the person's clock; what a group has; who changes what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.app.gateway import Gateway
+from gateway.messages import ConversationRef
+from gateway.schedules.schedule import Schedule
+from gateway.sdk.models.schedules import NewSchedule
+from gateway.services.caller import Caller
+from tests.fake_channel import FakeChannel
+from tests.gateway.way.conftest import House
+from tests.scripted_model import ScriptedModel
+
+TODAY = datetime.now(UTC).date()
+MONDAY = TODAY + timedelta(days=105 - TODAY.weekday())
+WEEKLY = {"every_days": 7, "time_of_day": "18:00", "first_day": f"{MONDAY}", "zone": "UTC"}
+MEMBERS = {"role": "member"}
+OPERATOR = Caller(name="test")
+
+
+async def make(gateway: Gateway, text: str = "Water the plants", user: str = "1", **more: Any) -> int:
+    """For somebody who has written directly."""
+    new = NewSchedule(text=text, user=f"fake:{user}", **(WEEKLY | more))
+    return (await gateway.services.schedules.created(OPERATOR, new)).id
+
+
+async def kept(gateway: Gateway, schedule_id: int) -> Schedule:
+    found = await gateway.store.schedules.schedule(schedule_id)
+    assert found is not None
+    return found
+
+
+async def give_to_group(gateway: Gateway, schedule_id: int) -> None:
+    """Let it be delivered to the group."""
+    before = await kept(gateway, schedule_id)
+    place = ConversationRef(channel="fake", conversation="group")
+    assert await gateway.store.schedules.replace(replace(before, conversation=place, is_direct=False), before)
+
+
+async def in_group(channel: FakeChannel, text: str, user: str = "1") -> str:
+    said = channel.message(text, conversation="group", user=user, is_direct=False, mentions_bot=True)
+    await channel.deliver(said)
+    return (await channel.answers_to(said))[0]
+
+
+def buttons(channel: FakeChannel) -> list[tuple[str, str]]:
+    return [(one.id, one.label) for one in channel.sent[-1].actions]
+
+
+async def test_who_has_none_is_told_how_to_get_one(house: House) -> None:
+    async with house.gateway(ScriptedModel(), fake=MEMBERS) as (_, channel):
+        answer = await channel.ask("/schedules")
+        assert answer == "Nothing is scheduled. Say what you want to be reminded of, and when."
+        assert "`/schedules [[pause|resume|run|remove] number]`" in await channel.ask("/help")
+
+
+async def test_the_list_has_number_rule_next_time_and_state_on_the_persons_clock(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        first, second = await make(gateway), await make(gateway, "Feed *the* cat\nand the dog")
+        user_id = (await kept(gateway, first)).user_id
+        await gateway.store.person_settings.put(user_id, "time_zone", "Asia/Tokyo")
+        await gateway.services.schedules.paused(OPERATOR, second)
+        answer = await channel.ask("/schedules")
+        due = f"{MONDAY + timedelta(days=1):%a %-d %b %Y}, 03:00"
+        assert answer.startswith(
+            f"- {first}: Water the plants, every week on Monday at 18:00 (UTC), to fake. Next: {due}.\n"
+            f"- {second}: Feed *the* cat and the dog, every week on Monday at 18:00 (UTC), to fake. Paused.\n"
+        )
+        assert buttons(channel) == [
+            (f"schedules {first}", "1: Water the plants"), (f"schedules {second}", "2: Feed *the* cat and the dog"),
+        ]  # fmt: skip
+
+
+async def test_one_is_shown_with_its_history_and_buttons_that_change_it(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        number = await make(gateway)
+        shown = await channel.ask(f"/schedules {number}")
+        assert f"Number {number}, every week on Monday at 18:00 (UTC), to fake.\n\nWater the plants\n\nNext:\n" in shown
+        assert shown.count(", 18:00") == 3
+        assert buttons(channel) == [
+            (f"schedules pause {number}", "Pause"), (f"schedules run {number}", "Run now"),
+            (f"schedules remove {number}", "Remove"),
+        ]  # fmt: skip
+        assert await channel.ask(f"/schedules pause {number}") == f"Number {number} is paused."
+        assert buttons(channel)[0] == (f"schedules resume {number}", "Resume")
+        assert (await kept(gateway, number)).state == "paused"
+        assert f"Number {number} goes on. Next: {MONDAY:%a %-d %b %Y}, 18:00." == await channel.ask(
+            f"/schedules resume {number}"
+        )
+        assert await channel.ask(f"/schedules remove {number}") == f"Number {number} is removed: Water the plants"
+        assert await gateway.store.schedules.schedules() == []
+
+
+async def test_what_is_run_now_arrives_and_stands_in_the_history(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        number = await make(gateway)
+        assert await channel.ask(f"/schedules run {number}") == f"Number {number} is done once, now."
+        await channel.until(lambda: any(one.text.startswith("Water the plants") for one in channel.sent))
+        assert "Before:\n- " in await channel.ask(f"/schedules {number}")
+
+
+async def test_mistakes_are_answered_with_what_there_is(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        number = await make(gateway)
+        for typed, words in (
+            ("9", "there is no schedule 9; `/schedules` lists those that there are"),
+            ("pause", "say which number"),
+            ("pause x", "say which number"),
+            (f"stop {number}", "there are `pause`, `resume`, `run` and `remove`"),
+            ("pause 99999999999999999999", "say which number"),
+        ):
+            assert words in await channel.ask(f"/schedules {typed}"), typed
+        assert (await kept(gateway, number)).state == "active"
+
+
+async def test_a_person_sees_and_changes_nothing_of_another(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi", "hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="dm-1")
+        await channel.ask("hello", user="2", conversation="dm-2")
+        number = await make(gateway, user="1")
+        assert "Nothing is scheduled" in await channel.ask("/schedules", user="2", conversation="dm-2")
+        for verb in ("", "pause ", "resume ", "run ", "remove "):
+            answer = await channel.ask(f"/schedules {verb}{number}", user="2", conversation="dm-2")
+            assert answer.startswith(f"That did not work: there is no schedule {number};"), verb
+        assert (await kept(gateway, number)).state == "active"
+        assert await gateway.store.schedules.history(number) == []
+
+
+async def test_a_guest_has_none(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake={"role": "guest"}) as (_, channel):
+        assert await channel.ask("/schedules") == ("`/schedules` is for an owner or member only, and you are a guest.")
+        assert "/schedules" not in await channel.ask("/help")
+
+
+async def test_in_a_group_only_what_is_delivered_there_is_seen(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi", "hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="dm-1")
+        await channel.ask("hello", user="2", conversation="dm-2")
+        private, shared = await make(gateway, "Buy a ring"), await make(gateway, "Stand-up")
+        await give_to_group(gateway, shared)
+        for user in ("1", "2"):
+            answer = await in_group(channel, "/schedules", user)
+            assert answer.startswith(f"- {shared}: Stand-up, ")
+            assert "ring" not in answer
+            for verb in ("", "pause ", "run ", "remove "):
+                refused = await in_group(channel, f"/schedules {verb}{private}", user)
+                assert f"there is no schedule {private}" in refused, (user, verb)
+        both = await channel.ask("/schedules", user="1", conversation="dm-1")
+        assert "Buy a ring" in both
+        assert "Stand-up" in both
+
+
+async def test_in_a_group_one_changes_ones_own_and_an_owner_all(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi", "hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="dm-1")
+        await channel.ask("hello", user="3", conversation="dm-3")
+        await gateway.services.people.set_role(OPERATOR, "fake:3", "owner")
+        shared = await make(gateway, "Stand-up")
+        await give_to_group(gateway, shared)
+        refused = await in_group(channel, f"/schedules pause {shared}", "2")
+        assert refused == "That did not work: this is for an owner only, and you are a member"
+        assert await in_group(channel, f"/schedules pause {shared}", "1") == f"Number {shared} is paused."
+        assert (await in_group(channel, f"/schedules resume {shared}", "3")).startswith(f"Number {shared} goes on.")
+        assert "is removed" in await in_group(channel, f"/schedules remove {shared}", "3")
