@@ -113,6 +113,16 @@ class Configured:
         entry = next((one for one in self._entries() if one.key == key), None)
         return None if entry is None else await self._settled(entry)
 
+    async def obstacle(self, key: str) -> str | None:
+        """Why the person of this key cannot be told anything; None where they can. Raises as `current`."""
+        entry = next((one for one in self._entries() if one.key == key), None)
+        try:
+            if entry is not None:
+                await self._addressing.find(entry.to)
+        except NotReached as error:
+            return str(error)
+        return None
+
     def _entries(self) -> Iterator[_Entry]:
         config = self._config.current
         for name, hook in config.hooks.items():

@@ -258,7 +258,7 @@ def _times_within(rule: Within, zone: ZoneInfo, after: datetime) -> Iterator[dat
 def _configured_in_words(rule: Within | Called, zone: str) -> str:
     if isinstance(rule, Called):
         return f"when the hook {rule.hook} is called"
-    period = in_words(Every(minutes=rule.minutes, since=_ANY_TIME), zone)
+    period = f"as the heartbeat, {in_words(Every(minutes=rule.minutes, since=_ANY_TIME), zone)}"
     return period if rule.begins == rule.ends else f"{period} from {rule.begins:%H:%M} to {rule.ends:%H:%M} ({zone})"
 
 

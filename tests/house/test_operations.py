@@ -411,6 +411,18 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="mcp.py:Mcp.remove",
         command="mcp remove",
     ),
+    "list hooks": Operation(
+        decides="hooks.listed",
+        route="hooks.py:list_",
+        sdk="hooks.py:Hooks.list",
+        command="hooks",
+    ),
+    "try a hook": Operation(
+        decides="hooks.called",
+        route="hooks.py:call",
+        sdk="hooks.py:Hooks.call",
+        command="hooks call",
+    ),
     "list schedules": Operation(
         decides="schedules.listed",
         chat="schedules.py:schedules_command",
