@@ -70,12 +70,16 @@ TOOL_POINTS: Mapping[str, str] = {
     "approval.decided": "a yes is on disk, with the message that has the call made, and nobody was told",
 }
 
-# Of what is due at a time, and of calls of hooks; a gateway comes to them only if it has a schedule, or a hook.
+# Of what is due at a time; a gateway comes to them only if it has a schedule.
 SCHEDULE_POINTS: Mapping[str, str] = {
     "schedule.firing": "something is due, and nothing of it is on disk",
     "schedule.fired": "its time is moved and its message is on disk, nobody was woken",
     "schedule.telling": "a schedule was paused, and its person is not told",
     "schedule.told": "what the person is told is on disk, and nothing of it was sent",
+}
+
+# Of calls of hooks; a gateway comes to them only if it has a hook.
+HOOK_POINTS: Mapping[str, str] = {
     "hook.accepting": "a service called and has proved itself, nothing of the call is on disk",
     "hook.committed": "the call is on disk, the service was not told",
 }
@@ -130,9 +134,10 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
-ALL = frozenset(
-    {**POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS}
-)
+ALL = frozenset({
+    **POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **HOOK_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS,
+    **COPY_POINTS,
+})  # fmt: skip
 
 _act: Callable[[str], None] | None = None
 

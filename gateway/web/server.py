@@ -70,9 +70,7 @@ if TYPE_CHECKING:
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = (
-    "/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api", MCP_PATH, HOOKS_PATH, DASHBOARD_PATH,
-)  # fmt: skip
+RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api", MCP_PATH, DASHBOARD_PATH)
 CHAT_PATH = DASHBOARD_PATH + "/chat"
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
@@ -287,7 +285,7 @@ class WebServer:
         mounts: dict[str, ASGIApp] = {}
         for adapter in adapters:
             path = "/" + adapter.http_path.strip("/")
-            if path in mounts or path in RESERVED_PATHS:
+            if path in mounts or path in RESERVED_PATHS or (path == HOOKS_PATH and self._hooks is not None):
                 raise ConfigError([f"two channels, or a channel and the gateway, want the web path {path}; change one"])
             mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
         if self._metrics is not None:
