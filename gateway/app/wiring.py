@@ -374,7 +374,7 @@ class Composition:
             reloading=self.reloading,
             left_out=self.left_out,
             started_at=self._started_at,
-            servers=lambda: self.mcp.problems,
+            others=lambda: [*self.mcp.problems, *self.configured.problems],
         )
 
     def _compose_clock(self) -> None:
