@@ -321,6 +321,16 @@ async def test_each_personality_that_is_named_looks_at_its_own_file_and_one_take
         assert (await row(gateway)).state == "active"
 
 
+async def test_it_is_shown_among_the_schedules_as_the_heartbeat(house: House) -> None:
+    async with beating(house, ScriptedModel(), {**HOURLY, "hours": "08:00-21:00"}) as (gateway, channel, _wall):
+        listed = await channel.ask("/schedules")
+        assert "as the heartbeat, every hour from 08:00 to 21:00 (UTC)" in listed
+        number = (await row(gateway)).id
+        assert "every hour" in await channel.ask(f"/schedules {number}")
+        assert "stands in config.yaml" in await channel.ask(f"/schedules remove {number}")
+        assert "is paused" in await channel.ask(f"/schedules pause {number}")
+
+
 async def test_it_has_few_steps(house: House) -> None:
     model = ScriptedModel(*([[call("current_time", id=f"c{number}")] for number in range(MOST_STEPS)]))
     async with beating(house, model) as (gateway, channel, wall):

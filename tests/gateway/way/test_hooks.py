@@ -453,6 +453,17 @@ async def test_without_an_owner_who_has_written_a_call_is_to_be_sent_again(house
         assert channel.sent[-1].text == "now"
 
 
+async def test_the_webhook_channel_keeps_its_address_beside_hooks(house: House) -> None:
+    shop = {"kind": "webhook", "secret": OTHER_SECRET, "reply_url": "http://127.0.0.1:1/replies"}
+    channels = {"fake": {"kind": "tests.fake_channel"}, "shop": shop}
+    async with hooked(house, ScriptedModel("from the hook"), channels=channels) as (gateway, channel, service):
+        assert "webhook-id must be there once" in (await service.calls("shop", headers={})).json()["error"]
+        assert "webhook-id must be there once" in (await service.calls("shop/", headers={})).json()["error"]
+        assert (await service.calls("ci")).status_code == 202
+        await settled(gateway)
+        assert told(channel) == ["from the hook"]
+
+
 # ---- the configuration ----------------------------------------------------------------------------------------------
 
 
