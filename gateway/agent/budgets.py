@@ -72,6 +72,11 @@ class Budgets:
         """The day, as `2026-11-21`."""
         return now.astimezone(self.zone).date().isoformat()
 
+    def day_began(self, now: datetime) -> datetime:
+        """The midnight with which the day began, UTC."""
+        day = now.astimezone(self.zone).date()
+        return datetime(day.year, day.month, day.day, tzinfo=self.zone).astimezone(UTC)
+
     def left_s(self, now: datetime) -> float:
         """Seconds until the day turns; a day of a summer time's beginning or end is shorter or longer."""
         here = now.astimezone(self.zone)

@@ -179,6 +179,7 @@ class Gateway(Composition):
             port=self.config.web.port if self._is_served else None,
             allowed_hosts=self.config.web.hosts,
             dashboard=lambda: self._sources(api),
+            hooks=lambda: self.hooks,
             sign_in_pages=() if self.mcp.sign_ins is None else sign_in_routes(self.mcp.sign_ins),
             # The Unix socket needs none.
             token=load_token(self.home, self.secret) if self._is_served else secrets.token_urlsafe(),
@@ -256,6 +257,7 @@ class Gateway(Composition):
             ("traces", self.traces.run),
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),
+            ("unattended", self.configured.run),
             *([("clock", clock)] if self.config.schedules.enabled else []),
             *([("upkeep", Upkeep(self).run)] if self.cluster.is_shared else []),
             *([("web", self.web.serve)] if "web" in roles else []),

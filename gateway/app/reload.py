@@ -136,6 +136,7 @@ class Reloading:
             await gateway.mcp.take_over(config.mcp)
         gateway.skills.reread()
         await gateway.parking.budgets_changed()
+        gateway.configured.settle_soon()
         gone = before - after | changed
         for name in gone:
             gateway.supervisor.hold(name)

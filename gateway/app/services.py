@@ -17,6 +17,7 @@ from gateway.services.approvals import ApprovalService, AskingAnew
 from gateway.services.caller import operator
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
+from gateway.services.hooks import HookService
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.mcp import McpService
@@ -37,6 +38,7 @@ from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 from gateway.services.zones import ZoneService
+from gateway.store.hooks import SqlHooks
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -74,6 +76,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         schedules=_schedule_service(gateway, naming),
+        hooks=_hook_service(gateway),
         mcp=_mcp_service(gateway, naming),
         skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
@@ -122,6 +125,23 @@ async def _reload(gateway: Composition) -> Reloaded:
     done = await gateway.reloading.reload()
     gateway.cluster.news.tell("reload")
     return done
+
+
+def _hook_service(gateway: Composition) -> HookService:
+    web = gateway.config.web
+
+    def base() -> str:
+        return (gateway.browser_url or web.public_url or f"http://{web.host}:{web.port}").rstrip("/")
+
+    return HookService(
+        lambda: gateway.hooks,
+        gateway.configured,
+        SqlHooks(gateway.store.engine),
+        gateway.schedules,
+        config=gateway.live,
+        base=base,
+        sessions_of=gateway.store.session_edits.sessions_of,
+    )
 
 
 def _mcp_service(gateway: Composition, naming: Naming) -> McpService:

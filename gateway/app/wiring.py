@@ -32,6 +32,7 @@ from gateway.app.tools import (
     with_servers,
 )
 from gateway.app.traces import compose_traces, memory_in
+from gateway.app.unattended import configured_of, heartbeats_of, hooks_of
 from gateway.app.web import reads_alone, web_tools
 from gateway.approvals.whole import WholeCalls
 from gateway.config import ChannelConfig, Config, LiveConfig
@@ -85,6 +86,7 @@ from gateway.tools.own import own_tools
 
 if TYPE_CHECKING:
     from gateway.sandbox.probing import Sandbox
+    from gateway.schedules.calls import Hooks
     from gateway.services.operator_services import OperatorServices
     from gateway.traces.trace_store import TraceStore
     from gateway.web.server import WebServer
@@ -346,9 +348,11 @@ class Composition:
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
+        self.configured = configured_of(self)
         self.whole_calls = WholeCalls(self.keep_file, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
         self._compose_clock()
+        self.configured.wake = self.clock.wake
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
@@ -379,7 +383,7 @@ class Composition:
             reloading=self.reloading,
             left_out=self.left_out,
             started_at=self._started_at,
-            servers=lambda: self.mcp.problems,
+            others=lambda: [*self.mcp.problems, *self.configured.problems],
             skills=self.skills.problems,
         )
 
@@ -390,6 +394,7 @@ class Composition:
         self.clock = Clock(
             self.store.schedules,
             self.standing,
+            heartbeats=heartbeats_of(self),
             dispatcher=self.dispatcher,
             outbox=self.outbox,
             telling=PausedNotices(self.channels, self.reaching, self.pairing.owner_chats, people.successors),
@@ -446,6 +451,11 @@ class Composition:
         from gateway.app.services import services_of  # noqa: PLC0415 (as it says)
 
         return services_of(self)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        """Takes calls of services; made with the first one."""
+        return hooks_of(self)
 
     async def load_services(self) -> OperatorServices:
         """The same, loaded in a thread."""

@@ -15,6 +15,7 @@ from gateway.cli import (
     config,
     doctor,
     files,
+    hooks,
     keys,
     mcp,
     memory,
@@ -72,6 +73,7 @@ app.add_typer(approvals.app, name="approvals")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(mcp.app, name="mcp")
 app.add_typer(skills.app, name="skills")
+app.add_typer(hooks.app, name="hooks")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(personalities.app, name="personalities")
 app.add_typer(files.app, name="files")

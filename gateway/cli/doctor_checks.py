@@ -25,6 +25,7 @@ from gateway.cli.process import HealthUnknown
 from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
 from gateway.config.file import load_config
+from gateway.config.unattended import OWNER
 from gateway.errors import ConfigError, EthosError
 from gateway.files.home import data_directory
 from gateway.files.running_gateway import running_gateway
@@ -51,6 +52,28 @@ async def access(ground: Ground) -> AsyncIterator[Finding]:
     waiting = [request for request in requests if request.state == "waiting"]
     if waiting:
         yield Finding("note", f"{len(waiting)} asked to be let in; `ethos people pairing list` shows them.")
+
+
+async def told_alone(ground: Ground) -> AsyncIterator[Finding]:
+    """Whom hooks and the heartbeat tell has written to the agent, so that it knows where."""
+    config = ground.config
+    if config is None:
+        return
+    wanted = {f"the hook {name}": hook.to for name, hook in config.hooks.items()}
+    wanted |= {} if config.heartbeat.every is None else {"the heartbeat": config.heartbeat.to}
+    if not wanted:
+        return
+    async with opened_store(ground.home) as store:
+        has_owner = store is not None and bool((await store.people.snapshot()).chats)
+        for what, to in wanted.items():
+            channel, _, sender = to.partition(":")
+            is_known = has_owner
+            if to != OWNER:
+                is_known = store is not None and await store.links.direct_conversation([channel], sender) is not None
+            if not is_known:
+                who = "no owner has" if to == OWNER else f"{to} has not"
+                advice = "They must write to it once, in a direct chat."
+                yield Finding("warning", f"{what} tells nobody: {who} written to the agent yet.", advice)
 
 
 def _reachable(config: Config) -> list[str]:
@@ -204,6 +227,7 @@ CHECKS: Sequence[Check] = (
     doctor_stores.shared_memory,
     doctor_stores.identity_map,
     access,
+    told_alone,
     doctor_stores.clock,
     doctor_stores.backups,
 )

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from gateway.config.channel_kinds import Access, GroupAccess
 from gateway.config.mcp import McpConfig
 from gateway.config.memory_kinds import TRACES_KIND
+from gateway.config.unattended import HeartbeatConfig, HookConfig, hook_name
 from gateway.config.values import (
     AccountId,
     Count,
@@ -453,6 +454,7 @@ class Config(Section):
         session_scope: `user` joins a person's direct chats over all channels into one session.
         time_zone: in which the clocks of people are read who have chosen none.
         channels: by name; the local channel is never among them, and always there.
+        hooks: by name, which is the end of the address that services call.
         secret: of which the web token and the key for codes are derived; None: each is a file in the data directory.
         shutdown_s: how long running turns may take to finish when the gateway is told to stop.
     """
@@ -473,6 +475,8 @@ class Config(Section):
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
     schedules: SchedulesConfig = Field(default_factory=SchedulesConfig)
     mcp: McpConfig = Field(default_factory=McpConfig)
+    hooks: dict[Annotated[str, AfterValidator(hook_name)], HookConfig] = Field(default_factory=dict)
+    heartbeat: HeartbeatConfig = Field(default_factory=HeartbeatConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
@@ -499,6 +503,11 @@ class Config(Section):
     def budget_zone(self) -> str:
         """Whose midnight begins a day of the budgets."""
         return self.budgets.time_zone or self.time_zone
+
+    @property
+    def limits_money(self) -> bool:
+        """Whether what models cost must be known."""
+        return self.budgets.limits_money or self.heartbeat.budget_usd_per_day is not None
 
     @property
     def has_others(self) -> bool:

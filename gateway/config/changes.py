@@ -13,7 +13,7 @@ S = TypeVar("S", bound=Section)
 # Whole sections, or single settings of one; whatever is not named here needs a restart.
 AT_ONCE = frozenset({
     "model", "models", "personality", "session_scope", "time_zone", "channels", "approvals", "memory.max_chars",
-    "mcp.serve", "mcp.servers", "tools.schema_tokens", "web.allow", "skills",
+    "hooks", "heartbeat", "mcp.serve", "mcp.servers", "tools.schema_tokens", "web.allow", "skills",
     "limits.steps_per_turn", "limits.tool_calls_per_turn", "limits.turn_timeout_s", "limits.history_tokens",
     "limits.max_message_chars",
     "limits.parked_expire_after_h", "delivery", "budgets", "log", "retention", "shutdown_s",

@@ -23,6 +23,7 @@ from gateway.config.search_kinds import PACKAGES as SEARCH_KINDS
 from gateway.config.search_kinds import load_search_kind
 from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.config.tool_packages import load_tool_package
+from gateway.config.unattended import check_unattended, named_personalities
 from gateway.config.web import SearchConfig
 from gateway.config.workers import OFF, ROLES
 from gateway.domain.personalities import BrokenPersonality, Personalities
@@ -428,6 +429,7 @@ def _check_names(reading: _Reading) -> None:
         if not _MODEL_NAME.fullmatch(name):
             text = f"{shown(name)} is not a model's name; expected 1 to 64 of A-Z a-z 0-9 . _ : / -"
             document.complain(("models", name), text, at_key=True)
+    check_unattended(document)
     if OFFLINE in models and models[OFFLINE] != {"provider": OFFLINE}:
         text = "this name is kept for the offline model; expected another name"
         document.complain(("models", OFFLINE), text, at_key=True)
@@ -446,7 +448,8 @@ def _check_names(reading: _Reading) -> None:
     if _is_on_server(document):
         return  # there the personalities are in the database, and a turn says which there are
     personalities = Personalities(reading.home).ids()
-    for path in [("personality",), *(("channels", name, "personality") for name in _sections(values["channels"]))]:
+    channels = [("channels", name, "personality") for name in _sections(values["channels"])]
+    for path in [("personality",), *channels, *named_personalities(values)]:
         _check_reference(reading, path, "personality", personalities)
     budgets = value_at(values, ("budgets", "personalities"))
     for name in budgets if isinstance(budgets, dict) else ():
@@ -532,11 +535,11 @@ def _check_mcp(config: Config, document: MarkedYaml) -> None:
 
 def _check_prices(config: Config, document: MarkedYaml) -> None:
     """A budget of money needs the price of whatever may be called."""
-    if config.budgets.limits_money:
+    if config.limits_money:
         for name, model in config.models.items():
             if price_usd(model, 1_000, 1_000) is None:
                 text = (
-                    "the price of this model is unknown, and `budgets` limits money; expected `input_usd_per_million` "
+                    "the price of this model is unknown, and a budget limits money; expected `input_usd_per_million` "
                     "and `output_usd_per_million` (0 for a model of your own)"
                 )
                 document.complain(("models", name), text, at_key=True)

@@ -171,6 +171,8 @@ class AccessRecords:
         self._reading = asyncio.Lock()
         self.tell: Callable[[], object] = lambda: None
         """Called with each change of this process, for others."""
+        self.moved: Callable[[], object] = lambda: None
+        """Called when an owner is reached in another direct chat."""
 
     @property
     def last(self) -> AccessSnapshot:
@@ -217,6 +219,7 @@ class AccessRecords:
         self._changes += 1  # a snapshot that is being read may not have it
         others = {owner: chat for owner, chat in self._snapshot.chats.items() if owner != account}
         self._snapshot = replace(self._snapshot, chats={**others, account: conversation})
+        self.moved()
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner's account used last."""

@@ -58,6 +58,7 @@ from gateway.pipeline.turn_control import TurnControl
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.schedules.firing import OccurrenceEnd, OccurrenceStore
+from gateway.schedules.heartbeat import SCHEMA_TOKENS
 from gateway.schedules.schedule import MOST_STEPS
 from gateway.tools.contract import DELEGATE, Outgoing, ToolContext
 from gateway.tools.documents import Documents
@@ -195,6 +196,11 @@ class Turn:
     def message(self) -> InboundMessage:
         """What was written."""
         return self.row.message
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Whether it looks around by itself, with a small context of its own."""
+        return self.scheduled is not None and self.scheduled.schedule.is_heartbeat
 
     @property
     def is_shown(self) -> bool:
@@ -422,6 +428,8 @@ class Answering:
         memory, history = await self._reading.memory_and_history(
             turn.ahead, message, replace(turn.scope, question=question), turn.session, supersedes
         )
+        if turn.is_heartbeat:
+            history = ()
         toolbox, found, offered = await self._tools(turn)
         skills = await skills_of(offered, turn.session.id, history, parts.sessions)
         zone = await parts.zone_of(turn.user_id)
@@ -468,15 +476,18 @@ class Answering:
     ) -> tuple[str, str]:
         """The prompt in front of the conversation, who answers, where, and what is remembered; and behind it."""
         parts, personality = self._parts, turn.personality
-        remembered, is_chosen = await self._reading.section(memory, question)
-        recall = parts.recall
-        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         setting = Setting(
             capabilities=self._capabilities(turn),
             is_direct=turn.message.is_direct,
             display_name=turn.message.sender.display_name,
             today=datetime.now(zone_of(zone)).date(),
         )
+        if turn.scheduled is not None and turn.is_heartbeat:
+            bare = system_prompt(personality.prompt, setting, memory=None, summary="", can_remember=False)
+            return turn.scheduled.small_prompt(bare, memory, toolbox), ""
+        remembered, is_chosen = await self._reading.section(memory, question)
+        recall = parts.recall
+        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         system = system_prompt(
             personality.prompt,
             setting,
@@ -496,9 +507,11 @@ class Answering:
 
     async def _tools(self, turn: Turn) -> tuple[Toolbox, Sequence[str], Offered | None]:
         """The tools of the turn, the names of those that were found earlier in the session, and the skills."""
-        offered = await self._parts.skills(turn.personality.id)
+        offered = None if turn.is_heartbeat else await self._parts.skills(turn.personality.id)
         all_of_them = self._parts.toolbox().with_(() if offered is None else offered.tools)
-        toolbox = turn.toolbox(all_of_them).within(self._settings.schema_tokens)
+        most_tokens = self._settings.schema_tokens
+        most_tokens = min(most_tokens, SCHEMA_TOKENS) if turn.is_heartbeat else most_tokens
+        toolbox = turn.toolbox(all_of_them).within(most_tokens)
         if LOAD_SKILL not in toolbox.names:
             offered = None
         if not toolbox.findable:

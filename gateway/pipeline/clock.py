@@ -29,6 +29,7 @@ from gateway.pipeline.standing import Standing
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import happened
 from gateway.schedules.firing import SCHEDULED, ClockStore, Due, Firing, Happening, Where, message_of
+from gateway.schedules.heartbeat import Heartbeats
 from gateway.schedules.missed import TakenUp, due_words, is_on_time, moved, take_up
 from gateway.schedules.schedule import ON_TIME, Occurrence, Schedule
 
@@ -50,6 +51,7 @@ class Clock:
         store: ClockStore,
         standing: Standing,
         *,
+        heartbeats: Heartbeats,
         dispatcher: Dispatcher,
         outbox: Outbox,
         telling: PausedNotices,
@@ -58,6 +60,7 @@ class Clock:
         """Nothing is read yet; `now` is the wall clock."""
         self._store = store
         self._standing = standing
+        self._heartbeats = heartbeats
         self._dispatcher = dispatcher
         self._outbox = outbox
         self._telling = telling
@@ -137,6 +140,8 @@ class Clock:
         schedule, due_at = due.schedule, due.by_hand_at or due.schedule.next_at
         if due_at is None:  # it was paused when it was already to be taken up
             return Firing(due=due, after=schedule)
+        if schedule.is_heartbeat:
+            return await self._beat(due, due_at, now)
         obstacle = await self._standing.obstacle(schedule, due_at)
         why, tell = (None, None) if obstacle is None else (obstacle.why, obstacle.tell)
         if why is None and due.by_hand_at is None:
@@ -150,6 +155,30 @@ class Clock:
         note = _noted(schedule, due_at, now, why, is_by_hand=is_by_hand)
         last_at = None if is_by_hand else due_at
         return Firing(due=due, after=schedule.paused(why), last_at=last_at, happenings=[note], tell=tell)
+
+    async def _beat(self, due: Due, due_at: datetime, now: datetime) -> Firing:
+        """A heartbeat, which looks only where there is something to look at; else only its time is moved."""
+        is_by_hand = due.by_hand_at is not None
+        taken = None if is_by_hand else take_up(due.schedule, due_at, now)
+        next_at = due.schedule.next_at if taken is None else taken.next_at
+        beat = await self._heartbeats.beat(due.schedule, now, until=next_at or now, is_by_hand=is_by_hand)
+        schedule, last_at = beat.schedule, None if taken is None else taken.last_at
+        if not is_by_hand and schedule.next_at != due.schedule.next_at:  # it has other times by now
+            return Firing(due=replace(due, schedule=schedule), after=schedule)
+        due, after = replace(due, schedule=schedule), replace(schedule, next_at=next_at)
+        obstacle = None if beat.skips is not None else await self._standing.obstacle(schedule, due_at)
+        if obstacle is not None:
+            note = _noted(schedule, due_at, now, obstacle.why, is_by_hand=is_by_hand)
+            paused = schedule.paused(obstacle.why)
+            return Firing(due=due, after=paused, last_at=last_at, happenings=[note], tell=obstacle.tell)
+        if beat.skips is not None or (taken is not None and not taken.runs):
+            notes = [_noted(schedule, due_at, now, beat.skips, is_by_hand=is_by_hand)] if beat.skips else []
+            return Firing(due=due, after=after, last_at=last_at, happenings=notes)
+        happening = _happening(schedule, due_at, now, is_by_hand=is_by_hand)
+        message = message_of(replace(schedule, text=beat.text), due_at)
+        return Firing(
+            due=due, after=after, last_at=last_at, happenings=[replace(happening, message=message)], beat=beat
+        )
 
     async def _fire(self, firings: Sequence[Firing]) -> Sequence[Firing]:
         replies = [each.reply for one in firings for each in one.happenings if each.reply is not None]
@@ -165,6 +194,9 @@ class Clock:
                 happened("schedule.fired", mode=one.after.mode, outcome=each.occurrence.outcome)
                 if each.reply is not None:
                     await self._send(each.occurrence.turn_id, each.reply, is_delivered=each.reply.id in delivered)
+        for one in made:
+            if one.beat is not None:
+                await self._heartbeats.begun(one.beat)
         return made
 
     async def _send(self, turn_id: str, message: OutboundMessage, *, is_delivered: bool) -> None:

@@ -98,14 +98,14 @@ class Checkup:
         reloading: Reloads,
         left_out: Sequence[str],
         started_at: datetime,
-        servers: Callable[[], Sequence[str]] = lambda: (),
+        others: Callable[[], Sequence[str]] = lambda: (),
         skills: Callable[[], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         """What is told with the rest, one line each, for people.
 
         Args:
             left_out: what the configuration names and cannot be used here.
-            servers: gives a line for each server of tools that is down.
+            others: gives a line for each server of tools that is down, and for what tells nobody by itself.
             skills: gives a line for each skill that the agent does not have.
         """
         self._home = home
@@ -121,7 +121,7 @@ class Checkup:
         self._reloading = reloading
         self._left_out = left_out
         self._started_at = started_at
-        self._servers = servers
+        self._others = others
         self._skills = skills or _none
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
@@ -206,7 +206,7 @@ class Checkup:
         free_bytes = facts.free_bytes
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._home} is; make room")
-        found += [*self._outbox.troubles, *self._servers()]
+        found += [*self._outbox.troubles, *self._others()]
         if memory.state == "down":
             since = f"{memory.since:%Y-%m-%d %H:%M} UTC"
             found.append(f"the memory ({memory.kind}) cannot be used since {since}: {memory.error}")

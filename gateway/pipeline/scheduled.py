@@ -7,36 +7,57 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gateway.agent.model import ChatMessage
+from gateway.agent.prompt import estimated_tokens
 from gateway.agent.state import AgentState
-from gateway.domain.provenance import own_words
+from gateway.domain.provenance import as_data, own_words
 from gateway.domain.visible import as_name
 from gateway.errors import BudgetExhausted, ModelUnavailable
+from gateway.memory.prompt_section import HEADINGS_CHARS, render_memory
+from gateway.messages import InboundMessage
 from gateway.pipeline import commands
 from gateway.pipeline.attachments import Question
 from gateway.pipeline.commit import TurnCommit
+from gateway.pipeline.reading import Unread
+from gateway.protocols import MemoryContext
 from gateway.schedules.firing import OccurrenceEnd
+from gateway.schedules.heartbeat import CONTEXT_TOKENS
 from gateway.schedules.missed import due_words, is_on_time
-from gateway.schedules.rule import Once
+from gateway.schedules.rule import Called, Once
 from gateway.schedules.schedule import OF_SCHEDULING, REPORT, Occurrence, Schedule
-from gateway.tools.toolbox import Toolbox
+from gateway.tools.toolbox import BYTES_PER_TOKEN, Toolbox
 
 STOPPED = OccurrenceEnd(outcome="skipped", note="stopped by a person")
 _DO = (
     "## What this is\n\nThe last message was due at this time; the person wrote it earlier, and is not there now. Do "
     "what it says, and answer with what came of it. It is no wish for a reminder: its time is now."
 )
-_WATCH = (
-    f"{_DO}\n\nNothing that you write is sent. If, and only if, there is something that the person should hear of, "
+_CALLED = (
+    "## What this is\n\nA service has called. The last message is what the person wrote down for that; behind it "
+    "stands, as data, what the service sent. The person is not there now. Do what the message says with it, and answer "
+    "with what came of it."
+)
+_LOOK = (
+    "## What this is\n\nYou look around by yourself, from time to time; nobody has written. The last message is what "
+    "the owner wants you to look at. Look with your tools; you see nothing of earlier messages here."
+)
+_QUIET = (
+    "Nothing that you write is sent. If, and only if, there is something that the person should hear of, "
     f"call `{REPORT}` with it; else end without a word."
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scheduled:
-    """What a turn does for a schedule; `began_at` is when this try of it began."""
+    """What a turn does for a schedule.
+
+    Attributes:
+        message: the text of what stands in the configuration as it was then, and what a service sent that called.
+        began_at: when this try of it began.
+    """
 
     schedule: Schedule
     occurrence: Occurrence
+    message: InboundMessage
     began_at: datetime
 
     @property
@@ -47,7 +68,10 @@ class Scheduled:
     @property
     def question(self) -> Question:
         """Its text as the person's words, with whatever stood in front of the turn that made it."""
-        return Question(text=self.schedule.text, sources=self.schedule.sources)
+        text = self.message.text if self.schedule.is_configured else self.schedule.text
+        sent = [as_data(each.origin, text=each.text) for each in self.message.quotes]
+        sources = (*self.schedule.sources, *(each.origin for each in self.message.quotes))
+        return Question(text="\n".join([text, *sent]), sources=sources)
 
     @property
     def own_words(self) -> Sequence[str]:
@@ -57,11 +81,27 @@ class Scheduled:
     @property
     def prompt(self) -> str:
         """What the model is told of such a turn."""
-        return _WATCH if self.is_watch else _DO
+        what = _CALLED if isinstance(self.schedule.rule, Called) else _LOOK if self.schedule.is_heartbeat else _DO
+        return f"{what}\n\n{_QUIET}" if self.is_watch else what
+
+    def small_prompt(self, prompt: str, memory: MemoryContext | Unread | None, toolbox: Toolbox) -> str:
+        """That of a heartbeat: of what is remembered there is as much as the small context has room for."""
+        whole = f"{prompt}\n\n{self.prompt}"
+        if memory is None or memory == "unread":
+            return whole
+        used = estimated_tokens(whole) + estimated_tokens(self.question.text)
+        left = CONTEXT_TOKENS - used - sum(tool.spec.size_bytes for tool in toolbox.tools) // BYTES_PER_TOKEN
+        for chars in (left * 4, left):  # of ASCII four are a token, of most others one
+            section = render_memory(memory, chars) if chars > HEADINGS_CHARS else None
+            if section is None or estimated_tokens(section) <= left:
+                return whole if section is None else f"{prompt}\n\n{section}\n\n{self.prompt}"
+        return whole
 
     def toolbox(self, allowed: Toolbox) -> Toolbox:
         """None that plans something; and where the turn is silent else, the one by which it says something."""
         chosen = [tool for tool in allowed.tools if tool.name not in OF_SCHEDULING]
+        if self.schedule.is_heartbeat:
+            chosen = [tool for tool in chosen if tool.effect == "read"]
         if self.is_watch:
             from gateway.schedules.tools import REPORT_TOOL  # noqa: PLC0415 (only a watch needs it)
 
@@ -83,7 +123,8 @@ class Scheduled:
         due_at = self.occurrence.due_at
         if self.occurrence.is_by_hand or is_on_time(due_at, self.began_at):
             return ""
-        return f"\n\n_This was due {due_words(due_at, self.began_at, self.schedule.zone)}._"
+        what = "This was called" if isinstance(self.schedule.rule, Called) else "This was due"
+        return f"\n\n_{what} {due_words(due_at, self.began_at, self.schedule.zone)}._"
 
     @property
     def done(self) -> str:

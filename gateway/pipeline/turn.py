@@ -133,7 +133,8 @@ class TurnRunner:
         await parts.standing.refresh()
         obstacle = await parts.standing.of_person(schedule, entry) or parts.standing.of_personality(schedule)
         if obstacle is None:
-            return Scheduled(schedule=schedule, occurrence=occurrence, began_at=parts.clock.now())
+            now = parts.clock.now()
+            return Scheduled(schedule=schedule, occurrence=occurrence, message=row.message, began_at=now)
         control.is_decided = True
         end = OccurrenceEnd(outcome="failed", note=obstacle.why, pauses=obstacle.why, tell=obstacle.tell)
         await self._committer.commit(replace(self._committer.end(row), occurrence=end))
@@ -147,11 +148,8 @@ class TurnRunner:
             is_answer = await self._open_question(row) is not None
             text = dead_letter_notice("" if is_answer else without_codes(row.message))
             if row.schedule_id is not None:
-                text = (
-                    ""
-                    if found is None
-                    else Scheduled(schedule=found[0], occurrence=found[1], began_at=self._parts.clock.now()).gave_up
-                )
+                now = self._parts.clock.now()
+                text = "" if found is None else Scheduled(*found, message=row.message, began_at=now).gave_up
             dead = self._committer.end(row, replies=(text,) if text else (), kind="dead", end="dead", error=reason)
             await self._committer.commit(replace(dead, secret=row.message if is_answer else None))
         self._parts.parking.ended(row.message.conversation)

@@ -80,6 +80,12 @@ SCHEDULE_POINTS: Mapping[str, str] = {
     "schedule.told": "what the person is told is on disk, and nothing of it was sent",
 }
 
+# Of calls of hooks; a gateway comes to them only if it has a hook.
+HOOK_POINTS: Mapping[str, str] = {
+    "hook.accepting": "a service called and has proved itself, nothing of the call is on disk",
+    "hook.committed": "the call is on disk, the service was not told",
+}
+
 # Of memories on servers; a gateway comes to them only if it has such a memory.
 MEMORY_POINTS: Mapping[str, str] = {
     "memory.postgres.prepared": "the tables are there",
@@ -130,9 +136,10 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
-ALL = frozenset(
-    {**POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS}
-)
+ALL = frozenset({
+    **POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **HOOK_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS,
+    **COPY_POINTS,
+})  # fmt: skip
 
 _act: Callable[[str], None] | None = None
 

@@ -40,6 +40,23 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What is made of a time at which a heartbeat is due.
+
+    Attributes:
+        schedule: with where its person is now, and their clock.
+        text: of its file.
+        skips: why it does not look, for its history; empty: there is nothing new, which is no news; None: it looks.
+        seen: what it looks at, in one word.
+    """
+
+    schedule: Schedule
+    text: str = ""
+    skips: str | None = None
+    seen: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
     """All that changes when a schedule is taken up.
 
@@ -48,6 +65,7 @@ class Firing:
         after: as it is from now on.
         last_at: the last time of its rule that is taken up with this.
         tell: where its person is to be told of `after.why`.
+        beat: what it looks at, where it is a heartbeat that looks.
     """
 
     due: Due
@@ -55,6 +73,7 @@ class Firing:
     last_at: datetime | None = None
     happenings: Sequence[Happening] = ()
     tell: Where | None = None
+    beat: Beat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,23 @@ class Days:
     since: date
 
 
-Rule = Once | Every | Cron | Days
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """Every so many minutes, counted on each day from one time of day on, until another; all day where both are one."""
+
+    minutes: int
+    begins: time
+    ends: time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """At no time: when a service calls the hook of this name."""
+
+    hook: str
+
+
+Rule = Once | Every | Cron | Days | Within | Called
 
 
 def next_after(rule: Rule, zone: str, after: datetime) -> datetime | None:
@@ -86,6 +102,10 @@ def next_after(rule: Rule, zone: str, after: datetime) -> datetime | None:
             return next(_times_of_cron(fields, ZoneInfo(zone), after), None)
         case Days():
             return next(_times_of_days(rule, ZoneInfo(zone), after))
+        case Within():
+            return next(_times_within(rule, ZoneInfo(zone), after))
+        case Called():
+            return None
 
 
 def upcoming(rule: Rule, zone: str, after: datetime, count: int = 3) -> Sequence[datetime]:
@@ -110,6 +130,8 @@ def in_words(rule: Rule, zone: str) -> str:
             if days % 7 == 0:
                 return f"every {_counted(days // 7, 'week')} on {_WEEKDAYS[since.weekday()]} at {at:%H:%M} ({zone})"
             return f"every {_counted(days, 'day')} at {at:%H:%M} ({zone})"
+        case Within() | Called():
+            return _configured_in_words(rule, zone)
 
 
 def rule_text(rule: Rule) -> str:
@@ -121,6 +143,10 @@ def rule_text(rule: Rule) -> str:
             form = {"minutes": minutes, "since": since.isoformat()}
         case Cron(fields=fields):
             form = {"fields": fields}
+        case Within(minutes=minutes, begins=begins, ends=ends):
+            form = {"minutes": minutes, "begins": begins.isoformat(), "ends": ends.isoformat()}
+        case Called(hook=hook):
+            form = {"hook": hook}
         case _:
             form = {"days": rule.days, "at": rule.at.isoformat(), "since": rule.since.isoformat()}
     return json.dumps({"rule": type(rule).__name__.lower(), **form})
@@ -140,6 +166,11 @@ def read_rule(text: str) -> Rule:
         case "days":
             at, since = time.fromisoformat(form["at"]), date.fromisoformat(form["since"])
             return Days(days=form["days"], at=at, since=since)
+        case "within":
+            begins, ends = time.fromisoformat(form["begins"]), time.fromisoformat(form["ends"])
+            return Within(minutes=form["minutes"], begins=begins, ends=ends)
+        case "called":
+            return Called(hook=form["hook"])
         case kind:
             raise ValueError(f"{kind!r} is no kind of rule")
 
@@ -209,6 +240,26 @@ def _times_of_days(rule: Days, zone: ZoneInfo, after: datetime) -> Iterator[date
         if due > after:
             yield due
         count += 1
+
+
+def _times_within(rule: Within, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    period, day = timedelta(minutes=rule.minutes), after.astimezone(zone).date() - timedelta(days=1)
+    while True:
+        begins = instant_of(datetime.combine(day, rule.begins), zone)
+        last_day = day if rule.begins < rule.ends else day + timedelta(days=1)
+        ends = instant_of(datetime.combine(last_day, rule.ends), zone)
+        due = begins + period * max(0, (after - begins) // period + 1)
+        while due < ends or (due == ends and rule.begins != rule.ends):
+            yield due
+            due += period
+        day += timedelta(days=1)
+
+
+def _configured_in_words(rule: Within | Called, zone: str) -> str:
+    if isinstance(rule, Called):
+        return f"when the hook {rule.hook} is called"
+    period = f"as the heartbeat, {in_words(Every(minutes=rule.minutes, since=_ANY_TIME), zone)}"
+    return period if rule.begins == rule.ends else f"{period} from {rule.begins:%H:%M} to {rule.ends:%H:%M} ({zone})"
 
 
 def _cron_in_words(fields: str) -> str:

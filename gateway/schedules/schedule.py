@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from gateway.messages import ConversationRef
-from gateway.schedules.rule import Once, Rule
+from gateway.schedules.rule import Called, Once, Rule, Within
 
 Mode = Literal["say", "do", "watch"]
 """`say` delivers the text as it is, without a model; `do` runs a turn with the text as the person's words; `watch` runs
@@ -31,6 +31,8 @@ MOST_FAILURES = 5
 ON_TIME = timedelta(minutes=2)
 """What is taken up later than this was missed, and says when it was due."""
 LONGEST_JITTER_S = 30
+TAKEN_OUT = "it is not in the configuration any more"
+"""Why what stood there is paused."""
 MOST_STEPS = 8
 """Of a turn that nobody waits for."""
 REPORT = "report"
@@ -77,6 +79,21 @@ class Schedule:
     failures: int = 0
     why: str | None = None
     created_at: datetime
+
+    @property
+    def is_configured(self) -> bool:
+        """It stands in the configuration, which alone changes it and takes it away: a hook, or the heartbeat."""
+        return isinstance(self.rule, Called | Within)
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """It looks at what a personality's `HEARTBEAT.md` says."""
+        return isinstance(self.rule, Within)
+
+    @property
+    def is_taken_out(self) -> bool:
+        """It stood in the configuration, and does not any more."""
+        return self.why == TAKEN_OUT
 
     @property
     def fires_at(self) -> datetime | None:

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from gateway.messages import ConversationRef
 from gateway.schedules.forms import Form, ScheduleError, Wanted, now_s, read_change, read_new
-from gateway.schedules.rule import Once, next_after
-from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleStore
+from gateway.schedules.rule import Called, Once, next_after
+from gateway.schedules.schedule import MOST_OF_PERSON, TAKEN_OUT, Occurrence, Schedule, ScheduleStore
 from gateway.schedules.zones import Zones
 
 __all__ = ["Owner", "ScheduleError", "Schedules", "Wanted"]
@@ -99,8 +99,9 @@ class Schedules:
         """Change what is given; a new rule takes the place of the old one, and makes one active that was done.
 
         Raises:
-            ScheduleError: something is wrong with the form, or it is gone.
+            ScheduleError: something is wrong with the form, or it is gone, or stands in the configuration.
         """
+        _refuse_configured(schedule)
         return await self._replaced(schedule, lambda kept: _changed(kept, wanted, self._now()))
 
     async def pause(self, schedule: Schedule) -> Schedule:
@@ -126,9 +127,11 @@ class Schedules:
             asked_at: the same for a repetition of the call, which does nothing more; None where it is not repeated.
 
         Raises:
-            ScheduleError: it is being done, or gone, or they are off here.
+            ScheduleError: it is being done, gone, in the configuration no more, or they are off here.
         """
         self._refuse_where_off()
+        if (await self._there(schedule)).is_taken_out:
+            raise _taken_out(schedule)
         now = self._now()
         at = now if asked_at is None else min(asked_at.replace(microsecond=0), now)
         if asked_at is not None:
@@ -145,8 +148,9 @@ class Schedules:
         """Take it away with its history, and with what waits of it.
 
         Raises:
-            ScheduleError: it is gone.
+            ScheduleError: it is gone, or stands in the configuration.
         """
+        _refuse_configured(schedule)
         if not await self._store.remove(schedule.id):
             raise _gone(schedule)
         self.wake()
@@ -180,6 +184,15 @@ class Schedules:
 
 def _gone(schedule: Schedule) -> ScheduleError:
     return ScheduleError(f"schedule {schedule.id} is gone")
+
+
+def _taken_out(schedule: Schedule) -> ScheduleError:
+    return ScheduleError(f"schedule {schedule.id} cannot run: {schedule.why or TAKEN_OUT}")
+
+
+def _refuse_configured(schedule: Schedule) -> None:
+    if schedule.is_configured and not schedule.is_taken_out:
+        raise ScheduleError(f"schedule {schedule.id} stands in config.yaml; change it there, or pause it here")
 
 
 def _new(form: Form, owner: Owner, key: str, now: datetime) -> Schedule:
@@ -235,7 +248,9 @@ def _paused(schedule: Schedule) -> Schedule:
 def _resumed(schedule: Schedule, now: datetime) -> Schedule:
     if schedule.state == "active":
         return schedule
+    if schedule.is_taken_out:
+        raise _taken_out(schedule)
     next_at = next_after(schedule.rule, schedule.zone, now)
-    if next_at is None:
+    if next_at is None and not isinstance(schedule.rule, Called):
         raise ScheduleError(f"the time of schedule {schedule.id} is past; give it another one, or run it now")
     return replace(schedule, state="active", next_at=next_at, failures=0, why=None)

@@ -10,6 +10,7 @@ from gateway.sdk.approvals import Approvals
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.files import Files
+from gateway.sdk.hooks import Hooks
 from gateway.sdk.in_process import App, sender_to_app
 from gateway.sdk.keys import Keys
 from gateway.sdk.mcp import Mcp
@@ -74,6 +75,7 @@ class Client(Generic[S]):
         self.tools: Tools[S] = Tools(sender)
         self.approvals: Approvals[S] = Approvals(sender)
         self.schedules: Schedules[S] = Schedules(sender)
+        self.hooks: Hooks[S] = Hooks(sender)
         self.mcp: Mcp[S] = Mcp(sender)
         self.skills: Skills[S] = Skills(sender)
         self.system: System[S] = System(sender)

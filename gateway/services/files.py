@@ -29,8 +29,8 @@ LOOK_S = 1.0
 _AT_ONCE = 8
 _TRIES = 20
 _SHAPES = (
-    "MEMORY.md, users/<id>/USER.md, users/<id>/personalities/<id>/MEMORY.md, and MEMORY.md, SOUL.md and "
-    "personality.yaml below personalities/<id>/"
+    "MEMORY.md, users/<id>/USER.md, users/<id>/personalities/<id>/MEMORY.md, and MEMORY.md, SOUL.md, HEARTBEAT.md "
+    "and personality.yaml below personalities/<id>/"
 )
 Versions = Callable[[], Awaitable[Mapping[str, str]]]
 

@@ -8,6 +8,7 @@ from gateway.services.approvals import ApprovalService
 from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService
+from gateway.services.hooks import HookService
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.mcp import McpService
@@ -41,6 +42,7 @@ class OperatorServices:
     tools: ToolService
     approvals: ApprovalService
     schedules: ScheduleService
+    hooks: HookService
     mcp: McpService
     skills: SkillService
     traces: TraceService

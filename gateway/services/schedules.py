@@ -14,7 +14,7 @@ from gateway.domain.roles import may, needs
 from gateway.domain.sessions import LOCAL
 from gateway.messages import ConversationRef
 from gateway.people.reaching import Place, Reaching
-from gateway.schedules.rule import Cron, Days, Every, Once, Rule, in_words, upcoming
+from gateway.schedules.rule import Called, Cron, Days, Every, Once, Rule, Within, in_words, upcoming
 from gateway.schedules.schedule import Occurrence, Schedule
 from gateway.schedules.schedules import Owner, ScheduleError, Schedules, Wanted
 from gateway.sdk.models import schedules as wire
@@ -93,7 +93,7 @@ class ScheduleService:
         schedule = await self._get(caller, schedule_id, group)
         found = await self._schedules.history(schedule.id, limit)
         sessions = await self._sessions_of({one.turn_id for one in found if one.turn_id})
-        return [_occurrence(one, sessions.get(one.turn_id)) for one in found]
+        return [occurrence_on_the_wire(one, sessions.get(one.turn_id)) for one in found]
 
     async def zone(self, user_id: str) -> str:
         """Where the person's clock is."""
@@ -284,11 +284,17 @@ def _rule(rule: Rule) -> wire.ScheduleRule:
             return wire.ScheduleRule(every_minutes=minutes)
         case Cron(fields=fields):
             return wire.ScheduleRule(cron=fields)
+        case Within(minutes=minutes, begins=begins, ends=ends):
+            hours = None if begins == ends else f"{begins:%H:%M}-{ends:%H:%M}"
+            return wire.ScheduleRule(every_minutes=minutes, hours=hours)
+        case Called(hook=hook):
+            return wire.ScheduleRule(hook=hook)
         case Days(days=days, at=time, since=since):
             return wire.ScheduleRule(every_days=days, time_of_day=f"{time:%H:%M}", first_day=f"{since:%Y-%m-%d}")
 
 
-def _occurrence(one: Occurrence, session: str | None) -> wire.Occurrence:
+def occurrence_on_the_wire(one: Occurrence, session: str | None) -> wire.Occurrence:
+    """What came of one time; `session` is that of its turn."""
     return wire.Occurrence(
         due_at=one.due_at,
         begun_at=one.begun_at,

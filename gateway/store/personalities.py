@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from gateway.domain.personalities.places import NAMES, PREVIOUS_NAME, Change, OwnFiles
+from gateway.domain.personalities.places import NAMES, PARTS, PREVIOUS_NAME, Change, OwnFiles
 from gateway.memory import rules
 from gateway.memory.paths import COMPLETE
 from gateway.store.engine import Connection, Engine
@@ -38,7 +38,7 @@ class StoredPersonalities:
         return sorted({path.split("/")[1] for path in self._held})
 
     def stamp(self, personality_id: str) -> Hashable | None:
-        stamp = tuple(self._hash(personality_id, name) for name in NAMES)
+        stamp = tuple(self._hash(personality_id, name) for name in PARTS)
         return stamp if any(stamp) else None
 
     def read(self, personality_id: str, name: str) -> bytes | None:

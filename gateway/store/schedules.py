@@ -64,12 +64,12 @@ class SqlSchedules(ScheduleStore, ClockStore):
         def work(connection: Connection) -> Schedule | None:
             kept = connection.execute("SELECT * FROM schedules WHERE key = ?", (schedule.key,)).fetchone()
             if kept is not None:
-                return _schedule(kept)
+                return schedule_of(kept)
             if connection.execute(_OPEN.format(marks=marks_for(whose)), whose).fetchone()[0] >= most:
                 return None
             number = insert_numbered(connection, "schedules", _columns(schedule))
             row = connection.execute("SELECT * FROM schedules WHERE id = ?", (number,)).fetchone()
-            added = _schedule(row)
+            added = schedule_of(row)
             fires_at = _ms(added.fires_at)
             if fires_at != row["fires_at"]:  # which depends on the number
                 connection.execute("UPDATE schedules SET fires_at = ? WHERE id = ?", (fires_at, number))
@@ -79,11 +79,11 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
     async def schedule(self, schedule_id: int) -> Schedule | None:
         row = await self._engine.row("SELECT * FROM schedules WHERE id = ?", (schedule_id,))
-        return None if row is None else _schedule(row)
+        return None if row is None else schedule_of(row)
 
     async def made_by(self, key: str) -> Schedule | None:
         row = await self._engine.row("SELECT * FROM schedules WHERE key = ?", (key,))
-        return None if row is None else _schedule(row)
+        return None if row is None else schedule_of(row)
 
     async def schedules(
         self, *, user_ids: Sequence[str] | None = None, is_ended: bool = False, limit: int = 1_000
@@ -92,7 +92,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
         if user_ids is not None:
             conditions.append(f"user_id IN ({marks_for(user_ids)})")
         sql = f"SELECT * FROM schedules WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"  # noqa: S608 (question marks)
-        return [_schedule(row) for row in await self._engine.rows(sql, (*(user_ids or ()), limit))]
+        return [schedule_of(row) for row in await self._engine.rows(sql, (*(user_ids or ()), limit))]
 
     async def replace(self, schedule: Schedule, expected: Schedule) -> bool:
         columns = _columns(schedule)
@@ -101,7 +101,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
         def work(connection: Connection) -> bool:
             sql = f"SELECT * FROM schedules WHERE id = ? {connection.dialect.locked}"  # noqa: S608 (of ours)
             row = connection.execute(sql, (schedule.id,)).fetchone()
-            if row is None or _schedule(row) != expected:
+            if row is None or schedule_of(row) != expected:
                 return False
             fires_at = columns["fires_at"] if row["by_hand_at"] is None else row["by_hand_at"]
             tell = row["tell"] if schedule.state == "failing" else None
@@ -144,7 +144,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
             if row is None:
                 return None
             of = connection.execute("SELECT * FROM schedules WHERE id = ?", (row["schedule_id"],)).fetchone()
-            return None if of is None else (_schedule(of), value_of(Occurrence, row))
+            return None if of is None else (schedule_of(of), value_of(Occurrence, row))
 
         return await self._engine.read(work)
 
@@ -160,7 +160,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
             return Coming(
                 due=[_due(row) for row in due],
                 next_at=None if next_ms is None else from_ms(next_ms),
-                untold=[(_schedule(row), row["tell"]) for row in untold],
+                untold=[(schedule_of(row), row["tell"]) for row in untold],
             )
 
         return await self._engine.read(work)
@@ -212,12 +212,12 @@ def _happen(connection: Connection, happening: Happening, delivered: Collection[
     if not insert_new(connection, "occurrences", columns_of(occurrence)):
         return  # this time was taken up before the clock was set back
     if message is not None:
-        _send_in(connection, message, occurrence)
+        send_in(connection, message, occurrence)
     if reply is not None:
         insert_replies(connection, occurrence.turn_id, (reply,), delivered=delivered)
 
 
-def _send_in(connection: Connection, message: InboundMessage, occurrence: Occurrence) -> None:
+def send_in(connection: Connection, message: InboundMessage, occurrence: Occurrence) -> None:
     """The text of the schedule as a message, in the conversation to which it is delivered."""
     place = arrive(connection, message.conversation, message.sender.user, needs_channel=False)()
     row = {
@@ -246,7 +246,8 @@ def _columns(schedule: Schedule) -> dict[str, object]:
     }
 
 
-def _schedule(row: Row) -> Schedule:
+def schedule_of(row: Row) -> Schedule:
+    """A schedule from its row."""
     rule, sources = read_rule(row["rule"]), tuple(json.loads(row["sources"]))
     conversation = conversation_of(row)
     return value_of(Schedule, row, account=row["sender"], conversation=conversation, rule=rule, sources=sources)
@@ -255,7 +256,7 @@ def _schedule(row: Row) -> Schedule:
 def _due(row: Row) -> Due:
     last_ms, by_hand_ms = row["last_at"], row["by_hand_at"]
     return Due(
-        schedule=_schedule(row),
+        schedule=schedule_of(row),
         last_at=None if last_ms is None else from_ms(last_ms),
         by_hand_at=None if by_hand_ms is None else from_ms(by_hand_ms),
     )

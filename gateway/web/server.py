@@ -54,6 +54,8 @@ from gateway.web.connections import (
 )
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key, read_form
+from gateway.web.hooks import PATH as HOOKS_PATH
+from gateway.web.hooks import HookEndpoint
 from gateway.web.lazy import Lazy
 from gateway.web.mcp import PATH as MCP_PATH
 from gateway.web.mcp import McpServer
@@ -62,6 +64,7 @@ from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
 if TYPE_CHECKING:
+    from gateway.schedules.calls import Hooks
     from gateway.web.dashboard.app import Dashboard
     from gateway.web.dashboard.page_context import Sources
 
@@ -96,6 +99,7 @@ class WebServer:
             keys of cookies and forms.
         api: None: there is no `/api/v1`, and no `/mcp`.
         sign_in_pages: of people who sign in to servers of tools.
+        hooks: takes calls of services; None: there is no `/hooks`.
         serves_mcp: whether `/mcp` answers; asked at each request.
     """
 
@@ -116,6 +120,7 @@ class WebServer:
         dashboard: Callable[[], Sources] | None = None,
         token: str | None = None,
         sign_in_pages: Sequence[BaseRoute] = (),
+        hooks: Callable[[], Hooks] | None = None,
     ) -> None:
         """Read or make the token.
 
@@ -138,6 +143,7 @@ class WebServer:
             hosts.append(f"[{host}]" if ":" in host else host)
         self.api = api
         self._sign_in_pages = sign_in_pages
+        self._hooks = None if hooks is None else HookEndpoint(hooks)
         self._mcp = None if api is None else McpServer(serves_mcp, lambda: api.services, self._stopping.is_set)
         self._pages = self._application(adapters)
         budget = BodyBudget(self._show_pages)
@@ -279,13 +285,15 @@ class WebServer:
         mounts: dict[str, ASGIApp] = {}
         for adapter in adapters:
             path = "/" + adapter.http_path.strip("/")
-            if path in mounts or path in RESERVED_PATHS:
+            if path in mounts or path in RESERVED_PATHS or (path == HOOKS_PATH and self._hooks is not None):
                 raise ConfigError([f"two channels, or a channel and the gateway, want the web path {path}; change one"])
             mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
         if self._metrics is not None:
             mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
         if self._dashboard is not None:
             mounts[DASHBOARD_PATH] = self._dashboard
+        if self._hooks is not None:
+            mounts[HOOKS_PATH] = self._hooks
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", self._home)])))
         return [
             *health_routes(self._health),

@@ -22,6 +22,8 @@ from gateway.testing.hammer import HammerReport
 from tests.faults import memory, workers, workers_platform
 from tests.faults.acting import FAULTS as TOOL_FAULTS
 from tests.faults.acting import ActingStream
+from tests.faults.calling import FAULTS as HOOK_FAULTS
+from tests.faults.calling import CallingStream
 from tests.faults.channels import CHANNELS, unavailable
 from tests.faults.evidence import Tally
 from tests.faults.full_disk import DISK_MB, FullDiskStream
@@ -106,6 +108,10 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
             stream=partial(SchedulingWorkersStream, servers),
         )
         for number, name in enumerate(OF_WORKERS if postgres.MISSING is None else ())
+    ]
+    found += [
+        Row(f"{SCHEDULES}hook: {name}", Fault(name.strip("`")), options.kills, wire, stream=CallingStream)
+        for name in HOOK_FAULTS
     ]
     found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]

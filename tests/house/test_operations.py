@@ -448,6 +448,18 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "load a skill": Operation(decides="skills.loaded", chat="skills.py:skill_command"),
     "list the skills of a personality": Operation(decides="skills.usable", chat="skills.py:_listed"),
+    "list hooks": Operation(
+        decides="hooks.listed",
+        route="hooks.py:list_",
+        sdk="hooks.py:Hooks.list",
+        command="hooks",
+    ),
+    "try a hook": Operation(
+        decides="hooks.called",
+        route="hooks.py:call",
+        sdk="hooks.py:Hooks.call",
+        command="hooks call",
+    ),
     "list schedules": Operation(
         decides="schedules.listed",
         chat="schedules.py:schedules_command",

@@ -25,6 +25,7 @@ from gateway.domain.personalities.files import (
     titled,
 )
 from gateway.domain.personalities.places import (
+    PARTS,
     SETTINGS_NAME,
     SOUL_NAME,
     OwnFiles,
@@ -127,10 +128,10 @@ class Personalities:
         check_settings(settings)
 
         def make(own: OwnFiles) -> dict[str, bytes]:
-            if own.files:
+            if any(part in own.files for part in PARTS):
                 text = f"the personality {personality_id} exists already; edit it, or take another id"
                 raise PersonalityError(text)
-            return {SETTINGS_NAME: settings.encode(), SOUL_NAME: f"{prompt.strip()}\n".encode()}
+            return {**own.files, SETTINGS_NAME: settings.encode(), SOUL_NAME: f"{prompt.strip()}\n".encode()}
 
         await self.place.change(personality_id, make)
 

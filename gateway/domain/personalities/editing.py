@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gateway.domain.personalities.files import built_in_file, check_texts
 from gateway.domain.personalities.places import (
-    NAMES,
+    PARTS,
     SETTINGS_NAME,
     SOUL_NAME,
     OwnFiles,
@@ -115,7 +115,7 @@ async def put_file(
     """Put one file in place of the one that is a person's own, byte by byte; returns its bytes.
 
     Args:
-        name: `SOUL.md` or `personality.yaml`.
+        name: `SOUL.md`, `personality.yaml` or `HEARTBEAT.md`.
         instead_of: the bytes that are there; None for none.
 
     Raises:
@@ -129,7 +129,7 @@ async def put_file(
         if own.files.get(name) != instead_of:
             raise PersonalityChanged(_texts(personality_id, own))
         files = {**own.files, name: data}
-        check_texts(*(_shown(_counts(personality_id, files, each)) for each in NAMES))
+        check_texts(*(_shown(_counts(personality_id, files, each)) for each in PARTS))
         return files
 
     await place.change(check_id("personality", personality_id), put)
@@ -144,18 +144,19 @@ def _expect(personality_id: str, own: OwnFiles, version: str) -> PersonalityText
 
 
 def _texts(personality_id: str, own: OwnFiles) -> PersonalityTexts:
-    found = {name: _counts(personality_id, own.files, name) for name in NAMES}
-    if not any(found.values()) and not own.files:
+    found = {name: _counts(personality_id, own.files, name) for name in PARTS}
+    is_own = any(name in own.files for name in PARTS)
+    if not any(found.values()) and not is_own:
         raise PersonalityError(f"there is no personality {personality_id}")
     digest = hashlib.sha256()
-    for name in NAMES:
+    for name in PARTS:
         for data in (own.files.get(name), found[name]):
             digest.update(b"-" if data is None else hashlib.sha256(data).digest())
     return PersonalityTexts(
         settings=_shown(found[SETTINGS_NAME]),
         prompt=_shown(found[SOUL_NAME]),
         version=digest.hexdigest(),
-        is_own=bool(own.files),
+        is_own=is_own,
         can_undo=own.previous is not None,
     )
 

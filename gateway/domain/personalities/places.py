@@ -24,7 +24,10 @@ from gateway.files.locks import FileLock
 
 SOUL_NAME = "SOUL.md"
 SETTINGS_NAME = "personality.yaml"
-NAMES = (SOUL_NAME, SETTINGS_NAME)
+HEARTBEAT_NAME = "HEARTBEAT.md"
+PARTS = (SOUL_NAME, SETTINGS_NAME)
+"""What makes a personality; the third file says what it looks at by itself."""
+NAMES = (*PARTS, HEARTBEAT_NAME)
 PREVIOUS_NAME = ".previous"
 LOCK_NAME = ".edit.lock"
 LOCK_TIMEOUT_S = 10.0

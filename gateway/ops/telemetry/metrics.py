@@ -142,6 +142,7 @@ class _Inside:
         self._fired = counter(
             "ethos_schedules_fired", "Times of schedules, by what became of them.", ["mode", "outcome"]
         )
+        self._called = counter("ethos_hooks_called", "Calls of hooks that proved themselves.", ["hook", "outcome"])
         self._requests = counter("ethos_http_requests", "Answered requests.", ["method", "status"])
         self.counts = {
             "model.call": self._call,
@@ -163,6 +164,8 @@ class _Inside:
             self._denied.labels(facts["scope"], facts["what"]).inc()
         elif name == "schedule.fired":
             self._fired.labels(facts["mode"], facts["outcome"]).inc()
+        elif name == "hook.called":
+            self._called.labels(facts["hook"], facts["outcome"]).inc()
         elif name == "http.request":
             self._requests.labels(facts["method"], facts["status"]).inc()
 

@@ -29,7 +29,7 @@ To = Annotated[str, Field(min_length=1, max_length=512, examples=["mail", "mail:
 
 
 class ScheduleRule(ApiModel):
-    """When it is due: one of `at`, `every_minutes`, `cron` and `every_days`; a time of day is one in the zone."""
+    """When it is due: one of `at`, `every_minutes`, `cron`, `every_days`, `hook`; a time of day is in the zone."""
 
     at: datetime | None = Field(default=None, description="Once: the moment.")
     every_minutes: int | None = Field(default=None, description="After so many minutes each, whatever the clocks do.")
@@ -37,6 +37,10 @@ class ScheduleRule(ApiModel):
     every_days: int | None = Field(default=None, description="Every so many days, at `time_of_day`.")
     time_of_day: str | None = Field(default=None, description="With `every_days`.", examples=["08:00"])
     first_day: str | None = Field(default=None, description="With `every_days`: from then on.", examples=["2026-12-01"])
+    hours: str | None = Field(
+        default=None, description="With `every_minutes`: only between these times of day.", examples=["08:00-21:00"]
+    )
+    hook: str | None = Field(default=None, description="At no time: when a service calls this hook.", examples=["ci"])
 
 
 class Schedule(ApiModel):

@@ -32,6 +32,7 @@ PUBLIC = {
     "/sign-in/callback": "where they send a browser back, which must be the one that began",
     "/sign-in/{link}": "for whoever has the link, which names one account and ends soon",
     "/static": "style and pictures, no data",
+    "/hooks": "for services, whose calls show the secret of a hook; it tells nobody else which hooks there are",
 }
 
 

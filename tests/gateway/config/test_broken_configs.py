@@ -123,7 +123,7 @@ CASES = {
             "  newest: {provider: anthropic, model: unheard-of, api_key: k}\nbudgets: {user: {usd: 1}}\n"
         ),
         [
-            f"{place}: the price of this model is unknown, and `budgets` limits money; expected "
+            f"{place}: the price of this model is unknown, and a budget limits money; expected "
             "`input_usd_per_million` and `output_usd_per_million` (0 for a model of your own)"
             for place in ("2:3: models.mine", "4:3: models.newest")
         ],
@@ -155,8 +155,8 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, time_zone, "
-                "channels, web, store, worker, memory, tools, approvals, sandbox, schedules, mcp, limits, budgets, "
-                "delivery, log, retention, telemetry, secret, shutdown_s"
+                "channels, web, store, worker, memory, tools, approvals, sandbox, schedules, mcp, hooks, heartbeat, "
+                "limits, budgets, delivery, log, retention, telemetry, secret, shutdown_s"
             )
         ],
     ),

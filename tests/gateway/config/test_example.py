@@ -13,6 +13,7 @@ from gateway.config import ChannelConfig, Config, ModelConfig, ProviderConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
 from gateway.config.file import check, load_config
 from gateway.config.mcp import McpOauthConfig, McpServerConfig
+from gateway.config.unattended import HookConfig
 from gateway.config.values import Section
 from gateway.domain.personalities.files import PersonalitySettings
 
@@ -36,6 +37,8 @@ ENVIRONMENT = {
     "ETHOS_SECRET": bytes(range(32)).hex(),
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
+    "CI_HOOK_SECRET": "whsec_" + "C" * 42 + "A=",
+    "CI_HOOK_OLD_SECRET": "whsec_" + "D" * 42 + "A=",
 }
 
 
@@ -92,6 +95,7 @@ def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_
     servers = values["mcp"]["servers"]
     found += differences(McpServerConfig, {**servers["home"], **servers["notes"], **servers["mail"]}, "mcp: ")
     found += differences(McpOauthConfig, {**servers["mail"]["oauth"], "issuer": "beside another mode"}, "mcp oauth: ")
+    found += differences(HookConfig, values["hooks"]["ci"], "hooks: ")
     for name, field in Config.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             found += differences(field.annotation, values[name], f"{name}.")

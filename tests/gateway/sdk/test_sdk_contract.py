@@ -50,6 +50,7 @@ VALUES: dict[str, Any] = {
     "explain": True,
     "file": Path("traces.json"),
     "format": "json",
+    "hook": "ci",
     "grant": {"yes": "always", "take_back": 3},
     "is_dry_run": True,
     "is_pinned": True,

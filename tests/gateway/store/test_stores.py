@@ -15,6 +15,7 @@ from gateway.store.retention import empty_rows, full_rows
 from gateway.store.stores import open_store
 from tests.conformance.approvals import ApprovalSuite
 from tests.conformance.erasing import ErasureSuite, PersonalSuite
+from tests.conformance.hooks import HeartbeatSuite, HookSuite
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.lanes import LaneSuite
 from tests.conformance.links import LinkSuite
@@ -54,6 +55,14 @@ class TestApprovals(ApprovalSuite):
 
 
 class TestSchedules(ScheduleSuite):
+    pass
+
+
+class TestHooks(HookSuite):
+    pass
+
+
+class TestHeartbeats(HeartbeatSuite):
     pass
 
 

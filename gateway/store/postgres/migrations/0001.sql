@@ -86,6 +86,7 @@ CREATE INDEX inbox_of_sender ON inbox (channel, sender, accepted_at) WHERE ended
 CREATE INDEX inbox_told ON inbox (accepted_at) WHERE is_told AND ended_at IS NULL;
 CREATE INDEX inbox_refused ON inbox (channel, sender, accepted_at) WHERE is_refused AND is_told;
 CREATE INDEX inbox_dead ON inbox (channel, accepted_at) WHERE state = 'dead';
+CREATE INDEX inbox_of_schedule ON inbox (schedule_id) WHERE schedule_id IS NOT NULL AND ended_at IS NULL;
 
 CREATE TABLE outbox (
     lane bigint NOT NULL,
