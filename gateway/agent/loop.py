@@ -33,6 +33,7 @@ from gateway.agent.model import (
 )
 from gateway.approvals.approval import MOST_OF_TURN, Approval, canonical
 from gateway.approvals.asking import TOO_MANY_WAIT, Asking, NoRoom
+from gateway.domain.heard import Heard
 from gateway.domain.images import ModelImage
 from gateway.errors import ModelRefused
 from gateway.messages import Attachment
@@ -96,6 +97,7 @@ class AgentState:
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         ended: what calls of this step came to by now, each with its row where the journal has none.
+        heard: what was heard of the recordings that came with the message.
     """
 
     messages: list[ChatMessage] = field(default_factory=list)
@@ -114,6 +116,7 @@ class AgentState:
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
+    heard: list[Heard] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -154,6 +157,7 @@ class AgentState:
                 "files": [asdict(file) for file in self.files],
                 "choosing": [asdict(one) for one in self.choosing],
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
+                "heard": [asdict(one) for one in self.heard],
             },
             ensure_ascii=False,
         )
@@ -178,6 +182,7 @@ class AgentState:
             files=[Attachment(**file) for file in kept["files"]],
             choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),
+            heard=[Heard(**one) for one in kept["heard"]],
         )
 
     def stop(self, *, is_by_person: bool = False) -> None:

@@ -11,7 +11,7 @@ from gateway.errors import ModelRefused
 from gateway.runtime.observe import note, span
 from gateway.tools.spec import ToolCall, ToolSpec, size_bytes
 
-Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding", "values"]
+Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding", "values", "listen", "speak"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,7 @@ class ModelRequest:
         spender: whose budget it is counted on.
         may_call_tools: False: the tools are named because earlier messages call them, and none may be called now.
         purpose: why it is made; a model of the network need not care, the offline model has no other way to know.
+        speech_s: seconds of speech that are heard or said, besides the messages.
     """
 
     system: str
@@ -87,6 +88,7 @@ class ModelRequest:
     max_output_tokens: int | None = None
     purpose: Purpose = "answer"
     spender: Spender = field(default_factory=Spender)
+    speech_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

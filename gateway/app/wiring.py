@@ -21,7 +21,16 @@ from gateway.app.memory import check_memory, make_memory, memory_sync
 from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.app.tools import documents_of, make_toolbox, program_tools, servers_of, tools_for_messages, with_servers
+from gateway.app.speech import hearing_of, voice_notes_of
+from gateway.app.tools import (
+    documents_of,
+    make_toolbox,
+    program_tools,
+    servers_of,
+    tier_of,
+    tools_for_messages,
+    with_servers,
+)
 from gateway.app.traces import compose_traces, memory_in
 from gateway.app.web import reads_alone, web_tools
 from gateway.approvals.whole import WholeCalls
@@ -274,7 +283,11 @@ class Composition:
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
         self.commands = Commands(
-            self.linking, self.load_services, erasure_codes=self.people_parts.erasure_codes, memory_lacks=lacks
+            self.linking,
+            self.load_services,
+            erasure_codes=self.people_parts.erasure_codes,
+            memory_lacks=lacks,
+            speaks=self.config.speech.speak is not None,
         )
         self.admission = Admission(
             access=self.access,
@@ -385,6 +398,8 @@ class Composition:
             documents=documents_of(self),
             recall=self.traces.memory,
             workspaces=self.workspaces if self.live.current.tools.has_workspaces else None,
+            hearing=hearing_of(self),
+            voice=voice_notes_of(self, partial(tier_of, self)),
         )
 
     # ---- what all surfaces ask --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from gateway.config.channel_kinds import Access, GroupAccess
 from gateway.config.mcp import McpConfig
 from gateway.config.memory_kinds import TRACES_KIND
+from gateway.config.speech import SpeechConfig
 from gateway.config.values import (
     AccountId,
     Count,
@@ -422,6 +423,7 @@ class Config(Section):
     approvals: ApprovalsConfig = Field(default_factory=ApprovalsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     mcp: McpConfig = Field(default_factory=McpConfig)
+    speech: SpeechConfig = Field(default_factory=SpeechConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

@@ -70,6 +70,13 @@ TOOL_POINTS: Mapping[str, str] = {
     "approval.decided": "a yes is on disk, with the message that has the call made, and nobody was told",
 }
 
+# Of speech; a gateway comes to them only if it listens and speaks.
+SPEECH_POINTS: Mapping[str, str] = {
+    "speech.heard": "what a person has recorded is heard, and kept with the turn, which has not answered",
+    "speech.saying": "a voice note is about to be made",
+    "speech.made": "a voice note is made and kept with its row, and not sent",
+}
+
 # Of memories on servers; a gateway comes to them only if it has such a memory.
 MEMORY_POINTS: Mapping[str, str] = {
     "memory.postgres.prepared": "the tables are there",
@@ -120,7 +127,9 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
-ALL = frozenset({**POINTS, **TOOL_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS})
+ALL = frozenset(
+    {**POINTS, **TOOL_POINTS, **SPEECH_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS, **COPY_POINTS}
+)
 
 _act: Callable[[str], None] | None = None
 
