@@ -347,7 +347,11 @@ async def test_a_voice_note_is_a_voice_message_of_telegram_with_its_length_and_n
     receipt = await adapter.send(sent)
     assert await adapter.send(sent) == receipt
     (shown,) = telegram.bot_messages()
-    assert (shown.is_voice, shown.text, shown.file) == (True, "", ("voice.ogg", Path(sent.attachments[0].ref).read_bytes()))
+    assert (shown.is_voice, shown.text, shown.file) == (
+        True,
+        "",
+        ("voice.ogg", Path(sent.attachments[0].ref).read_bytes()),
+    )
     (asked,) = telegram.called("sendVoice")
     assert (asked["duration"], "caption" in asked) == ("4", False)
 
