@@ -20,7 +20,7 @@ from discord.webhook.async_ import async_context
 
 from adapters.discord import errors
 from adapters.discord.connection import Connection, Endpoints, InteractionRequests, OnEvent
-from adapters.discord.convert import IS_VOICE, Interaction, Payload
+from adapters.discord.convert import Interaction, Payload
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, PermanentSendError, TransientSendError
 
 _log = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ class DiscordClient:
     async def _say(self, channel: int, post: Post, voice: Voice) -> Posted:
         """Send a voice message, which the SDK does not know: a flag, and two fields beside its file."""
         params = discord.http.handle_message_parameters(
-            file=_VoiceFile(voice), nonce=post.nonce, flags=discord.MessageFlags._from_value(IS_VOICE)
+            file=_VoiceFile(voice), nonce=post.nonce, flags=discord.MessageFlags(voice=True)
         )
         async with self._request() as connection:
             sent = await connection.http.send_message(channel, params=params)
