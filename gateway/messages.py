@@ -53,12 +53,19 @@ class Attachment:
 
     Attributes:
         ref: inbound, the adapter's handle to fetch it; outbound, a path in the data directory.
+        is_voice: inbound, the platform says that the sender recorded it there; outbound, it is Opus in Ogg, to be shown
+            as a voice message where there are such.
+        duration_s: of an outbound voice message.
+        waveform: of an outbound voice message: up to 256 loudnesses of 0 to 255, in base 64.
     """
 
     media_type: str
     filename: str
     size_bytes: int
     ref: str
+    is_voice: bool = False
+    duration_s: float = 0.0
+    waveform: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +153,15 @@ class InboundMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speech:
+    """A text that is to be said aloud, and on whose account."""
+
+    text: str
+    user_id: str
+    personality_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundMessage:
     """One message of the agent.
 
@@ -154,6 +170,7 @@ class OutboundMessage:
         text: Markdown (CommonMark); the adapter turns it into what its platform shows, and splits it.
         reply_to: the platform's id of the message that this one answers.
         codes: those in the text that are for its reader only; lists for operators and the log hide them.
+        speech: of a voice note that is still to be made; before an adapter sees it, it is an attachment.
     """
 
     id: str
@@ -163,11 +180,12 @@ class OutboundMessage:
     attachments: tuple[Attachment, ...] = ()
     actions: tuple[Action, ...] = ()
     codes: tuple[str, ...] = ()
+    speech: Speech | None = None
 
     @property
     def is_empty(self) -> bool:
         """Nothing is to be shown: the message only ends the wait for an answer."""
-        return not (self.text or self.attachments or self.actions)
+        return not (self.text or self.attachments or self.actions or self.speech)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +219,8 @@ class Capabilities:
         shows_log: its people read the conversation's log, so a turn's replies are delivered by its commit. `send` then
             says only that there is news, and must not wait. Such a channel alone gets an answer without text and
             files, which ends the wait for it and shows nothing.
+        voice: what becomes of a voice note: a `message` that people play where it stands, or an audio `file`; None
+            where there are none. It comes as a message of its own, without a text.
     """
 
     max_text_chars: int
@@ -214,3 +234,4 @@ class Capabilities:
     command_form: str = "/{command}"
     group_command_form: str = ""
     shows_log: bool = False
+    voice: Literal["message", "file"] | None = None

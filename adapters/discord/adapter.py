@@ -32,6 +32,7 @@ class DiscordAdapter:
     capabilities = Capabilities(
         max_text_chars=MAX_CHARS,
         max_attachment_bytes=MAX_FILE_BYTES,
+        voice="message",
         preview_interval_s=PREVIEW_INTERVAL_S,
         first_preview_chars=40,
         typing_s=10.0,  # https://docs.discord.com/developers/resources/channel#trigger-typing-indicator

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +26,8 @@ UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, Overf
 _DEFAULT, _REPLY = 0, 19  # message types; all others are notices of Discord or answers of an application
 _FORWARD = 1  # message_reference.type
 _IS_CROSSPOST = 1 << 1  # message flag: copied from a followed channel
+IS_VOICE = 1 << 13
+"""Message flag: its one file was recorded in Discord. https://docs.discord.com/developers/resources/message."""
 _COMMAND, _COMPONENT = 2, 3  # interaction types
 _STRING_OPTION = 3
 _PUBLIC_COMMANDS = frozenset({"retry"})  # answered by the agent
@@ -134,7 +136,8 @@ def _quoted(payload: Payload, context: ReadContext) -> tuple[tuple[QuotedText, .
     text = "" if is_in_session else _text(answered, context, is_forward=is_forward)
     name = str(author.get("global_name") or author.get("username") or "")
     quotes = (QuotedText(origin="message that this one answers", text=text, author=name),) if text else ()
-    return quotes, _attachments(answered, is_forward=is_forward)
+    files = _attachments(answered, is_forward=is_forward)
+    return quotes, tuple(replace(file, is_voice=False) for file in files)  # of who wrote that one
 
 
 def _sender(channel: str, user: Payload, member: Payload) -> Sender:
@@ -182,15 +185,16 @@ def _readable_mentions(text: str, payload: Payload, context: ReadContext) -> str
 def _attachments(payload: Payload, *, is_forward: bool) -> tuple[Attachment, ...]:
     snapshots = payload.get("message_snapshots") or () if is_forward else ()
     bodies = (payload, *(snapshot["message"] for snapshot in snapshots))
-    files = (file for body in bodies for file in body.get("attachments") or ())
+    files = ((file, int(body.get("flags") or 0)) for body in bodies for file in body.get("attachments") or ())
     return tuple(
         Attachment(
             media_type=str(file.get("content_type") or "application/octet-stream").partition(";")[0],
             filename=str(file["filename"]),
             size_bytes=int(file["size"]),
             ref=json.dumps([str(payload["channel_id"]), str(payload["id"]), str(file["id"]), str(file["url"])]),
+            is_voice=bool(flags & IS_VOICE),
         )
-        for file in files
+        for file, flags in files
     )
 
 

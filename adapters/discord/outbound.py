@@ -19,7 +19,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from adapters.discord import convert, errors
-from adapters.discord.client import DiscordClient, Post, Posted
+from adapters.discord.client import DiscordClient, Post, Posted, Voice
 from adapters.discord.convert import Interaction
 from adapters.discord.interactions import Interactions
 from adapters.discord.render import MAX_CHARS, TextFile, preview, render, split
@@ -37,6 +37,7 @@ _DAY_S = 86_400.0
 MAX_FILE_BYTES = 10 * 1024 * 1024  # of one file, if the server is not boosted
 MAX_REQUEST_BYTES = 24 * 1024 * 1024  # Discord's 25 MiB, less the form data around the files
 _FILES_AT_ONCE = 10
+_FLAT = "AAAA"  # a waveform must be there
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class _Progress:
         started_at_s: of the first try, since 1970.
         sent: Discord's message ids of the pieces.
         has_files: False after files were refused.
+        has_voice: False after a voice message was refused; it is a file then.
     """
 
     id: str
@@ -55,6 +57,7 @@ class _Progress:
     started_at_s: float
     sent: list[str] = field(default_factory=list)
     has_files: bool = True
+    has_voice: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +120,20 @@ class Outbound:
                 after = max(self._newest(channel), convert.snowflake(message.reply_to) or 0, *before)
                 progress = _Progress(message.id, after, self._clock())
                 await self._store(channel, progress)
-            wanted = await posts_of(message, has_files=progress.has_files)
+            wanted = await posts_of(message, has_files=progress.has_files, has_voice=progress.has_voice)
             while (number := len(progress.sent)) < len(wanted):
                 try:
                     sent = await self._send_piece(message, wanted[number], number)
                     progress.sent.append(sent.id)
                 except PermanentSendError as error:
-                    if not wanted[number].files:
+                    if not wanted[number].files and wanted[number].voice is None:
                         raise
-                    _log.warning("files were refused, and the text goes without them: %s", error)
-                    progress.has_files = False
-                    wanted = await posts_of(message, has_files=False)
+                    _log.warning("what is no text was refused, and goes in another form: %s", error)
+                    if wanted[number].voice is not None:
+                        progress.has_voice = False
+                    else:
+                        progress.has_files = False
+                    wanted = await posts_of(message, has_files=progress.has_files, has_voice=progress.has_voice)
                 await self._store(channel, progress)
             await self._forget_preview(message.id)
         return Receipt(message_ids=tuple(progress.sent))
@@ -143,7 +149,7 @@ class Outbound:
             if progress is None or progress.id != message.id:
                 after = convert.snowflake(message.reply_to) or convert.snowflake_at(self._clock() - _DAY_S)
                 progress = _Progress(message.id, after, 0.0)
-            wanted = await posts_of(message, has_files=progress.has_files)
+            wanted = await posts_of(message, has_files=progress.has_files, has_voice=progress.has_voice)
             if len(progress.sent) < len(wanted):
                 is_edit = message.id in self._previews and not progress.sent
                 if self._clock() - progress.started_at_s < NONCE_LIFETIME_S or is_edit:
@@ -166,6 +172,8 @@ class Outbound:
                 is_own = str(payload["author"]["id"]) == self._client.user_id
                 keys = {convert.nonce(message.id, number, generation) for generation in range(_GENERATIONS)}
                 is_same = str(payload["content"]).strip() == wanted[number].content.strip()
+                if wanted[number].voice is not None:
+                    is_same = bool(int(payload.get("flags") or 0) & convert.IS_VOICE)
                 if is_own and (is_same or payload.get("nonce") in keys):
                     progress.sent.append(str(payload["id"]))
             if len(page) < 100:
@@ -176,6 +184,8 @@ class Outbound:
 
     async def _send_piece(self, message: OutboundMessage, post: Post, number: int) -> Posted:
         """Send it as the answer of a command, in place of the preview, or as a new message."""
+        if post.voice is not None:  # it is no answer of a command, and never a preview
+            return await self._post(message, post, number)
         if number == 0:
             interaction = await self._interactions.claim(message.reply_to, message.id)
             if interaction is not None:
@@ -305,17 +315,21 @@ def _channel(message: OutboundMessage) -> int:
     return channel
 
 
-async def posts_of(message: OutboundMessage, *, has_files: bool = True) -> list[Post]:
+async def posts_of(message: OutboundMessage, *, has_files: bool = True, has_voice: bool = True) -> list[Post]:
     """The messages on Discord, at least one; files and buttons are in the last one with text.
 
     Args:
         has_files: False if Discord refuses files: their text follows, and attachments are only named. The messages
             before the files are the same.
+        has_voice: False if Discord refuses voice messages: they are files then.
     """
     rendered = render(message.text)
+    voices = [await _voice(each) for each in message.attachments if each.is_voice] if has_voice else []
     files = [(file.filename, file.content.encode()) for file in rendered.files]
     missing = []
     for attachment in message.attachments:
+        if attachment.is_voice and has_voice:
+            continue
         content = await _content(attachment)
         if content is None:
             missing.append(attachment.filename)
@@ -330,11 +344,23 @@ async def posts_of(message: OutboundMessage, *, has_files: bool = True) -> list[
     elif files:
         names = [attachment.filename for attachment in message.attachments if attachment.filename not in missing]
         found = _without_files(found, rendered.files, names)
-    if not found:
+    if not found and not voices:
         raise PermanentSendError("the message has no text")
-    if message.actions:
+    if message.actions and found:
         found[-1] = replace(found[-1], buttons=[(action.id, action.label) for action in message.actions])
-    return found
+    return [*found, *(Post(content="", voice=voice) for voice in voices)]
+
+
+async def _voice(attachment: Attachment) -> Voice:
+    content = await _content(attachment)
+    if content is None:
+        raise PermanentSendError(f"the voice message {attachment.filename} is gone, or too large")
+    return Voice(
+        filename=attachment.filename,
+        content=content,
+        duration_s=attachment.duration_s,
+        waveform=attachment.waveform or _FLAT,
+    )
 
 
 def _without_files(found: list[Post], texts: Sequence[TextFile], names: Sequence[str]) -> list[Post]:

@@ -49,6 +49,7 @@ class EmailAdapter:
             max_text_chars=50_000,
             max_attachment_bytes=account.max_attachment_bytes,
             is_sender_only_claimed=True,
+            voice="file",
         )
         self._account = account
         self._rules = rules

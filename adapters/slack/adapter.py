@@ -57,6 +57,7 @@ class SlackAdapter:
             max_text_chars=4_000,  # Slack folds longer ones behind "Show more"
             markup="markdown",
             max_attachment_bytes=50 * 1024 * 1024,
+            voice="file",  # a bot's file is played where it stands, and is no clip
             preview_interval_s=1.0,  # outbound.py keeps the limits, which are those of the whole workspace
             first_preview_chars=40,
             typing_s=120.0,  # https://docs.slack.dev/reference/methods/assistant.threads.setStatus

@@ -19,6 +19,7 @@ _MESSAGE_EVENTS = frozenset({"message", "app_mention"})
 _WRITTEN_BY_PEOPLE = frozenset({None, "file_share", "thread_broadcast", "me_message"})
 _WITHOUT_CONTENT = frozenset({"tombstone", "hidden_by_limit"})
 _SLACKBOT = "USLACKBOT"
+_CLIP = "slack_audio"  # recorded in Slack: https://docs.slack.dev/reference/objects/file-object (read 2026-11)
 _TOKEN = re.compile(r"<([^<>\n]+)>")
 
 BUTTON = "ethos-action-"
@@ -317,4 +318,5 @@ def _attachment(file: Payload) -> Attachment:
         filename=str(file.get("name") or file.get("title") or file["id"]),
         size_bytes=int(file.get("size") or 0),
         ref=str(file["id"]),
+        is_voice=file.get("subtype") == _CLIP,
     )

@@ -20,7 +20,7 @@ from adapters.telegram.inbound import PART_WAIT_S, Inbound, may_be_part, was_par
 from adapters.telegram.outbound import Outbound
 from adapters.telegram.polling import Polling
 from adapters.telegram.rate_limit import RateLimit
-from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
+from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, VoicePiece, render
 from adapters.telegram.webhook import Webhook
 from gateway.errors import AdapterNotReady, PermanentSendError, SendError
 from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, Markup, OutboundMessage, Receipt
@@ -64,6 +64,7 @@ class TelegramAdapter:
             max_attachment_bytes=MAX_FILE_BYTES,
             preview_interval_s=_DRAFT_INTERVAL_S,
             first_preview_chars=40,
+            voice="message",
             typing_s=5.0,  # "for 5 seconds or less": https://core.telegram.org/bots/api#sendchataction
         )
         self._client = client
@@ -307,7 +308,10 @@ def _read(file: Attachment) -> Piece:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             return TextPiece(text=f"(The file {file.filename} is larger than the 50 MB that Telegram takes.)")
-        return FilePiece(filename=file.filename, content=path.read_bytes())
+        content = path.read_bytes()
+        if file.is_voice:
+            return VoicePiece(filename=file.filename, content=content, duration_s=file.duration_s)
+        return FilePiece(filename=file.filename, content=content)
     except OSError as error:
         _log.warning("a file of an answer cannot be read: %s", error)
         return TextPiece(text=f"(The file {file.filename} is not there any more.)")

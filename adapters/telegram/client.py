@@ -35,7 +35,7 @@ from telegram.request import HTTPXRequest
 from adapters.telegram.buttons import Keyboard
 from adapters.telegram.convert import UPDATE_KINDS, Account, Json
 from adapters.telegram.errors import MessageGone, connect_error, send_error
-from adapters.telegram.render import Style, TextPiece
+from adapters.telegram.render import Style, TextPiece, VoicePiece
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 
 # Makes the library return timedeltas; without it, each 429 logs a deprecation warning.
@@ -163,9 +163,7 @@ class TelegramClient:
                 piece.text,
                 entities=_entities(piece.styles),
                 message_thread_id=thread_id,
-                reply_parameters=None
-                if reply_to is None
-                else ReplyParameters(reply_to, allow_sending_without_reply=True),
+                reply_parameters=_reply(reply_to),
                 link_preview_options=LinkPreviewOptions(is_disabled=True),  # a page's server would learn of it
             )
             return int(message.message_id)
@@ -195,6 +193,23 @@ class TelegramClient:
                 read_timeout=_UPLOAD_S,
                 write_timeout=_UPLOAD_S,
             )
+
+    async def send_voice(
+        self, chat_id: int, piece: VoicePiece, *, thread_id: int | None = None, reply_to: int | None = None
+    ) -> int:
+        """Send a voice message and return its id. Not idempotent, and no other message can become one by an edit."""
+        with self._sending():
+            message = await self._connected().send_voice(
+                chat_id,
+                piece.content,
+                filename=piece.filename,
+                duration=timedelta(seconds=round(piece.duration_s)),
+                message_thread_id=thread_id,
+                reply_parameters=_reply(reply_to),
+                read_timeout=_UPLOAD_S,
+                write_timeout=_UPLOAD_S,
+            )
+            return int(message.message_id)
 
     async def answer_callback_query(self, query_id: str, text: str | None = None) -> None:
         """End the waiting state of a pressed button, and show a notice if there is a text."""
@@ -310,6 +325,10 @@ class _UpdatesRequest(HTTPXRequest):
             return status, payload
         self.answer = payload
         return status, b'{"ok": true, "result": []}'
+
+
+def _reply(reply_to: int | None) -> ReplyParameters | None:
+    return None if reply_to is None else ReplyParameters(reply_to, allow_sending_without_reply=True)
 
 
 def _entities(styles: Sequence[Style]) -> list[MessageEntity] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -256,7 +256,7 @@ def _quoted(message: Json, bot: Account) -> tuple[tuple[QuotedText, ...], tuple[
     written, entities = (None, ()) if is_in_session else _text(answered)
     text = _plain_text(written or "", entities, ())
     quotes = (QuotedText(origin=_ANSWERED, text=text, author=author),) if text else ()
-    return quotes, _attachments(answered)
+    return quotes, tuple(replace(file, is_voice=False) for file in _attachments(answered))  # of who wrote that one
 
 
 def _author_of(origin: Json) -> str:
@@ -370,10 +370,14 @@ def _file(kind: str, file: Json) -> Attachment:
     if kind == "sticker" and (file.get("is_animated") or file.get("is_video")):
         media_type = "video/webm" if file.get("is_video") else "application/x-tgsticker"
     name = file.get("file_name") or f"{kind}-{file['file_unique_id']}{_EXTENSIONS.get(media_type, '')}"
-    return _attachment(file, media_type, str(name))
+    return _attachment(file, media_type, str(name), is_voice=kind == "voice")  # recorded there: …/bots/api#voice
 
 
-def _attachment(file: Json, media_type: str, name: str) -> Attachment:
+def _attachment(file: Json, media_type: str, name: str, *, is_voice: bool = False) -> Attachment:
     return Attachment(
-        media_type=media_type, filename=name, size_bytes=int(file.get("file_size") or 0), ref=str(file["file_id"])
+        media_type=media_type,
+        filename=name,
+        size_bytes=int(file.get("file_size") or 0),
+        ref=str(file["file_id"]),
+        is_voice=is_voice,
     )

@@ -4,6 +4,9 @@ Telegram has no idempotency key, and a bot cannot read back what it has sent. So
 comes a placeholder with its first words, whose message id is stored durably. Then the placeholder is edited into the
 whole piece, and an edit may be repeated. If the connection breaks at the first step, at worst a placeholder stays.
 
+No message becomes a voice message by an edit (https://core.telegram.org/bots/api#inputmedia). So it is noted before one
+is sent, and one of which nobody knows whether it arrived is not sent again: its answer is there in writing.
+
 While the answer is written, a private chat shows a draft, which Telegram removes after 30 s or with the answer
 (https://core.telegram.org/bots/api#sendmessagedraft). Elsewhere a message is edited, which becomes the first piece.
 """
@@ -24,8 +27,8 @@ from adapters.telegram.client import TelegramClient
 from adapters.telegram.convert import message_id_in, qualified_id
 from adapters.telegram.errors import ChatMoved, MarkupRefused, MessageGone
 from adapters.telegram.rate_limit import RateLimit
-from adapters.telegram.render import FilePiece, Piece, TextPiece, file_as_text, placeholder, without_styles
-from gateway.errors import PermanentSendError, SendError, TransientSendError
+from adapters.telegram.render import FilePiece, Piece, TextPiece, VoicePiece, file_as_text, placeholder, without_styles
+from gateway.errors import PermanentSendError, SendError, TransientSendError, UncertainSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import AdapterNotes
 
@@ -45,6 +48,7 @@ class Progress:
         final_count: how many of them show their final text.
         is_complete: all pieces do.
         refused_files: the files of the message that Telegram refused, counted from 0.
+        is_speaking: a voice message is on its way, and perhaps there.
     """
 
     chat_id: int
@@ -52,6 +56,7 @@ class Progress:
     final_count: int = 0
     is_complete: bool = False
     refused_files: list[int] = field(default_factory=list)
+    is_speaking: bool = False
 
 
 class ProgressStore:
@@ -154,7 +159,7 @@ class Outbound:
             try:
                 await self._show(message, progress, piece, keyboard if is_last else ())
             except PermanentSendError as error:
-                if file_number is None:
+                if file_number is None or progress.is_speaking:
                     raise
                 _log.warning("a file was refused, and the answer goes on without it: %s", error)
                 progress.refused_files.append(file_number)
@@ -170,6 +175,10 @@ class Outbound:
         index = progress.final_count
         for _ in range(_TRIES):
             try:
+                if isinstance(piece, VoicePiece):
+                    await self._say(message, progress, piece)
+                    progress.final_count = index + 1
+                    return
                 if index >= len(progress.message_ids):
                     await self._send_placeholder(message, progress, piece)
                 await self._fill(progress.chat_id, progress.message_ids[index], piece, keyboard)
@@ -191,6 +200,30 @@ class Outbound:
         await self._rate_limit.wait(progress.chat_id)
         is_first = progress.final_count == 0
         sent = await _send_text(self._client, progress.chat_id, message, placeholder(piece), is_reply=is_first)
+        progress.message_ids.append(sent)
+        await self._progress.put(message, progress, is_durable=True)
+
+    async def _say(self, message: OutboundMessage, progress: Progress, piece: VoicePiece) -> None:
+        if progress.is_speaking:
+            raise PermanentSendError("nobody knows whether Telegram has the voice message, and it is not sent twice")
+        await self._rate_limit.wait(progress.chat_id)
+        progress.is_speaking = True
+        await self._progress.put(message, progress, is_durable=True)
+        is_first = progress.final_count == 0
+        try:
+            sent = await self._client.send_voice(
+                progress.chat_id,
+                piece,
+                thread_id=_thread_id(message),
+                reply_to=_reply_to(progress.chat_id, message, is_reply=is_first),
+            )
+        except UncertainSendError:
+            raise
+        except SendError:  # certainly not there
+            progress.is_speaking = False
+            await self._progress.put(message, progress, is_durable=True)
+            raise
+        progress.is_speaking = False
         progress.message_ids.append(sent)
         await self._progress.put(message, progress, is_durable=True)
 
@@ -307,11 +340,15 @@ async def _send_text(
     client: TelegramClient, chat_id: int, message: OutboundMessage, piece: TextPiece, *, is_reply: bool
 ) -> int:
     """Send a new message. In a group it shows whose message it answers; in a private chat that is clear."""
-    reply_to = message_id_in(chat_id, message.reply_to) if chat_id < 0 and is_reply else None
+    reply_to = _reply_to(chat_id, message, is_reply=is_reply)
     thread_id = _thread_id(message)
     return await _or_plain(
         lambda styled: client.send_message(chat_id, styled, thread_id=thread_id, reply_to=reply_to), piece
     )
+
+
+def _reply_to(chat_id: int, message: OutboundMessage, *, is_reply: bool) -> int | None:
+    return message_id_in(chat_id, message.reply_to) if chat_id < 0 and is_reply else None
 
 
 async def _or_plain(show: Callable[[TextPiece], Awaitable[_T]], piece: TextPiece) -> _T:
@@ -323,12 +360,16 @@ async def _or_plain(show: Callable[[TextPiece], Awaitable[_T]], piece: TextPiece
 
 
 def _without(pieces: Sequence[Piece], refused_files: Sequence[int]) -> list[tuple[Piece, int | None]]:
-    """The pieces, each file with its number; text in place of refused files."""
+    """The pieces, each file with its number; text in place of refused files, a file in place of a voice message."""
     planned: list[tuple[Piece, int | None]] = []
     number = 0
     for piece in pieces:
-        if not isinstance(piece, FilePiece):
+        if isinstance(piece, TextPiece):
             planned.append((piece, None))
+            continue
+        if isinstance(piece, VoicePiece):
+            planned.append((piece.as_file, None) if number in refused_files else (piece, number))
+            number += 1
             continue
         planned += [(text, None) for text in file_as_text(piece)] if number in refused_files else [(piece, number)]
         number += 1

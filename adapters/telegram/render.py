@@ -71,7 +71,21 @@ class FilePiece:
     is_of_text: bool = False
 
 
-Piece = TextPiece | FilePiece
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoicePiece:
+    """One voice message, Opus in Ogg."""
+
+    filename: str
+    content: bytes
+    duration_s: float
+
+    @property
+    def as_file(self) -> FilePiece:
+        """For people who take no voice messages."""
+        return FilePiece(filename=self.filename, content=self.content)
+
+
+Piece = TextPiece | FilePiece | VoicePiece
 
 
 def render(text: str, *, is_markdown: bool, is_group: bool, max_file_bytes: int = MAX_FILE_BYTES) -> list[Piece]:
@@ -103,7 +117,7 @@ def render(text: str, *, is_markdown: bool, is_group: bool, max_file_bytes: int 
 
 def placeholder(piece: Piece) -> TextPiece:
     """The first words of a piece, but not all of it if it has more than one; of a file, its name."""
-    if isinstance(piece, FilePiece):
+    if not isinstance(piece, TextPiece):
         return TextPiece(text=f"{piece.filename} …")
     text = piece.text.lstrip()
     head = text[:_PLACEHOLDER_CHARS]

@@ -7,6 +7,7 @@ cost at most, and notes afterwards what it did cost. Where no budget is set, onl
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,8 @@ LOOK_AGAIN_S = 3600.0
 # For a call that ends and gives back what it did not need.
 BUSY_S = 5.0
 
+SPEECH_TOKENS_PER_S = 10
+"""See `tokens_of_speech`; a price for a minute of speech is one for 600 tokens."""
 _MESSAGE_TOKENS = 16
 _IMAGE_TOKENS = 3_000
 _BYTES_PER_TOKEN = 2  # fewer than in any language and any tokenizer that we know of, with room to spare in most
@@ -418,4 +421,11 @@ def most_input_tokens(request: ModelRequest) -> int:
     read = [size_bytes(request.system), *(message.size_bytes for message in messages), *(t.size_bytes for t in tools)]
     pieces = len(read) + sum(len(message.tool_calls) for message in messages)
     images = sum(len(message.images) for message in messages)
+    if request.speech_s:
+        return tokens_of_speech(request.speech_s)
     return sum(read) // _BYTES_PER_TOKEN + pieces * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
+
+
+def tokens_of_speech(seconds: float) -> int:
+    """What so much speech counts as, where a budget is one of tokens: the large providers count it about so."""
+    return math.ceil(seconds * SPEECH_TOKENS_PER_S)

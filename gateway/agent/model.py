@@ -12,7 +12,7 @@ from gateway.errors import ModelRefused
 from gateway.runtime.observe import note, span
 from gateway.tools.spec import ToolCall, ToolSpec, size_bytes
 
-Purpose = Literal["answer", "delegate", "summary", "facts", "insight", "gist", "embedding", "values"]
+Purpose = Literal["answer", "delegate", "summary", "facts", "insight", "gist", "embedding", "values", "listen", "speak"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,7 @@ class ModelRequest:
         may_call_tools: False: the tools are named because earlier messages call them, and none may be called now.
         purpose: why it is made; a model of the network need not care, the offline model has no other way to know.
         thinking: None leaves it to the model's own configuration.
+        speech_s: seconds of speech that are heard or said, besides the messages.
     """
 
     system: str
@@ -108,6 +109,7 @@ class ModelRequest:
     purpose: Purpose = "answer"
     thinking: Thinking | None = None
     spender: Spender = field(default_factory=Spender)
+    speech_s: float = 0.0
 
     @property
     def settled(self) -> str:

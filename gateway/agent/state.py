@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from gateway.agent.model import ChatMessage, ModelUsage
 from gateway.agent.said import as_kept, from_kept
 from gateway.approvals.approval import Approval
+from gateway.domain.heard import Heard
 from gateway.messages import Action, Attachment
 from gateway.protocols import MemoryUpdate
 from gateway.tools.contract import Called, Choosing
@@ -50,6 +51,7 @@ class AgentState:
         rested: tools that broke so often that they rest from this turn on; the owners are told.
         acting: the id of the call that is on its way into the world.
         delegated: the states of sub-agents, by the ids of the calls that began them.
+        heard: what was heard of the recordings that came with the message.
         ended: what calls of this step came to by now, each with its row where the journal has none.
         doing: what running calls do, by their ids, in lines of ours; shown below the text as long as they run.
         saving: is held while the state is saved, so that what is saved last is the newest.
@@ -74,6 +76,7 @@ class AgentState:
     rested: list[str] = field(default_factory=list)
     acting: str | None = None
     delegated: dict[str, AgentState] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
     ended: dict[str, tuple[Called, CallRow | None]] = field(default_factory=dict, compare=False)
     doing: dict[str, str] = field(default_factory=dict, compare=False)
     saving: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False, repr=False)
@@ -153,6 +156,7 @@ class AgentState:
                 "files": [asdict(file) for file in self.files],
                 "choosing": [asdict(one) for one in self.choosing],
                 "approvals": _APPROVALS.dump_python(self.approvals, mode="json"),
+                "heard": [asdict(one) for one in self.heard],
             },
             ensure_ascii=False,
         )
@@ -180,6 +184,7 @@ class AgentState:
             files=[Attachment(**file) for file in kept["files"]],
             choosing=[Choosing(question=one["question"], choices=tuple(one["choices"])) for one in kept["choosing"]],
             approvals=_APPROVALS.validate_python(kept["approvals"]),
+            heard=[Heard(**one) for one in kept["heard"]],
         )
         for call_id, agent in kept["delegated"].items():
             messages = [from_kept(message) for message in agent["messages"]]

@@ -84,7 +84,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
         people=people,
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
-        personal=PersonalService(gateway.home, people, gateway.privacy),
+        personal=PersonalService(gateway.home, people, gateway.privacy, gateway.store.person_settings),
         identity_map=IdentityMapService(gateway.identities, people, erased=gateway.privacy.erased),
         personalities=PersonalityService(gateway.personalities),
         zones=ZoneService(gateway.zones, gateway.schedules, person_ids),

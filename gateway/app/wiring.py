@@ -22,11 +22,13 @@ from gateway.app.people import people_parts
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.skills import Skills
+from gateway.app.speech import hearing_of, voice_notes_of
 from gateway.app.tools import (
     documents_of,
     make_toolbox,
     program_tools,
     servers_of,
+    tier_of,
     tools_for_messages,
     tools_for_schedules,
     with_servers,
@@ -300,7 +302,11 @@ class Composition:
         )
         lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
         self.commands = Commands(
-            self.linking, self.load_services, erasure_codes=self.people_parts.erasure_codes, memory_lacks=lacks
+            self.linking,
+            self.load_services,
+            erasure_codes=self.people_parts.erasure_codes,
+            memory_lacks=lacks,
+            speaks=self.config.speech.speak is not None,
         )
         self.admission = Admission(
             access=self.access,
@@ -441,6 +447,8 @@ class Composition:
             documents=documents_of(self),
             recall=self.traces.memory,
             workspaces=self.workspaces if self.live.current.tools.has_workspaces else None,
+            hearing=hearing_of(self),
+            voice=voice_notes_of(self, partial(tier_of, self)),
         )
 
     # ---- what all surfaces ask --------------------------------------------------------------------------------------

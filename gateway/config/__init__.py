@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from gateway.config.channel_kinds import Access, GroupAccess
 from gateway.config.mcp import McpConfig
 from gateway.config.memory_kinds import TRACES_KIND
+from gateway.config.speech import SpeechConfig
 from gateway.config.unattended import HeartbeatConfig, HookConfig, hook_name
 from gateway.config.values import (
     AccountId,
@@ -477,6 +478,7 @@ class Config(Section):
     mcp: McpConfig = Field(default_factory=McpConfig)
     hooks: dict[Annotated[str, AfterValidator(hook_name)], HookConfig] = Field(default_factory=dict)
     heartbeat: HeartbeatConfig = Field(default_factory=HeartbeatConfig)
+    speech: SpeechConfig = Field(default_factory=SpeechConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)

@@ -19,12 +19,10 @@ from gateway.config.mcp import names_secret
 from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, kind_on_server, load_memory_kind
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
-from gateway.config.search_kinds import PACKAGES as SEARCH_KINDS
-from gateway.config.search_kinds import load_search_kind
 from gateway.config.secrets import expand_variables, fetch_secrets
+from gateway.config.services import services_in
 from gateway.config.tool_packages import load_tool_package
 from gateway.config.unattended import check_unattended, named_personalities
-from gateway.config.web import SearchConfig
 from gateway.config.workers import OFF, ROLES
 from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.domain.sessions import LOCAL
@@ -165,7 +163,7 @@ def _read(
     reading.origins = fetch_secrets(document, Config, (), path.parent)
     channels = _channels(reading)
     _check_names(reading)
-    made = {**values, "channels": channels, **_memory(reading), **_tools(reading), **_web(reading)}
+    made = {**values, "channels": channels, **_memory(reading), **_tools(reading), **services_in(reading)}
     config = validate(Config, document, values=made, hidden=reading.hidden)
     if config is not None:
         _warn(config, reading)
@@ -324,40 +322,6 @@ def _tool_package(entry: Any, path: KeyPath, reading: _Reading) -> ToolPackageCo
     fetched = value_at(document.values, path)
     own = {key: value for key, value in fetched.items() if key not in core} if isinstance(fetched, dict) else {}
     settings = validate(package.config, document, path, values=own, hidden=reading.hidden)
-    return chosen.model_copy(update={"settings": settings})
-
-
-def _web(reading: _Reading) -> dict[str, Any]:
-    """The section with its search service as a `SearchConfig`, where it has one that is a section."""
-    document, path = reading.document, ("web", "search")
-    service = value_at(document.values, path)
-    if not isinstance(service, dict):
-        return {}
-    made = _search(service, path, reading)
-    return {"web": {key: value for key, value in document.values["web"].items() if key != "search"} | {"search": made}}
-
-
-def _search(service: dict[str, Any], path: KeyPath, reading: _Reading) -> SearchConfig | None:
-    """One of another author that cannot be used is warned of, and left out."""
-    document = reading.document
-    if "kind" not in service:
-        document.complain((*path, "kind"), f"missing; {SEARCH_KINDS.expected()}")
-        return None
-    chosen = validate(SearchConfig, document, path, values={"kind": service["kind"]}, hidden=reading.hidden)
-    if chosen is None:
-        return None
-    try:
-        kind = load_search_kind(chosen.kind)
-    except KindUnusable as error:
-        if "." not in chosen.kind:
-            document.complain((*path, "kind"), str(error))
-            return None
-        reading.warned.complain((*path, "kind"), f"{error}. It is left out")
-        return chosen.model_copy(update={"fault": str(error)})
-    reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent)
-    fetched = value_at(document.values, path)
-    own = {key: value for key, value in fetched.items() if key != "kind"}
-    settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
     return chosen.model_copy(update={"settings": settings})
 
 
@@ -543,6 +507,10 @@ def _check_prices(config: Config, document: MarkedYaml) -> None:
                     "and `output_usd_per_million` (0 for a model of your own)"
                 )
                 document.complain(("models", name), text, at_key=True)
+        for key, service in (("listen", config.speech.listen), ("speak", config.speech.speak)):
+            if service is not None and service.usd_per_minute is None:
+                text = "its price is unknown, and `budgets` limits money; expected `usd_per_minute` (0 for your own)"
+                document.complain(("speech", key), text, at_key=True)
 
 
 def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> None:

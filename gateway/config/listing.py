@@ -9,11 +9,12 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from gateway.config import ChannelConfig, Config, ProviderConfig, ToolPackageConfig
+from gateway.config.speech import ServiceConfig
 from gateway.config.web import SearchConfig
 from gateway.files.positions.yaml import KeyPath, dotted
 
 HIDDEN = "(hidden)"
-_WITH_OWN = ChannelConfig | ProviderConfig | ToolPackageConfig | SearchConfig
+_WITH_OWN = ChannelConfig | ProviderConfig | ToolPackageConfig | SearchConfig | ServiceConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ def values_of(section: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]
     """Every value below `path`; those of an adapter or a memory stand next to the core's, as they do in the file."""
     if isinstance(section, BaseModel):
         for name, item in section:
-            if name == "fault" and isinstance(section, ToolPackageConfig | SearchConfig):
+            if name == "fault" and isinstance(section, ToolPackageConfig | SearchConfig | ServiceConfig):
                 continue  # no setting
             is_own = isinstance(section, _WITH_OWN) and name == "settings"
             yield from () if is_own and item is None else values_of(item, path if is_own else (*path, name))

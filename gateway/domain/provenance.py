@@ -59,11 +59,12 @@ def others_words(text: str) -> list[tuple[str, str]]:
 def sources_of(message: InboundMessage) -> tuple[str, ...]:
     """What came with a message in another voice than its sender's, in words for people; empty for none.
 
-    A file counts whatever is in it, and whether or not it can be fetched: its name alone may speak.
+    A file counts whatever is in it, and whether or not it can be fetched: its name alone may speak. What the sender
+    recorded is the sender's own words, and has no name that anybody is shown.
     """
     found = [quote.origin for quote in message.quotes]
     if not message.is_trusted_text:
         found.append(PASSED_ON)
-    if message.attachments:
+    if not all(file.is_voice for file in message.attachments):
         found.append(ATTACHMENT)
     return tuple(dict.fromkeys(found))

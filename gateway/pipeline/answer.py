@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -22,6 +22,7 @@ from gateway.approvals.whole import WholeCalls
 from gateway.cluster.sessions import HeldSessions
 from gateway.config.values import zone_of
 from gateway.domain.channels import Channels
+from gateway.domain.heard import Heard, before_answer, said_in
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
@@ -37,7 +38,7 @@ from gateway.memory.sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
-from gateway.pipeline.attachments import Question
+from gateway.pipeline.attachments import Keeper, Question
 from gateway.pipeline.clock import Clock
 from gateway.pipeline.commands import STOPPED, ChatCommands, gave_up
 from gateway.pipeline.commit import Committer, TurnCommit, TurnStore, reply_to
@@ -55,6 +56,7 @@ from gateway.pipeline.server_questions import FRESH, Answered, QuestionStore
 from gateway.pipeline.skills import LOAD_SKILL, FindSkills, TurnSkills, no_skills, skills_of
 from gateway.pipeline.standing import Standing
 from gateway.pipeline.turn_control import TurnControl
+from gateway.pipeline.voice_notes import VoiceNotes
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.sandbox.workspace import Workspace, Workspaces
 from gateway.schedules.firing import OccurrenceEnd, OccurrenceStore
@@ -104,6 +106,13 @@ class TurnSettings:
     allowed_addresses: Sequence[str] = ()
 
 
+class Hearing(Protocol):
+    """Hears a recording; see `gateway.speech.hearing`."""
+
+    async def __call__(self, data: bytes, spender: Spender) -> Heard:
+        """What is said in it, or why that is not known; never raises for what is wrong with it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDependencies:
     """What a turn works with.
@@ -119,6 +128,8 @@ class TurnDependencies:
         instructions: by server, what those say of themselves that have one of these tools.
         turn_ended: called when the agent has answered, or has not.
         workspaces: the files of people and groups; None where those are off.
+        hearing: hears what people recorded; None where nothing does.
+        voice: whose answers are said, too; None where nothing says them.
         asks_ahead: the store is a server, which is asked at once for what a turn will most likely read.
         skills: those of a personality.
         whole_calls: writes files for questions that are longer than a chat shows.
@@ -160,6 +171,8 @@ class TurnDependencies:
     instructions: Callable[[Collection[str]], Mapping[str, str]] = lambda _names: {}
     turn_ended: Callable[[], None] = lambda: None
     workspaces: Workspaces | None = None
+    hearing: Hearing | None = None
+    voice: VoiceNotes | None = None
     asks_ahead: bool = False
     skills: FindSkills = no_skills
 
@@ -206,6 +219,11 @@ class Turn:
     def is_shown(self) -> bool:
         """Whether people see that it runs, and what it writes."""
         return self.scheduled is None or not self.scheduled.is_watch
+
+    @property
+    def spender(self) -> Spender:
+        """On whose account models are called."""
+        return Spender(user_id=self.user_id, personality_id=self.personality.id, turn_id=self.row.turn_id)
 
     @property
     def scope(self) -> MemoryScope:
@@ -262,6 +280,12 @@ class Turn:
             return workspaces.of_person(self.user_id)
         return workspaces.of_group(self.message.conversation.channel, self.message.conversation.conversation)
 
+    def keeper(self, workspaces: Workspaces | None) -> Keeper | None:
+        """Keeps the files of the message among them."""
+        workspace = self.workspace(workspaces)
+        folder = f"attachments/{self.message.sent_at:%Y-%m-%d}/{self.row.turn_id[-8:]}"
+        return None if workspace is None else Keeper(workspace=workspace, folder=folder)
+
     def tool_context(
         self,
         state: AgentState,
@@ -316,7 +340,10 @@ class Turn:
     def session_after(self, asked: Question, memory: SettledMemory) -> Session:
         """The session with this turn in it."""
         return replace(
-            with_title(self.session, (self.message.text.strip() if self.answered is None else "") or asked.text),
+            with_title(
+                self.session,
+                (self.message.text.strip() if self.answered is None else "") or said_in(asked.heard) or asked.text,
+            ),
             updated_at=datetime.now(UTC),
             is_tainted=self.session.is_tainted or bool(memory.sources),
         )
@@ -385,7 +412,7 @@ class Answering:
             question = turn.answered.question
             state.messages.append(calling_again(question.wanted, question.turn_id))
         shows = parts.channels.showing(turn.message.conversation.channel) if turn.is_shown else None
-        preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox)
+        preview = Preview(shows, reply_to(row, "", "reply"), state, parts.outbox, before=before_answer(asked.heard))
         work = await self._work(turn, state, preview, asked, supersedes, tab=tab, on_stop=control.stop)
         try:
             async with preview:
@@ -454,7 +481,7 @@ class Answering:
             found=found,
             returned=skills.returned,
             given=None if turn.answered is None else turn.answered.given,
-            spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
+            spender=turn.spender,
             thinking=personality.thinking,
             delegating=self._sub_agents(personality.model) if DELEGATE in toolbox.names else None,
         )
@@ -608,13 +635,17 @@ class Answering:
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
         text = self._replies.text(turn, state, ending)
+        text = before_answer(asked.heard) + text if text else text
         if is_unread and text:
             text += unread_notice(memory)
         session = turn.session_after(asked, memory)
         question = turn.question(state, self._settings.approvals_expire_after_h)
+        replies = await self._replies.at_end(turn, state, text, memory, question)
+        voice = self._parts.voice
+        said = None if voice is None or ending is not None else await voice.of(turn, state.text, asked)
         commit = replace(
             turn.ended(self._committer.end(turn.row)),
-            replies=await self._replies.at_end(turn, state, text, memory, question),
+            replies=replies if said is None else (*replies, said),
             asks=question,
             session=session,
             messages=as_stored(

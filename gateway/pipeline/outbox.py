@@ -27,6 +27,9 @@ SENDERS = 64
 # One channel, whose platform may be slow to say that it is down, leaves some to the others.
 SENDERS_PER_CHANNEL = 48
 AFTER_FAULT_S = 5.0
+AFTER_BUSY_S = 1.0
+VOICE = ".voice"
+"""How the id of a voice note ends."""
 QUIET_S = 20.0
 _SECONDS_PER_HOUR = 3600.0
 _NOTICES = (".late", ".given-up")
@@ -38,6 +41,10 @@ _log = structlog.get_logger(__name__)
 
 class _NotHeld(Exception):
     """The channel is not held here any more, and nothing was sent."""
+
+
+class NotYet(Exception):
+    """A voice note cannot be made just now, because too many are being made; nothing was sent."""
 
 
 class Outbox:
@@ -67,6 +74,8 @@ class Outbox:
         """Awaited before a reply is sent: it ends what is being shown in its conversation for another worker."""
         self.fetched: Callable[[OutboundMessage], AbstractAsyncContextManager[OutboundMessage]] = nullcontext
         """Around the sending of a reply: gives it with files that another worker made."""
+        self.voiced: Callable[[OutboxRow], Awaitable[OutboundMessage]] = _nobody_speaks
+        """Makes the voice note of a row, before it is sent; raises `NotYet`, or what `send` raises."""
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -217,6 +226,7 @@ class Outbox:
         reach("outbox.claimed")
         await self.settle(row.message)
         try:
+            row = await self._made(row)
             async with self.fetched(row.message) as message:
                 with_files = row if message is row.message else replace(row, message=message)
                 receipt = await self._deliver(adapter, with_files)
@@ -226,6 +236,8 @@ class Outbox:
             return await self._failed(adapter, row, UncertainSendError("the adapter gave the send up"))
         except _NotHeld as error:
             return await self._retry(row, 0.0, str(error), is_uncertain=row.is_uncertain, is_counted=False)
+        except NotYet:
+            return await self._retry(row, AFTER_BUSY_S, "", is_uncertain=False, is_counted=False)
         except Exception as error:  # noqa: BLE001 (an adapter may break its contract)
             return await self._failed(adapter, row, error)
         reach("outbox.delivered")
@@ -236,6 +248,17 @@ class Outbox:
         self._channels.delivered(adapter.name)
         self._retries.delivered(row.message.conversation)
         return None if notice is None else AGAIN
+
+    async def _made(self, row: OutboxRow) -> OutboxRow:
+        """With the voice note that the row is to be; it is kept with the row, so that it is made once."""
+        if row.message.speech is None:
+            return row
+        reach("speech.saying")
+        made = await self.voiced(row)
+        if not await self._store.exchange(row, made):
+            raise PermanentSendError("the voice note is not wanted any more")
+        reach("speech.made")
+        return replace(row, message=made, is_uncertain=False)  # nothing of it can have been sent before
 
     async def _failed(self, adapter: ChannelAdapter, row: OutboxRow, error: Exception) -> float | None:
         """The seconds until it is to be tried again, None when it is finished."""
@@ -263,7 +286,7 @@ class Outbox:
         message = row.message
         if row.is_uncertain and not adapter.capabilities.is_idempotent_send:
             if not isinstance(adapter, SupportsSendLookup):
-                message = replace(message, text=REPEAT_NOTE + message.text)
+                message = replace(message, text=message.text and REPEAT_NOTE + message.text)
             elif (found := await adapter.find_sent(message)) is not None:
                 return found
         # The process may have been paused since the claim.
@@ -328,6 +351,10 @@ async def _nothing_shown(_message: OutboundMessage) -> None:
     return
 
 
+async def _nobody_speaks(_row: OutboxRow) -> OutboundMessage:
+    raise PermanentSendError("the voice note was not made: no service for it is configured any more")
+
+
 def _late_notice(row: OutboxRow) -> OutboundMessage | None:
     if row.failing_s is None or row.failing_s < LATE_S:
         return None
@@ -341,8 +368,8 @@ def _given_up_notice(row: OutboxRow) -> OutboundMessage | None:
 
 
 def _notice(row: OutboxRow, name: str, text: str) -> OutboundMessage | None:
-    """What the person is told of a reply; of a notice itself nothing is told."""
-    if row.message.id.endswith(_NOTICES):
+    """What the person is told of a reply; of a notice itself, or of a voice note, nothing is told."""
+    if row.message.id.endswith(_NOTICES) or row.message.id.endswith(VOICE):
         return None
     message = row.message
     return OutboundMessage(

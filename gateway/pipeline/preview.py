@@ -37,6 +37,7 @@ class Preview:
         message: OutboundMessage,
         state: AgentState,
         outbox: Outbox,
+        before: str = "",
     ) -> None:
         """What is shown, and where.
 
@@ -45,6 +46,7 @@ class Preview:
             message: that will be sent in the end; its text is left out.
             state: has what there is of its text by now.
             outbox: sends the earlier replies first; a preview would stand in front of them for good.
+            before: what the answer begins with, in our own words.
         """
         self._adapter = adapter
         self._outbox = outbox
@@ -53,6 +55,7 @@ class Preview:
         self._has_grown = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._shown = ""
+        self._before = before
 
     def grow(self) -> None:
         """Say that the text has changed."""
@@ -101,7 +104,7 @@ class Preview:
         while True:
             await self._has_grown.wait()
             self._has_grown.clear()
-            text = self._state.shown
+            text = self._state.shown and self._before + self._state.shown
             if text != self._shown:
                 self._shown = text  # before it is: an attempt that is cut off may have arrived
                 await _dropped(adapter.preview(replace(self._message, text=text)), "preview")

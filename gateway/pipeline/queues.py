@@ -249,6 +249,9 @@ class OutboxStore(Protocol):
             ClaimLost: another worker has the channel.
         """
 
+    async def exchange(self, row: OutboxRow, message: OutboundMessage) -> bool:
+        """Put a message in the place of the one that is claimed; False where that is gone, or another's by now."""
+
     async def record_sent(self, row: OutboxRow, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
         """The platform has it; the notice is queued with that."""
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from weakref import WeakValueDictionary
 
+from gateway.agent.state import AgentState
 from gateway.approvals.approval import Approval
 from gateway.domain.codes import without_codes
 from gateway.domain.command_text import parse_command
+from gateway.domain.heard import Heard
 from gateway.domain.provenance import EARLIER
 from gateway.domain.sessions import SessionMessage, conversation_key, new_session, session_key
 from gateway.domain.visible import as_name
@@ -21,20 +25,25 @@ from gateway.messages import ConversationRef
 from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
 from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings
-from gateway.pipeline.attachments import Question, has_pictures, read_message
+from gateway.pipeline.attachments import Keeper, Question, has_pictures, read_message
 from gateway.pipeline.commands import CHOOSE, PAIR, CommandCall, CommandResult, stopped
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading
+from gateway.pipeline.recordings import heard_in, recordings_in
 from gateway.pipeline.scheduled import STOPPED, Scheduled
 from gateway.pipeline.server_questions import Answered, AskedOn, question_buttons, question_text, taken
 from gateway.pipeline.turn_control import TurnControl
+from gateway.protocols import ChannelAdapter
+from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, stage, waited
 from gateway.schedules.firing import OccurrenceEnd
 from gateway.tools.forms import OpenQuestion
 
 # Pictures stay in memory until their turn is over, up to 40 MB of them.
 TURNS_WITH_PICTURES = 16
+# Recordings stay in memory while they are heard, each up to 25 MB.
+TURNS_LISTENING = 8
 ENDING = frozenset({"new", "stop"})
 """Commands after which the question of a server is not open any more."""
 SAID_YES = "(The person said yes. The call is made now, exactly as it was shown.)"
@@ -60,11 +69,13 @@ class TurnRunner:
         self._answering = Answering(parts, settings, self._committer, self._reading)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._with_pictures = asyncio.Semaphore(TURNS_WITH_PICTURES)
+        self._listening = asyncio.Semaphore(TURNS_LISTENING)
 
     def renewed(self, settings: TurnSettings) -> TurnRunner:
         """One with other settings; turns of both wait for one another as turns of one do."""
         other = TurnRunner(self._parts, settings)
         other._session_locks, other._with_pictures = self._session_locks, self._with_pictures
+        other._listening = self._listening
         return other
 
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
@@ -187,12 +198,16 @@ class TurnRunner:
         """Do what the message says: a command, or a question to the agent."""
         parts, row = self._parts, turn.row
         channel = parts.channels.if_up(row.message.conversation.channel)
-        question = await read_message(row.message, channel, parts.documents)
+        command = parse_command(row.message)
+        keeper = turn.keeper(parts.workspaces)
+        heard: Sequence[Heard] = ()
+        if command is None and recordings_in(row.message):
+            turn, heard = await self._heard(turn, channel, keeper)
+        question = await read_message(row.message, channel, parts.documents, heard=heard, keeper=keeper)
         problem = refusal_of(question.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
             await self._end_with_text(row, control, problem or stopped(row.message))
             return None
-        command = parse_command(row.message)
         if command is None:
             return await self._answering.answer(turn, control, question, supersedes=None)
         call = CommandCall(
@@ -218,6 +233,24 @@ class TurnRunner:
                 return None
         question, supersedes = again
         return await self._answering.answer(turn, control, question, supersedes=supersedes)
+
+    async def _heard(
+        self, turn: Turn, channel: ChannelAdapter | None, keeper: Keeper | None
+    ) -> tuple[Turn, Sequence[Heard]]:
+        """What the person has recorded. It is kept with the steps of the turn, so that it is not paid for twice."""
+        parts, row = self._parts, turn.row
+        state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
+        if state.heard:
+            return turn, state.heard
+        async with self._listening:
+            hear = parts.hearing
+            asked = None if hear is None else partial(hear, spender=turn.spender)
+            state.heard = await heard_in(row.message, channel, asked, keeper)
+        if hear is not None:
+            await parts.store.save_steps(row.turn_id, state.dump(), is_durable=True)
+            reach("speech.heard")
+            turn = replace(turn, row=replace(row, has_steps=True))
+        return turn, state.heard
 
     async def _asked_by(self, turn: Turn, result: CommandResult) -> tuple[Question, str | None] | None:
         """What the agent is to answer after a command, and the turn whose answer gives way to it; None: nothing."""

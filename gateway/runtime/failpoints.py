@@ -86,6 +86,13 @@ HOOK_POINTS: Mapping[str, str] = {
     "hook.committed": "the call is on disk, the service was not told",
 }
 
+# Of speech; a gateway comes to them only if it listens and speaks.
+SPEECH_POINTS: Mapping[str, str] = {
+    "speech.heard": "what a person has recorded is heard, and kept with the turn, which has not answered",
+    "speech.saying": "a voice note is about to be made",
+    "speech.made": "a voice note is made and kept with its row, and not sent",
+}
+
 # Of memories on servers; a gateway comes to them only if it has such a memory.
 MEMORY_POINTS: Mapping[str, str] = {
     "memory.postgres.prepared": "the tables are there",
@@ -137,8 +144,8 @@ COPY_POINTS: Mapping[str, str] = {
 }
 
 ALL = frozenset({
-    **POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **HOOK_POINTS, **MEMORY_POINTS, **WORKER_POINTS, **ANSWER_POINTS,
-    **COPY_POINTS,
+    **POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **HOOK_POINTS, **SPEECH_POINTS, **MEMORY_POINTS, **WORKER_POINTS,
+    **ANSWER_POINTS, **COPY_POINTS,
 })  # fmt: skip
 
 _act: Callable[[str], None] | None = None

@@ -122,19 +122,20 @@ class Workspace:
                     raise NoSuchFile(f"{name} has {status.st_size} bytes, and {MAX_FILE_BYTES} can be read")
                 return file.read(MAX_FILE_BYTES), self._own().get("/".join(parts)) == _mark(status)
 
-    def write(self, name: str, data: bytes, *, is_own: bool) -> None:
+    def write(self, name: str, data: bytes, *, is_own: bool, most_bytes: int = MAX_FILE_BYTES) -> None:
         """Put a file in place, whole.
 
         Args:
             is_own: nothing in it was written by others.
+            most_bytes: of the file; one that has more than `MAX_FILE_BYTES` only programs can read.
 
         Raises:
             NoSuchFile: the name leads out, the file is too large, or the workspace is full.
             FileError: the disk is full.
         """
         parts = _parts(name)
-        if len(data) > MAX_FILE_BYTES:
-            raise NoSuchFile(f"{name} would have {len(data)} bytes; {MAX_FILE_BYTES} can be written")
+        if len(data) > most_bytes:
+            raise NoSuchFile(f"{name} would have {len(data)} bytes; {most_bytes} can be written")
         with self.locked():
             if self.used_bytes() + len(data) > self._quota_bytes:
                 raise NoSuchFile(f"the workspace is full: {self._quota_bytes >> 20} MB in all; delete files first")

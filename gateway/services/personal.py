@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gateway.config.file import CONFIG_NAME
+from gateway.domain.person_settings import PersonSettings
 from gateway.messages import ConversationRef
 from gateway.ops.privacy.worker import Exported, PrivacyWorker
+from gateway.pipeline.voice_notes import SETTING, When, chosen
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotAllowed, NotFound, NotNamed, Permission, Refused
 from gateway.services.people import PeopleService
@@ -33,10 +35,19 @@ class ExportFile:
 class PersonalService:
     """Exports for those who may see the person, erasures for those who may change people."""
 
-    def __init__(self, home: Path, people: PeopleService, privacy: PrivacyWorker) -> None:
+    def __init__(self, home: Path, people: PeopleService, privacy: PrivacyWorker, settings: PersonSettings) -> None:
         self._home = home
         self._people = people
         self._privacy = privacy
+        self._settings = settings
+
+    async def voice(self, caller: Caller) -> When:
+        """When the person in a chat hears answers, too."""
+        return await chosen(self._settings, caller.user_id or "")
+
+    async def choose_voice(self, caller: Caller, when: str) -> None:
+        """Let the person in a chat hear answers then; one of `WHENS`."""
+        await self._settings.put(caller.user_id or "", SETTING, when)
 
     @property
     def left_by_erasure(self) -> str | None:

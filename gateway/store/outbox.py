@@ -60,6 +60,7 @@ _RETRY = """
                       is_put_off = ?5
     WHERE lane = ?6 AND seq = ?7 AND state = 'sending' AND epoch = ?8
 """
+_EXCHANGE = "UPDATE outbox SET payload = ? WHERE lane = ? AND seq = ? AND epoch = ? AND state = 'sending'"
 _PUT_OFF = """
     SELECT DISTINCT channel, conversation, thread FROM outbox
     WHERE ended_at IS NULL AND is_put_off AND (CAST(?1 AS text) IS NULL OR channel = ?1)
@@ -136,6 +137,10 @@ class SqlOutbox:
             return lambda: claimed
 
         return await self._engine.write_at_once(work, is_durable=is_durable)
+
+    async def exchange(self, row: OutboxRow, message: OutboundMessage) -> bool:
+        values = (outbound_json(message), row.lane, row.seq, row.epoch)
+        return await self._engine.write(statement(_EXCHANGE, values), alone=()) == 1
 
     async def record_sent(self, row: OutboxRow, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
         await self._end(_SENT, (receipt_json(receipt), wall_ms(), row.lane, row.seq), notice)

@@ -16,6 +16,7 @@ from gateway.messages import (
     QuotedText,
     Receipt,
     Sender,
+    Speech,
 )
 from gateway.store.engine import Row
 
@@ -117,6 +118,8 @@ def _nothing_of(value: object) -> object:
 
 def outbound_json(message: OutboundMessage) -> str:
     """What `outbound` needs besides the columns `id` and the conversation's three."""
+    speech = message.speech
+    said = {} if speech is None else {"speech": [speech.text, speech.user_id, speech.personality_id]}
     return storable(
         _encode(
             {
@@ -125,6 +128,7 @@ def outbound_json(message: OutboundMessage) -> str:
                 "attachments": _attachments_json(message.attachments),
                 "actions": [[action.id, action.label] for action in message.actions],
                 "codes": message.codes,
+                **said,
             }
         )
     )
@@ -141,6 +145,7 @@ def outbound(row: Row) -> OutboundMessage:
         attachments=_attachments(payload["attachments"]),
         actions=actions_of(payload),
         codes=tuple(payload["codes"]),
+        speech=_speech(*payload["speech"]) if payload.get("speech") else None,
     )
 
 
@@ -154,12 +159,29 @@ def receipt_json(receipt: Receipt) -> str:
     return storable(_encode(receipt.message_ids))
 
 
+def _speech(text: str, user_id: str, personality_id: str) -> Speech:
+    return Speech(text=text, user_id=user_id, personality_id=personality_id)
+
+
 def _attachments_json(attachments: Sequence[Attachment]) -> list[list[Any]]:
-    return [[file.media_type, file.filename, file.size_bytes, file.ref] for file in attachments]
+    """Four values of each, and two more of a voice message."""
+    return [
+        [file.media_type, file.filename, file.size_bytes, file.ref]
+        + ([file.duration_s, file.waveform] if file.is_voice else [])
+        for file in attachments
+    ]
 
 
 def _attachments(rows: Sequence[Sequence[Any]]) -> tuple[Attachment, ...]:
     return tuple(
-        Attachment(media_type=media_type, filename=filename, size_bytes=size_bytes, ref=ref)
-        for media_type, filename, size_bytes, ref in rows
+        Attachment(
+            media_type=media_type,
+            filename=filename,
+            size_bytes=size_bytes,
+            ref=ref,
+            is_voice=bool(voice),
+            duration_s=voice[0] if voice else 0.0,
+            waveform=voice[1] if voice else "",
+        )
+        for media_type, filename, size_bytes, ref, *voice in rows
     )

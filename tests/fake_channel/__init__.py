@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -39,6 +40,7 @@ class Config(BaseModel):
     has_previews: bool = False
     max_attachment_bytes: int = 0
     shows_log: bool = False
+    voice: Literal["message", "file"] | None = None
 
 
 class FakeChannel:
@@ -54,10 +56,13 @@ class FakeChannel:
             max_attachment_bytes=config.max_attachment_bytes,
             preview_interval_s=0.001 if config.has_previews else None,
             shows_log=config.shows_log,
+            voice=config.voice,
         )
         self.sent: list[OutboundMessage] = []
         self.files: dict[str, bytes] = {}
         """What went with them, by name."""
+        self.given: dict[str, bytes] = {}
+        """What people have sent, by its `ref`."""
         self.failures: list[Exception] = []
         """Raised by the next sends, in order."""
         self.failures_after: list[Exception] = []
@@ -101,9 +106,12 @@ class FakeChannel:
             raise self.failures_after.pop(0)
         return Receipt(message_ids=(f"p{len(self.sent)}",))
 
-    async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:  # noqa: ARG002 (the protocol's)
+    async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
         """There are no files here, unless a test brings some."""
-        raise PermanentSendError(f"there is no file {attachment.ref}")
+        found = self.given.get(attachment.ref)
+        if found is None or len(found) > max_bytes:
+            raise PermanentSendError(f"there is no file {attachment.ref} of so few bytes")
+        return found
 
     async def close(self) -> None:
         self.is_closed = True

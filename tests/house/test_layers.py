@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = {"gateway.messages", "gateway.protocols", "gateway.errors"}
 # From the top to the bottom: a room imports only itself and what stands behind it here, and the contract.
 ROOMS = (
-    "testing", "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "skills", "agent", "schedules",
-    "approvals", "mcp", "tools", "memory", "people", "cluster", "sandbox", "config", "sdk", "domain", "files",
-    "runtime",
+    "testing", "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "skills", "speech", "agent",
+    "schedules", "approvals", "mcp", "tools", "memory", "people", "cluster", "sandbox", "config", "sdk", "domain",
+    "files", "runtime",
 )  # fmt: skip
 PLATFORMS = ("telegram", "slack", "discord")
 

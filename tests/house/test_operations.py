@@ -296,6 +296,7 @@ OPERATIONS: Mapping[str, Operation] = {
         asks="people.export_file",
         command="people export",
     ),
+    "choose when answers are said aloud": Operation(decides="personal.choose_voice", chat="personal.py:voice_text"),
     "erase a person": Operation(
         decides="personal.schedule_erasure",
         through=("personal.erase",),

@@ -49,11 +49,20 @@ class ProviderHttp:
         self._session: aiohttp.ClientSession | None = None
 
     @asynccontextmanager
-    async def post(self, path: str, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """The answer as soon as its headers are there; leaving the block before its end closes the connection."""
+    async def post(
+        self, path: str, body: bytes, *, content_type: str | None = None
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """The answer as soon as its headers are there; leaving the block before its end closes the connection.
+
+        Args:
+            content_type: of a body that is no JSON.
+        """
         if self._session is None:
             self._session = self._opened()
-        async with self._session.post(_url(self._endpoint.url, path), data=body, allow_redirects=False) as response:
+        headers = None if content_type is None else {"content-type": content_type}
+        async with self._session.post(
+            _url(self._endpoint.url, path), data=body, headers=headers, allow_redirects=False
+        ) as response:
             yield response
 
     async def get(self, path: str, *, most_bytes: int) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from gateway.agent.meter import SPEECH_TOKENS_PER_S
 from gateway.agent.model import Model, ModelEvent, ModelRequest, StreamRestarted, TextDelta
 from gateway.agent.offline.model import OfflineModel
 from gateway.agent.providers.embeddings import WireEmbedder
@@ -58,12 +59,17 @@ class ModelRegistry:
 
     def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
         """The most that the model, or one of its fallbacks, asks for so many tokens; None where that is not known."""
+        if name is not None and (speech := self._config.speech.named(name)) is not None:
+            per_minute = speech.usd_per_minute
+            return None if per_minute is None else per_minute * input_tokens / (60 * SPEECH_TOKENS_PER_S)
         prices = [price_usd(self._config.models[link], input_tokens, output_tokens) for link in self._links(name)]
         known = [price for price in prices if price is not None]
         return max(known) if len(known) == len(prices) else None
 
     def output_tokens(self, name: str | None) -> int | None:
         """The longest answer that is configured for it or a fallback; None where one of them has no limit."""
+        if name is not None and self._config.speech.named(name) is not None:
+            return None
         limits = [self._config.models[link].max_output_tokens for link in self._links(name)]
         known = [limit for limit in limits if limit is not None]
         return max(known) if len(known) == len(limits) else None

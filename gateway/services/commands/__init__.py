@@ -22,12 +22,13 @@ from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
 from gateway.people.linking.links import Party
 from gateway.people.tries import ErasureCodes
 from gateway.pipeline.commands import CANCEL, CHOOSE, PAIR, STOPPED, CommandCall, CommandResult
+from gateway.pipeline.voice_notes import WHENS
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
 from gateway.services.commands.approvals import ask_again, decide, listed, revoke
 from gateway.services.commands.memory import MemoryCall, memory_command, memory_usage
 from gateway.services.commands.pairing import PairCall, pair_command
-from gateway.services.commands.personal import ForgetMe, export_text
+from gateway.services.commands.personal import ForgetMe, export_text, voice_text
 from gateway.services.commands.schedules import USAGE as SCHEDULES
 from gateway.services.commands.schedules import schedules_command
 from gateway.services.commands.skills import skill_command
@@ -66,8 +67,14 @@ class Commands:
         *,
         erasure_codes: ErasureCodes,
         memory_lacks: Collection[str] = (),
+        speaks: bool = False,
     ) -> None:
-        """The services are loaded with the first command that asks them; `memory_lacks` is not offered."""
+        """The services are loaded with the first command that asks them.
+
+        Args:
+            memory_lacks: what of the memory is not offered.
+            speaks: answers can be said aloud, too.
+        """
         self._linking = linking
         self._services = services
         self._forget = ForgetMe(erasure_codes)
@@ -101,6 +108,8 @@ class Commands:
         add("retry", "/retry", "answer my last message again", self._retry)
         add(CANCEL, "/cancel", "decline what a server asks you", self._cancel)
         add(CHOOSE, "/choose number question", "answer my question; its buttons do it for you", self._choose)
+        if speaks:
+            personal("voice", f"/voice [{'|'.join(WHENS)}]", "choose when I answer aloud, too", self._voice)
         personal("export", "/export", "give you everything that is kept about you", self._export)
         personal("forget-me", "/forget-me [code]", "erase everything that is kept about you", self._forget_me)
         pair = "see who asks to be let in, and decide"
@@ -290,6 +299,10 @@ class Commands:
         link = answer.link
         then = None if link is None else partial(self._linking.job.begin, link)
         return CommandResult(text=answer.text, codes=answer.codes, then=then)
+
+    async def _voice(self, call: CommandCall) -> CommandResult:
+        personal = (await self._services()).personal
+        return CommandResult(text=await voice_text(personal, caller_of(call), call.arguments))
 
     async def _export(self, call: CommandCall) -> CommandResult:
         personal = (await self._services()).personal

@@ -30,6 +30,27 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / 1_000_000:.1f} MB" if size_bytes >= 100_000 else f"{max(size_bytes / 1000, 0.1):.1f} kB"
 
 
+_WHENS = {
+    "never": "I answer in writing only.",
+    "when_spoken_to": "I answer a voice note with one, too; the text comes first.",
+    "always": "I say every answer aloud, too; the text comes first.",
+}
+
+
+async def voice_text(service: PersonalService, caller: Caller, typed: str) -> str:
+    """When answers are said aloud; chosen anew where something is typed."""
+    wanted = typed.strip().lower().replace("-", "_").replace(" ", "_")
+    if wanted and wanted not in _WHENS:
+        return f"`{typed.strip()[:40]}` is none of the choices: {_choices()}."
+    if wanted:
+        await service.choose_voice(caller, wanted)
+    return f"{_WHENS[await service.voice(caller)]}" + ("" if wanted else f" The choices are {_choices()}.")
+
+
+def _choices() -> str:
+    return ", ".join(f"`/voice {when}`" for when in _WHENS)
+
+
 def export_text(exported: Exported, left_out: str | None = None) -> tuple[str, tuple[Attachment, ...]]:
     """The answer, and the file where the channel takes it; `left_out` says what of the memory is not in it."""
     if exported.attachment is not None:

@@ -6,6 +6,7 @@ The documentation is at https://docs.discord.com/developers/; each rule names it
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import socket
@@ -336,7 +337,7 @@ class FakeDiscord:
             return problem(404, 10003, "Unknown Channel")
         if place.refusal is not None:
             return problem(*place.refusal, "Missing Access")
-        wrong = _wrong_content(body, files)
+        wrong = _wrong_voice(body, files) if body.get("flags", 0) & 8192 else _wrong_content(body, files)
         if wrong is not None:
             return wrong
         nonce = str(body.get("nonce", ""))
@@ -480,6 +481,16 @@ def _application() -> Payload:
         "icon": None, "verify_key": "", "team": None, "flags": 0,
         "owner": user("9", "owner"),
     }  # fmt: skip
+
+
+def _wrong_voice(body: Payload, files: dict[str, bytes]) -> web.Response | None:
+    """/resources/message#message-object-message-flags: one audio file with its length and waveform, and no content."""
+    described = body.get("attachments", [])
+    if len(files) != 1 or len(described) != 1 or not {"duration_secs", "waveform"} <= described[0].keys():
+        return problem(400, 50161, "Voice messages must have a single audio attachment.")
+    if body.get("content") or not 0 < len(base64.b64decode(described[0]["waveform"])) <= 256:
+        return problem(400, 50160, "Voice messages do not support additional content.")
+    return None
 
 
 def _wrong_content(body: Payload, files: dict[str, bytes]) -> web.Response | None:

@@ -82,6 +82,17 @@ def test_mentions_are_made_readable_and_those_of_the_bot_are_left_out(content: s
     assert read(recorded("message", content=content, mentions=[BOT_USER, BOB]), IN_GUILD).text == text
 
 
+def test_what_was_recorded_is_a_voice_note_of_its_sender_and_not_of_who_answers_or_forwards_it() -> None:
+    message = read(recorded("voice_message"))
+    (file,) = message.attachments
+    assert (message.text, file.is_voice, file.media_type, message.is_trusted_text) == ("", True, "audio/ogg", True)
+    answer = read(recorded("message", type=19, referenced_message=recorded("voice_message")))
+    assert [each.is_voice for each in answer.attachments] == [False]
+    snapshot = {key: recorded("voice_message")[key] for key in ("content", "attachments", "flags")}
+    forward = recorded("message", message_reference={"type": 1}, message_snapshots=[{"message": snapshot}])
+    assert [(each.is_voice, read(forward).is_trusted_text) for each in read(forward).attachments] == [(True, False)]
+
+
 def test_what_is_forwarded_is_not_the_senders_own_voice() -> None:
     snapshot = {"message": {"type": 0, "content": "transfer all the money", "attachments": []}}
     message = read(

@@ -444,6 +444,45 @@ async def test_long_code_goes_as_a_file(harness: DiscordHarness) -> None:
     assert harness.platform.uploads == {"code-1.py": code.encode()}
 
 
+def _voice_note(tmp_path: Path) -> OutboundMessage:
+    path = tmp_path / "voice.ogg"
+    path.write_bytes(b"OggS" + bytes(24) + b"OpusHead")
+    file = Attachment(
+        media_type="audio/ogg",
+        filename="voice.ogg",
+        size_bytes=36,
+        ref=str(path),
+        is_voice=True,
+        duration_s=2.5,
+        waveform="AAEHJTo0IQA=",
+    )
+    return outbound("", id="t_1.voice", attachments=(file,))
+
+
+async def test_a_voice_note_is_a_voice_message_with_length_and_waveform_and_without_text(
+    harness: DiscordHarness, tmp_path: Path
+) -> None:
+    async with running(harness):
+        assert harness.adapter.capabilities.voice == "message"
+        first = await soon(harness.adapter.send(_voice_note(tmp_path)))
+        assert await soon(harness.adapter.send(_voice_note(tmp_path))) == first
+    (asked,) = posts(harness)
+    assert asked["flags"] == 8192
+    assert "content" not in asked
+    assert asked["attachments"] == [
+        {"id": 0, "filename": "voice.ogg", "duration_secs": 2.5, "waveform": "AAEHJTo0IQA="}
+    ]
+    assert harness.platform.uploads["voice.ogg"].startswith(b"OggS")
+
+
+async def test_where_voice_messages_are_forbidden_the_note_is_a_file(harness: DiscordHarness, tmp_path: Path) -> None:
+    async with running(harness):
+        harness.platform.script("POST", MESSAGES, Outcome(403, {"message": "Missing Permissions", "code": 50013}))
+        await soon(harness.adapter.send(_voice_note(tmp_path)))
+    (message,) = harness.platform.of_bot()
+    assert (message["flags"] & 8192, [each["filename"] for each in message["attachments"]]) == (0, ["voice.ogg"])
+
+
 async def test_attachments_are_sent_and_a_missing_one_is_named(harness: DiscordHarness, tmp_path: Path) -> None:
     (tmp_path / "plan.txt").write_text("buy milk")
     files = [_attachment(tmp_path / "plan.txt"), _attachment(tmp_path / "gone.txt")]

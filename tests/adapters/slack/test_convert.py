@@ -156,6 +156,13 @@ def test_files_come_with_their_message_and_those_that_are_gone_do_not() -> None:
     )
 
 
+def test_a_clip_that_was_recorded_is_a_voice_note_without_a_text() -> None:
+    found = message("audio_clip")
+    (file,) = found.attachments
+    assert (found.text, file.is_voice, file.media_type, file.ref) == ("", True, "audio/mp4", "F2147483899")
+    assert not any(each.is_voice for each in message("file_share").attachments)
+
+
 def test_history_gives_the_same_message_as_the_event() -> None:
     envelope = payload("message_im")
     conversation = convert.conversation_of(envelope)

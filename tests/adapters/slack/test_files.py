@@ -129,6 +129,18 @@ async def test_a_message_whose_last_file_arrived_although_the_line_broke_is_foun
     assert sent(person) == [b"a.txt"]
 
 
+async def test_a_voice_note_is_an_audio_file_without_a_message_of_its_own(
+    person: SocketHarness, tmp_path: Path
+) -> None:
+    async with running(person):
+        assert person.adapter.capabilities.voice == "file"
+        note = with_files(answer(person, ""), tmp_path, "voice.ogg")
+        file = replace(note.attachments[0], media_type="audio/ogg", is_voice=True, duration_s=2.5, waveform="AAAA")
+        await soon(person.adapter.send(replace(note, attachments=(file,))))
+    assert sent(person) == [b"voice.ogg"]
+    assert not [each for each in person.slack.ours() if each["text"]]
+
+
 async def test_a_file_that_is_not_there_is_refused(person: SocketHarness, tmp_path: Path) -> None:
     async with running(person):
         message = with_files(answer(person, "Here:"), tmp_path, "a.txt")

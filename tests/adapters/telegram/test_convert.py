@@ -53,6 +53,7 @@ def payload(name: str) -> dict[str, Any]:
 def as_json(message: InboundMessage) -> dict[str, Any]:
     files = [
         {"media_type": each.media_type, "filename": each.filename, "size_bytes": each.size_bytes, "ref": each.ref}
+        | ({"is_voice": True} if each.is_voice else {})
         for each in message.attachments
     ]
     fields = ("text", "is_direct", "mentions_bot", "reply_to", "command", "is_trusted_text")

@@ -330,6 +330,64 @@ async def test_files_follow_the_text_once_also_when_the_line_breaks(
     assert len(receipt.message_ids) == 2
 
 
+def voice_note(tmp_path: Path) -> OutboundMessage:
+    path = tmp_path / "voice.ogg"
+    path.write_bytes(b"OggS" + bytes(24) + b"OpusHead" + bytes(40))
+    file = Attachment(
+        media_type="audio/ogg", filename="voice.ogg", size_bytes=76, ref=str(path), is_voice=True, duration_s=3.6
+    )
+    return replace(message("", attachments=(file,)), id="t_1.voice")
+
+
+async def test_a_voice_note_is_a_voice_message_of_telegram_with_its_length_and_no_text(
+    telegram: FakeTelegram, adapter: TelegramAdapter, tmp_path: Path
+) -> None:
+    sent = voice_note(tmp_path)
+    assert adapter.capabilities.voice == "message"
+    receipt = await adapter.send(sent)
+    assert await adapter.send(sent) == receipt
+    (shown,) = telegram.bot_messages()
+    assert (shown.is_voice, shown.text, shown.file) == (
+        True,
+        "",
+        ("voice.ogg", Path(sent.attachments[0].ref).read_bytes()),
+    )
+    (asked,) = telegram.called("sendVoice")
+    assert (asked["duration"], "caption" in asked) == ("4", False)
+
+
+async def test_a_voice_note_of_which_nobody_knows_is_not_sent_twice(
+    telegram: FakeTelegram, adapter: TelegramAdapter, restarted: TelegramAdapter, tmp_path: Path
+) -> None:
+    telegram.faults["sendVoice"].append(DROPPED_AFTER)
+    with pytest.raises(UncertainSendError):
+        await adapter.send(voice_note(tmp_path))
+    for each in (adapter, restarted):
+        with pytest.raises(PermanentSendError, match="not sent twice"):
+            await each.send(voice_note(tmp_path))
+    assert len(telegram.bot_messages()) == 1
+
+
+async def test_a_voice_note_that_did_not_arrive_is_sent_again(
+    telegram: FakeTelegram, adapter: TelegramAdapter, restarted: TelegramAdapter, tmp_path: Path
+) -> None:
+    telegram.faults["sendVoice"].append(flood(1))
+    with pytest.raises(TransientSendError):
+        await adapter.send(voice_note(tmp_path))
+    await restarted.send(voice_note(tmp_path))
+    assert [shown.is_voice for shown in telegram.bot_messages()] == [True]
+
+
+async def test_who_takes_no_voice_messages_gets_the_note_as_a_file(
+    telegram: FakeTelegram, adapter: TelegramAdapter, tmp_path: Path
+) -> None:
+    """A setting of people there: td answers VOICE_MESSAGES_FORBIDDEN."""
+    telegram.faults["sendVoice"].append(refusal(400, "Bad Request: VOICE_MESSAGES_FORBIDDEN"))
+    await adapter.send(voice_note(tmp_path))
+    (shown,) = telegram.bot_messages()
+    assert (shown.is_voice, shown.file is not None and shown.file[0]) == (False, "voice.ogg")
+
+
 async def test_long_code_arrives_as_a_file_in_its_place(telegram: FakeTelegram, adapter: TelegramAdapter) -> None:
     code = "\n".join(f"print({number})" for number in range(500))
     await adapter.send(message(f"before\n\n```python\n{code}\n```\n\nafter"))

@@ -1,0 +1,1 @@
+"""Speech: what people record is heard, and what the agent answers is said."""
