@@ -11,7 +11,6 @@ from gateway.errors import NotOffered
 from gateway.memory.offered import offered
 from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
-from gateway.people.reaching import Reaching
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
@@ -105,12 +104,11 @@ def _asking_anew(gateway: Composition) -> AskingAnew:
 
 def _schedule_service(gateway: Composition, naming: Naming) -> ScheduleService:
     store = gateway.store
-    heard_in = store.links.direct_conversation
     return ScheduleService(
         gateway.schedules,
         naming,
         store.links.person_ids,
-        reaching=Reaching(gateway.identities, gateway.access, gateway.channels, heard_in),
+        reaching=gateway.reaching,
         personalities=gateway.personalities,
         config=gateway.live,
         sessions_of=store.session_edits.sessions_of,
