@@ -391,7 +391,7 @@ async def test_where_the_person_has_no_other_channel_the_owners_are_told(house: 
 
 
 @pytest.mark.parametrize(
-    ("rank", "why"), [("revoked", "its person is not let in any more"), ("guest", "guests have no")]
+    ("rank", "why"), [("revoked", "its person is not let in there any more"), ("guest", "guests have no")]
 )
 async def test_the_schedules_of_a_person_who_may_not_have_them_any_more_are_paused(
     house: House, rank: Any, why: str
@@ -437,6 +437,19 @@ async def test_what_was_planned_before_a_link_is_its_makers_again_after_it(house
         assert all(
             "together" not in one.text for one in channel.sent[sent:] if one.conversation == desk["conversation"]
         )
+
+
+async def test_where_the_person_is_not_let_in_any_more_the_owner_is_told(house: House) -> None:
+    channels = {"fake": {"kind": "tests.fake_channel", "access": "allowlist"}}
+    async with timed(house, ScriptedModel("Hello."), channels=channels) as (gateway, channel, wall):
+        await channel.ask("Hello")
+        user = await gateway.identities.resolve("fake:3", "Cem")
+        where = ConversationRef(channel="fake", conversation="c3")
+        schedule = await plan(gateway, HOURLY, user_id=user, account="3", display_name="Cem", conversation=where)
+        await wall.comes(NOON + HOUR)
+        assert (await now_is(gateway, schedule)).state == "failing"
+        assert [one.conversation for one in channel.sent] == [CHAT, CHAT]
+        assert "`Cem` cannot be told this" in texts(channel)[-1]
 
 
 async def test_late_schedules_are_a_trouble_that_health_names(house: House) -> None:
