@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gateway.sdk.models.schedules import Occurrence, Schedule
     from gateway.services.schedules import ScheduleService
 
-USAGE = "/schedules [[pause|resume|run|remove] number]"
+USAGE = "/schedules [pause|resume|run|remove] [number]"
 SHOWN_BUTTONS = 5
 SHOWN_HISTORY = 5
 _LONGEST_CHARS = 160

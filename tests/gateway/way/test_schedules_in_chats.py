@@ -55,7 +55,7 @@ async def test_who_has_none_is_told_how_to_get_one(house: House) -> None:
     async with house.gateway(ScriptedModel(), fake=MEMBERS) as (_, channel):
         answer = await channel.ask("/schedules")
         assert answer == "Nothing is scheduled. Say what you want to be reminded of, and when."
-        assert "`/schedules [[pause|resume|run|remove] number]`" in await channel.ask("/help")
+        assert "`/schedules [pause|resume|run|remove] [number]`" in await channel.ask("/help")
 
 
 async def test_the_list_has_number_rule_next_time_and_state_on_the_persons_clock(house: House) -> None:
