@@ -247,6 +247,7 @@ class Gateway(Composition):
     def _parts(self) -> list[asyncio.Task[None]]:
         """What runs, by the roles of this worker."""
         roles = self.cluster.worker.roles
+        clock = partial(self.cluster.jobs.keep, "schedules", self.clock.run)
         parts: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("outbox", self.outbox.run),
             *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
@@ -256,7 +257,7 @@ class Gateway(Composition):
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),
             ("unattended", self.configured.run),
-            ("clock", partial(self.cluster.jobs.keep, "schedules", self.clock.run)),
+            *([("clock", clock)] if self.config.schedules.enabled else []),
             *([("upkeep", Upkeep(self).run)] if self.cluster.is_shared else []),
             *([("web", self.web.serve)] if "web" in roles else []),
         ]

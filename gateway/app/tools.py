@@ -18,6 +18,7 @@ from gateway.domain.key_files import load_key
 from gateway.mcp.servers import McpServers
 from gateway.mcp.sign_ins import SignIns
 from gateway.mcp.tokens import KEY_NAME
+from gateway.people.reaching import Reaching
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
 from gateway.tools.documents import Documents
@@ -110,8 +111,7 @@ def tools_for_messages(gateway: Composition) -> Sequence[Tool]:
     """Those that send messages to other conversations; none where they are off."""
     if not gateway.config.tools.messages:
         return ()
-    from gateway.people.reaching import Reaching  # noqa: PLC0415 (only where they are switched on)
-    from gateway.tools.messages import message_tools  # noqa: PLC0415 (as above)
+    from gateway.tools.messages import message_tools  # noqa: PLC0415 (only where they are switched on)
 
     heard_in = gateway.store.links.direct_conversation
     reaching = Reaching(gateway.identities, gateway.access, gateway.channels, heard_in)
@@ -124,7 +124,9 @@ def tools_for_schedules(gateway: Composition) -> Sequence[Tool]:
         return ()
     from gateway.schedules.tools import schedule_tools  # noqa: PLC0415 (only where they are switched on)
 
-    return schedule_tools(gateway.schedules, gateway.linking.people.ids)
+    heard_in = gateway.store.links.direct_conversation
+    reaching = Reaching(gateway.identities, gateway.access, gateway.channels, heard_in)
+    return schedule_tools(gateway.schedules, gateway.linking.people.ids, reaching)
 
 
 def with_servers(box: Toolbox, servers: McpServers) -> Callable[[], Toolbox]:

@@ -179,7 +179,12 @@ class Composition:
     def _compose_people(self) -> None:
         """Identities and access."""
         self.zones = Zones(self.store.person_settings, lambda: self.config.time_zone)
-        self.schedules = Schedules(self.store.schedules, self.zones, wake=lambda: self.clock.wake())  # noqa: PLW0108 (made later)
+        self.schedules = Schedules(
+            self.store.schedules,
+            self.zones,
+            wake=lambda: self.clock.wake(),  # noqa: PLW0108 (made later)
+            is_enabled=self.config.schedules.enabled,
+        )
         self.people_parts = people_parts(self.home, self.store.engine)
         self.identities = self.people_parts.identities
         self.operators = Operators(self.channels)

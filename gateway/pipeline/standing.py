@@ -16,7 +16,7 @@ from gateway.schedules.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """What speaks against it, for people; and where its person is told. None: nowhere, as they are not let in."""
+    """What speaks against it, for people; and where its person is told. None: nowhere, as their access was revoked."""
 
     why: str
     tell: Where | None
@@ -57,7 +57,8 @@ class Standing:
     async def of_person(self, schedule: Schedule, entry: Entry) -> Obstacle | None:
         """The same of its person, by who its account is now."""
         if entry.verdict != "answer":
-            return Obstacle(why="its person is not let in any more", tell=None)
+            is_revoked = await self._access.is_revoked(entry.account)
+            return Obstacle(why="its person is not let in there any more", tell=None if is_revoked else "elsewhere")
         if entry.user_id is None or schedule.user_id not in (entry.user_id, *await self._people.ids(entry.user_id)):
             return Obstacle(why="where it is delivered is somebody else's by now", tell="elsewhere")
         if entry.role == "guest":

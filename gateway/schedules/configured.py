@@ -127,7 +127,7 @@ class Configured:
         config = self._config.current
         for name, hook in config.hooks.items():
             yield _of_hook(name, hook, config.personality)
-        if config.heartbeat.every is not None:
+        if config.heartbeat.every is not None and config.schedules.enabled:
             for personality_id in config.heartbeat.personalities or (config.personality,):
                 yield _of_heartbeat(config.heartbeat, config.heartbeat.every, personality_id)
 

@@ -47,10 +47,12 @@ class Schedules:
         zones: Zones,
         *,
         wake: Callable[[], object] = lambda: None,
+        is_enabled: bool = True,
         now: Callable[[], datetime] = now_s,
     ) -> None:
-        """`now` gives whole seconds, UTC."""
+        """`now` gives whole seconds, UTC; where it is not enabled, nothing would be done, so nothing is made."""
         self._store = store
+        self._is_enabled = is_enabled
         self.wake = wake
         """Lets the clock look again."""
         self._now = now
@@ -60,8 +62,10 @@ class Schedules:
         """Make one, once for its key: a repetition gives the one that was made first.
 
         Raises:
-            ScheduleError: something is wrong with the form, the person has too many, or the key made another one.
+            ScheduleError: something is wrong with the form, the person has too many, the key made another one, or they
+                are off here.
         """
+        self._refuse_where_off()
         zone = await self.zones.of(owner.user_id)
         theirs = await self._store.schedules(user_ids=owner.user_ids, is_ended=True)
         made = next((one for one in theirs if one.key == key), None)
@@ -121,8 +125,9 @@ class Schedules:
         """Do it once now, besides its times.
 
         Raises:
-            ScheduleError: it is being done, or gone, or in the configuration no more.
+            ScheduleError: it is being done, or gone, or in the configuration no more, or they are off here.
         """
+        self._refuse_where_off()
         if (await self._there(schedule)).is_taken_out:
             raise _taken_out(schedule)
         if not await self._store.run_now(schedule, self._now()):
@@ -145,6 +150,12 @@ class Schedules:
     async def history(self, schedule_id: int, limit: int = 50) -> Sequence[Occurrence]:
         """Its last occurrences, newest first."""
         return await self._store.history(schedule_id, limit=limit)
+
+    def _refuse_where_off(self) -> None:
+        if not self._is_enabled:
+            raise ScheduleError(
+                "schedules are off; set `schedules.enabled: true` in config.yaml and restart the gateway"
+            )
 
     async def _there(self, schedule: Schedule) -> Schedule:
         found = await self._store.schedule(schedule.id)

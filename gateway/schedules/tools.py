@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
+from gateway.domain.roles import may
 from gateway.domain.visible import visible
 from gateway.messages import Action
+from gateway.people.reaching import Reaching
 from gateway.schedules.forms import ScheduleError, Wanted
 from gateway.schedules.rule import Every, Once, in_words, upcoming
 from gateway.schedules.schedule import REPORT, Missed, Mode, Schedule
@@ -22,6 +25,7 @@ _SHOWN_CHARS = 80
 _NOT_BY_ITSELF = "a schedule made this turn, and makes no other; tell the person what you would plan"
 _IS_SHOWN = "The person sees the times below your answer, with a button to undo it: do not list them."
 
+PersonIds = Callable[[str], Awaitable[Collection[str]]]
 At = Annotated[
     str | None,
     Field(description="once: 2026-12-24T18:00 on the clock of the zone; 18:00 alone is the next such time"),
@@ -50,6 +54,7 @@ class Create(Arguments):
     first_day: Annotated[str | None, Field(description="2026-12-24")] = None
     zone: Annotated[str | None, Field(description="an IANA name; the person's own without it")] = None
     missed: Annotated[Missed | None, Field(description="if the gateway was down at the time")] = None
+    to: Annotated[str | None, Field(description="another channel of the person; here without it")] = None
 
 
 class Change(Arguments):
@@ -86,19 +91,20 @@ class Report(Arguments):
     text: str
 
 
-def schedule_tools(schedules: Schedules, person_ids: Callable[[str], Awaitable[Collection[str]]]) -> Sequence[Tool]:
+def schedule_tools(schedules: Schedules, person_ids: PersonIds, reaching: Reaching) -> Sequence[Tool]:
     """All but `report`, which only the turns of a watch have.
 
     Args:
         person_ids: all user ids of the person behind one.
     """
-    return _Scheduling(schedules, person_ids).tools()
+    return _Scheduling(schedules, person_ids, reaching).tools()
 
 
 class _Scheduling:
-    def __init__(self, schedules: Schedules, person_ids: Callable[[str], Awaitable[Collection[str]]]) -> None:
+    def __init__(self, schedules: Schedules, person_ids: PersonIds, reaching: Reaching) -> None:
         self._schedules = schedules
         self._person_ids = person_ids
+        self._reaching = reaching
 
     def tools(self) -> Sequence[Tool]:
         changing: dict[str, Any] = {
@@ -155,11 +161,12 @@ class _Scheduling:
         return await self._made(Wanted(mode="say", **arguments.model_dump()), context)
 
     async def _create(self, arguments: Create, context: ToolContext) -> str:
-        return await self._made(Wanted(**arguments.model_dump()), context)
+        return await self._made(Wanted(**arguments.model_dump(exclude={"to"})), context, arguments.to)
 
-    async def _made(self, wanted: Wanted, context: ToolContext) -> str:
+    async def _made(self, wanted: Wanted, context: ToolContext, to: str | None = None) -> str:
         _refuse_unattended(context)
         owner = await self._owner(context)
+        owner = owner if to is None else await self._elsewhere(owner, to)
         try:
             schedule = await self._schedules.create(wanted, owner, key=context.idempotency_key)
         except ScheduleError as error:
@@ -218,6 +225,19 @@ class _Scheduling:
             turn_id=context.scope.turn_id or "",
             sources=tuple(dict.fromkeys((*context.read, *context.sources))),
         )
+
+    async def _elsewhere(self, owner: Owner, to: str) -> Owner:
+        """The same, delivered in another direct chat of the person."""
+        if not owner.is_direct:
+            raise ToolError("others read along here, so it is delivered here; ask for it in a direct chat")
+        places = [one for one in await self._reaching.of_person(owner.user_id) if may(one.role, "have schedules")]
+        found = [one for one in places if to in (one.conversation.channel, one.address)]
+        if len(found) != 1:
+            there = ", ".join(one.address for one in places) or "none"
+            raise ToolError(f"to: this person has no one account {to!r} here; there are: {there}")
+        [place] = found
+        account = place.address.partition(":")[2]
+        return replace(owner, conversation=place.conversation, account=account, display_name=place.name)
 
     async def _of(self, context: ToolContext, owner: Owner) -> Sequence[Schedule]:
         """The person's; in a group only those of that group, because others read along."""

@@ -30,9 +30,10 @@ from tests.faults.full_disk import DISK_MB, FullDiskStream
 from tests.faults.platform import Platform, WirePlatform
 from tests.faults.process import ROOT, Nursery, small_disk_missing
 from tests.faults.scheduling import FAULTS as SCHEDULE_FAULTS
-from tests.faults.scheduling import SchedulingStream
+from tests.faults.scheduling import OF_WORKERS, SchedulingStream, SchedulingWorkersStream
 from tests.faults.stream import Fault, NeverReached, Stream
 from tests.faults.table import SCHEDULES, TOOLS, WORKERS, publish, schedules_table, short_table, table, tools_table
+from tests.servers import postgres
 
 KILLS_PER_STREAM = 20
 # Of what is wrong with a stream; the stacks of its workers are among them.
@@ -101,6 +102,17 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
         Row(f"{SCHEDULES}hook: {name}", Fault(name.strip("`")), options.kills, wire, stream=CallingStream)
         for name in HOOK_FAULTS
     ]
+    found += [
+        Row(
+            f"{SCHEDULES}{WORKERS}{name}",
+            Fault(name),
+            options.worker_kills,
+            partial(workers_platform.platform, row=number),
+            per_stream=workers.KILLS_PER_STREAM,
+            stream=partial(SchedulingWorkersStream, servers),
+        )
+        for number, name in enumerate(OF_WORKERS if postgres.MISSING is None else ())
+    ]
     found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]
     if not wanted and not memory.wanted(options.only):
@@ -138,7 +150,7 @@ async def run(options: argparse.Namespace, wanted: Sequence[Row]) -> dict[str, T
     skipped = 0
 
     parts = [channel.part for name, channel in CHANNELS.items() if unavailable(name) is None]
-    parts += workers.PARTS if any(row.name.startswith(WORKERS) for row in wanted) else ()
+    parts += workers.PARTS if any(WORKERS in row.name for row in wanted) else ()
     disk_is_free = asyncio.Lock()  # two streams on it would be in each other's way
 
     async def play(row: Row, index: int, kills: int, nursery: Nursery) -> None:

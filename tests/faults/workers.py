@@ -138,7 +138,7 @@ class WorkersStream:
     ) -> None:
         self._servers = servers
         self._fault = fault.name.strip("`")
-        self._point = self._fault if self._fault in POINTS else ""
+        self._point = self._fault if self._fault in failpoints.ALL else ""
         self._platform = platform
         self._nursery = nursery
         self._numbers = random.Random(seed)

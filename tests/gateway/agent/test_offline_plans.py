@@ -12,7 +12,7 @@ from gateway.agent.offline.model import OfflineModel
 from gateway.schedules.tools import schedule_tools
 from gateway.tools.spec import ToolCall
 
-SPECS = tuple(tool.spec for tool in schedule_tools(None, None))  # type: ignore[arg-type]
+SPECS = tuple(tool.spec for tool in schedule_tools(None, None, None))  # type: ignore[arg-type]
 FRIDAY = "## Where you are\n\nToday is Friday, 2026-11-27. You talk with the person shown as 'Ada'."
 
 

@@ -134,6 +134,16 @@ def test_a_grant_for_anything_else_covers_nothing(changes: dict[str, Any]) -> No
     assert not covers(grant(**changes), situation())
 
 
+def test_where_nobody_is_there_only_a_grant_for_this_very_schedule_spares_the_question() -> None:
+    unattended = situation(is_attended=False, schedule_id=3, is_named_by_person=True)
+    assert must_ask(unattended, [grant(), grant(schedule_id=4)])
+    assert not must_ask(unattended, [grant(schedule_id=3)])
+    assert must_ask(situation(), [grant(schedule_id=3)]), "it counts only there"
+    assert must_ask(situation(is_attended=False), [grant(), grant(schedule_id=3)]), "a hook has none"
+    destroys = situation(tool=tool("act", is_destructive=True), is_attended=False, schedule_id=3)
+    assert must_ask(destroys, [grant(schedule_id=3)])
+
+
 def test_a_grant_follows_the_person_over_linked_accounts_and_holds_in_its_conversation() -> None:
     assert covers(grant(user_id="u_2"), situation())
     here = grant(scope="conversation", session_id="s_1", until_at=NOW + timedelta(hours=1))

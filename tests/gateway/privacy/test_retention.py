@@ -20,6 +20,7 @@ from gateway.store import retention
 from gateway.store.clock import wall_ms
 from tests.gateway.privacy.conftest import quiet, say
 from tests.gateway.way.conftest import House
+from tests.gateway.way.test_clock import HOURLY, NOON, Wall, plan
 from tests.scripted_model import ScriptedModel, call
 
 DAY_MS = 86_400_000
@@ -188,6 +189,24 @@ async def test_questions_about_calls_go_once_they_are_decided_or_expired_and_old
         assert await forget(gateway, only(tools_days=30), in_days=30.5) == {"tools": 3}
         assert [one.id for one in await gateway.store.approvals.approvals(state=None)] == [2]
         assert await forget(gateway, only(tools_days=30), in_days=34) == {"tools": 1}
+
+
+async def test_what_came_of_schedules_goes_when_it_is_old_and_schedules_when_nothing_of_them_is_left(
+    house: House,
+) -> None:
+    async with house.gateway() as (gateway, channel):
+        wall = Wall(gateway)
+        once, hourly = await plan(gateway), await plan(gateway, HOURLY)
+        await wall.comes(NOON + timedelta(hours=1))
+        assert len(channel.sent) == 2
+        for table, column in (("occurrences", "begun_at"), ("schedules", "last_at")):
+            await execute(gateway, f"UPDATE {table} SET {column} = {wall_ms()}")  # noqa: S608 (names of ours)
+        assert await forget(gateway, only(tools_days=30), in_days=29) == {}
+        assert await forget(gateway, only(tools_days=30), in_days=31) == {"tools": 3}
+        assert await count(gateway, "occurrences") == 0
+        store = gateway.store.schedules
+        assert await store.schedule(once.id) is None
+        assert await store.schedule(hourly.id) is not None
 
 
 async def test_old_files_go(house: House) -> None:

@@ -391,7 +391,7 @@ async def test_where_the_person_has_no_other_channel_the_owners_are_told(house: 
 
 
 @pytest.mark.parametrize(
-    ("rank", "why"), [("revoked", "its person is not let in any more"), ("guest", "guests have no")]
+    ("rank", "why"), [("revoked", "its person is not let in there any more"), ("guest", "guests have no")]
 )
 async def test_the_schedules_of_a_person_who_may_not_have_them_any_more_are_paused(
     house: House, rank: Any, why: str
@@ -411,6 +411,56 @@ async def test_the_schedules_of_a_person_who_may_not_have_them_any_more_are_paus
             assert why in (found.why or "")
             assert [one.outcome for one in await past(gateway, schedule)] == ["skipped"]
         assert len(channel.sent) == (0 if rank == "revoked" else 2)
+
+
+async def test_what_was_planned_before_a_link_is_its_makers_again_after_it(house: House) -> None:
+    """And what was planned by both as one person is delivered to nobody else."""
+    async with timed(house, ScriptedModel("Hello.")) as (gateway, channel, wall):
+        await channel.ask("Hello", user="2", conversation="desk")
+        of_desk = await gateway.identities.resolve("fake:2", "Ben")
+        desk = {"account": "2", "conversation": ConversationRef(channel="fake", conversation="desk")}
+        before = await plan(gateway, text="before", user_id=of_desk, **desk)
+        await link(channel)
+        together = await plan(gateway, HOURLY, text="together", **desk)
+        await wall.comes(NOON + HOUR)
+        assert {text.split("\n")[0] for text in texts(channel)} >= {"before", "together"}
+        assert [one.outcome for one in await past(gateway, before)] == ["done"]
+        again = await plan(gateway, text="again", user_id=of_desk, next_at=NOON + 2 * HOUR, **desk)
+        await channel.ask("/unlink", user="2", conversation="desk")
+        await settled(gateway)
+        await gateway.linking.job.close()
+        sent = len(channel.sent)
+        await wall.comes(NOON + 2 * HOUR)
+        assert [one.outcome for one in await past(gateway, again)] == ["done"]
+        found = await now_is(gateway, together)
+        assert (found.state, found.why) == ("failing", "where it is delivered is somebody else's by now")
+        assert all(
+            "together" not in one.text for one in channel.sent[sent:] if one.conversation == desk["conversation"]
+        )
+
+
+async def test_where_the_person_is_not_let_in_any_more_the_owner_is_told(house: House) -> None:
+    channels = {"fake": {"kind": "tests.fake_channel", "access": "allowlist"}}
+    async with timed(house, ScriptedModel("Hello."), channels=channels) as (gateway, channel, wall):
+        await channel.ask("Hello")
+        user = await gateway.identities.resolve("fake:3", "Cem")
+        where = ConversationRef(channel="fake", conversation="c3")
+        schedule = await plan(gateway, HOURLY, user_id=user, account="3", display_name="Cem", conversation=where)
+        await wall.comes(NOON + HOUR)
+        assert (await now_is(gateway, schedule)).state == "failing"
+        assert [one.conversation for one in channel.sent] == [CHAT, CHAT]
+        assert "`Cem` cannot be told this" in texts(channel)[-1]
+
+
+async def test_late_schedules_are_a_trouble_that_health_names(house: House) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, _):
+        await channel.connected()
+        at = datetime.now(UTC) - HOUR
+        gateway.clock.now = lambda: at - HOUR  # it goes wrong
+        await plan(gateway, Once(at=at), next_at=at)
+        health = await gateway.health()
+        assert (health.status, health.schedules_late) == ("degraded", 1)
+        assert "1 schedule is due and not taken up for minutes" in health.problems[0]
 
 
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:

@@ -18,7 +18,7 @@ from gateway.people.access_records import SetRank
 from gateway.protocols import MemoryScope
 from gateway.schedules.rule import Every
 from gateway.schedules.schedule import Schedule
-from gateway.schedules.schedules import Schedules
+from gateway.schedules.schedules import Owner, ScheduleError, Schedules, Wanted
 from gateway.schedules.tools import REPORT_TOOL, schedule_tools
 from gateway.schedules.zones import Zones
 from gateway.store.stores import open_store
@@ -34,6 +34,15 @@ from tests.scripted_model import ObeyingModel, ScriptedModel, Step, call
 NAMES = ["remind", "schedule_cancel", "schedule_change", "schedule_create", "schedule_list"]
 MOST_TOKENS = 700
 """That the schemas of all five take in every prompt."""
+OWNER = Owner(
+    user_ids=("u_1",),
+    user_id="u_1",
+    personality_id="assistant",
+    conversation=ConversationRef(channel="fake", conversation="c1"),
+    account="1",
+    display_name="Ada",
+    is_direct=True,
+)
 MAIL = QuotedText(origin="quoted mail", text="Wake me at six.", author="Eve")
 
 
@@ -211,15 +220,49 @@ async def test_what_is_planned_in_a_group_goes_there_and_only_that_is_listed_the
         assert {"My secret", "Standup"} <= {line.rpartition(": ")[2] for line in results(model)[-1].split("\n")}
 
 
+async def test_it_is_undone_by_the_button_and_by_its_person_only(house: House) -> None:
+    model = ScriptedModel(use("schedule_create", mode="say", text="Standup", every_minutes=60), "ok")
+    async with house.gateway(model, fake={"role": "member"}) as (gateway, channel):
+        await answer_to(channel, in_group(channel, "standup"))
+        [undo] = channel.sent[-1].actions
+        await answer_to(channel, in_group(channel, f"/{undo.id}", user="2"))
+        assert len(await planned(gateway)) == 1
+        assert await answer_to(channel, in_group(channel, f"/{undo.id}")) == "Number 1 is removed: Standup"
+        assert await planned(gateway) == []
+
+
+async def test_it_is_delivered_to_another_channel_of_the_person_and_to_nobody_else(house: House) -> None:
+    to_other = use("schedule_create", mode="say", text="x", every_minutes=60, to="other")
+    to_eve = use("schedule_create", mode="say", text="x", every_minutes=60, to="other:3")
+    model = ScriptedModel("hi", "hi", to_other, "ok", to_eve, "ok", to_other, "ok")
+    channels = {name: {"kind": "tests.fake_channel", "role": "member"} for name in ("fake", "other")}
+    async with house.gateway(model, channels=channels) as (gateway, channel):
+        other = gateway.channels.find("other")
+        assert isinstance(other, FakeChannel)
+        await other.ask("hi", conversation="desk")
+        await other.ask("hi", conversation="eve", user="3")
+        assert "every hour" in await channel.ask("there")
+        [kept] = await planned(gateway)
+        assert kept.conversation == ConversationRef(channel="other", conversation="desk")
+        assert (kept.account, kept.is_direct) == ("1", True)
+        await channel.ask("to Eve")
+        assert "has no one account 'other:3' here; there are: fake:1, other:1" in results(model)[-1]
+        await answer_to(channel, in_group(channel, "there"))
+        assert "others read along here" in results(model)[-1]
+        assert await planned(gateway) == [kept]
+
+
 async def test_where_schedules_are_off_there_is_no_tool_for_them(house: House) -> None:
     model = ScriptedModel("hello")
-    async with house.gateway(model, schedules={"enabled": False}) as (_, channel):
+    async with house.gateway(model, schedules={"enabled": False}) as (gateway, channel):
         await channel.ask("hi")
         assert not {tool.name for tool in model.requests[0].tools} & set(NAMES)
+        with pytest.raises(ScheduleError, match=r"schedules are off; set `schedules\.enabled: true`"):
+            await gateway.schedules.create(Wanted(text="x", in_minutes=5), OWNER, key="k")
 
 
 def test_the_tools_cost_few_tokens_and_a_report_is_for_the_turns_of_a_watch_only() -> None:
-    offered = schedule_tools(None, None)  # type: ignore[arg-type]
+    offered = schedule_tools(None, None, None)  # type: ignore[arg-type]
     assert [tool.name for tool in offered] == NAMES
     assert REPORT_TOOL.name not in NAMES
     assert sum(tool.spec.size_bytes for tool in offered) <= MOST_TOKENS * BYTES_PER_TOKEN
@@ -309,7 +352,7 @@ class Desk:
         self.stores = open_store(tmp_path / "ethos.db")
         zones = Zones(self.stores.person_settings, lambda: "UTC")
         self.schedules = Schedules(self.stores.schedules, zones)
-        self.box = Toolbox([*schedule_tools(self.schedules, self.stores.links.person_ids), REPORT_TOOL])
+        self.box = Toolbox([*schedule_tools(self.schedules, self.stores.links.person_ids, None), REPORT_TOOL])
 
     async def __aenter__(self) -> Self:
         return self
