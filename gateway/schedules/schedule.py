@@ -144,6 +144,9 @@ class ScheduleStore(Protocol):
     async def schedule(self, schedule_id: int) -> Schedule | None:
         """One by its number."""
 
+    async def made_by(self, key: str) -> Schedule | None:
+        """The one that this key has made."""
+
     async def schedules(
         self, *, user_ids: Sequence[str] | None = None, is_ended: bool = False, limit: int = 1_000
     ) -> Sequence[Schedule]:

@@ -67,8 +67,7 @@ class Schedules:
         """
         self._refuse_where_off()
         zone = await self.zones.of(owner.user_id)
-        theirs = await self._store.schedules(user_ids=owner.user_ids, is_ended=True)
-        made = next((one for one in theirs if one.key == key), None)
+        made = await self._store.made_by(key)
         if made is None:
             now = self._now()
             form = read_new(wanted, zone=zone, now=now)

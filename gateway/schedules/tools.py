@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field
 
 from gateway.domain.roles import may
-from gateway.domain.visible import visible
+from gateway.domain.visible import as_name
 from gateway.messages import Action
 from gateway.people.reaching import Reaching
 from gateway.schedules.forms import ScheduleError, Wanted
@@ -21,7 +21,6 @@ from gateway.schedules.schedules import Owner, Schedules
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 
 SHOWN_TIMES = 3
-_SHOWN_CHARS = 80
 _NOT_BY_ITSELF = "a schedule made this turn, and makes no other; tell the person what you would plan"
 _IS_SHOWN = "The person sees the times below your answer, with a button to undo it: do not list them."
 
@@ -262,9 +261,8 @@ class _Scheduling:
         hint = ""
         if is_new and is_on_the_clock and await self._zones_told(context, owner):
             hint = f" That is the clock of {schedule.zone}; if yours is another one, say `/timezone Europe/Berlin`."
-        text = visible(" ".join(schedule.text.split()))
-        text = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
-        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {text}, {said}.{hint}_"
+        name = as_name(schedule.text)
+        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {name}, {said}.{hint}_"
         return f"Schedule {schedule.id}: {said}. {_IS_SHOWN}"
 
     async def _zones_told(self, context: ToolContext, owner: Owner) -> bool:

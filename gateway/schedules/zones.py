@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from time import monotonic
 from zoneinfo import available_timezones
 
 from gateway.config.values import zone_of
 from gateway.domain.person_settings import PersonSettings
 
+# Files beside those of the zones: what this machine is set to, and other counts of seconds.
+_OF_MACHINE = re.compile(r"(?:posix|right)/|(?:localtime|posixrules|Factory)\Z")
 _LATELY_S = 60.0
 _MOST_LATELY = 2_000
 _CHOSEN, _TOLD = "time_zone", "time_zone_told"
@@ -86,26 +91,32 @@ def known_zone(name: str) -> str:
         UnknownZone: there is no such zone.
     """
     name = name.strip()
-    try:
-        zone_of(name)
-    except ValueError as error:
-        like = _spelled_like(name)
-        if like and _folded(like[0]) == _folded(name):
-            return like[0]
-        hint = f"; did you mean {' or '.join(like)}?" if like else "; expected a name such as Europe/Berlin, or UTC"
-        raise UnknownZone(f"{name[:60]!r} is no time zone{hint}") from error
-    return name
+    with suppress(ValueError):
+        if not _OF_MACHINE.match(name):
+            zone_of(name)
+            return name
+    like = _spelled_like(name)
+    if like and _folded(like[0]) == _folded(name):
+        return like[0]
+    hint = f"; did you mean {' or '.join(like)}?" if like else "; expected a name such as Europe/Berlin, or UTC"
+    raise UnknownZone(f"{name[:60]!r} is no time zone{hint}")
 
 
 def _spelled_like(name: str) -> list[str]:
     """Names of zones, at most three: the same in other letters, of that city, or spelled nearly so."""
     wanted = _folded(name)
-    known = {_folded(zone): zone for zone in available_timezones()}
+    known = _known()
     if wanted in known:
         return [known[wanted]]
     cities = sorted(zone for folded, zone in known.items() if folded.rpartition("/")[2] == wanted)
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.75)
     return cities[:3] or [known[each] for each in near]
+
+
+@cache
+def _known() -> dict[str, str]:
+    """The names of all zones; it takes a tenth of a second to find them."""
+    return {_folded(zone): zone for zone in available_timezones() if not _OF_MACHINE.match(zone)}
 
 
 def _folded(name: str) -> str:

@@ -81,6 +81,10 @@ class SqlSchedules(ScheduleStore, ClockStore):
         row = await self._engine.row("SELECT * FROM schedules WHERE id = ?", (schedule_id,))
         return None if row is None else schedule_of(row)
 
+    async def made_by(self, key: str) -> Schedule | None:
+        row = await self._engine.row("SELECT * FROM schedules WHERE key = ?", (key,))
+        return None if row is None else _schedule(row)
+
     async def schedules(
         self, *, user_ids: Sequence[str] | None = None, is_ended: bool = False, limit: int = 1_000
     ) -> Sequence[Schedule]:

@@ -188,7 +188,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     assert behind == {"gateway.web.dashboard.pages"}, "load it with the first request"
     memories = {name for name in loaded if name.startswith("gateway.memory.kinds.")}
     assert memories == {"gateway.memory.kinds.markdown"}, "load a kind of memory where it is chosen"
-    assert not loaded & {"psycopg", "psycopg_pool", "redis", "httpx", "mcp", "mcp_types"}
+    assert not loaded & {"psycopg", "psycopg_pool", "redis", "httpx", "mcp", "mcp_types", "cronsim"}
 
 
 def test_no_registry_no_machine_and_no_secret_is_named_in_what_is_committed() -> None:

@@ -187,6 +187,8 @@ def _tell_search(_arguments: str, result: str) -> str:
 
 
 def _tell_planned(_arguments: str, result: str) -> str:
+    if result.startswith("This was not done."):
+        return "That waits for your yes, which is asked for below."
     return result.partition(" The person sees")[0]
 
 

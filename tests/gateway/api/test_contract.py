@@ -19,7 +19,8 @@ ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat
 # More than a schema can say, so a 422 may be right: that a personality's text is valid YAML, and that whoever erases a
 # person has typed that person's id.
 # A cursor is opaque (400), and the version to replace may be in the body or in a header (428). The Markdown files
-# cannot be searched (501). No schema says which path is a document, or which text is a map of accounts (422).
+# cannot be searched (501). No schema says which path is a document, or which text is a map of accounts (422), nor that
+# a schedule has exactly one rule, in a zone that there is, and is not due too often.
 CONFIG = """
 [auth.openapi.token]
 bearer = {token}
@@ -62,6 +63,12 @@ include-path = "/people/identity-map"
 
 [operations.checks]
 positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 412, 422, 428]
+
+[[operations]]
+include-path-regex = "^/schedules(/{{schedule}})?$"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 422]
 """
 PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.argv[0] = 'st'; schemathesis()"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from gateway.cli import init
 from gateway.cli.init import Answers, render_config, run_init
 from gateway.config.file import check, load_config
 from gateway.errors import ConfigError, FileError
@@ -35,6 +36,14 @@ def shown(console: Console) -> str:
     return console.file.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The machine's clock; it names no zone before a test says which."""
+    path = tmp_path / "localtime"
+    monkeypatch.setattr(init, "_CLOCK", path)
+    return path
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -59,6 +68,22 @@ def test_without_a_terminal_or_when_told_so_nothing_is_asked(stdin: io.StringIO,
     path = run_init(tmp_path, yes=stdin.isatty(), stdin=stdin, console=screen)
     assert load_config(path).config.model == "offline"
     assert "?" not in shown(screen)
+
+
+@pytest.mark.parametrize(
+    ("target", "zone"),
+    [
+        ("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin"),
+        ("/var/db/timezone/zoneinfo/America/Argentina/Ushuaia", "America/Argentina/Ushuaia"),
+        ("/usr/share/zoneinfo/Etc/UTC", "UTC"),
+        ("/usr/share/zoneinfo/Mars/Olympus", "UTC"),
+        ("/somewhere/else", "UTC"),
+    ],
+)
+def test_the_time_zone_of_the_machine_is_written_down(tmp_path: Path, clock: Path, target: str, zone: str) -> None:
+    clock.symlink_to(target)
+    path = run_init(tmp_path / "home", yes=True, stdin=typed(), console=console(), environment={})
+    assert load_config(path, environment={}).config.time_zone == zone
 
 
 def test_a_local_server_needs_no_key(tmp_path: Path) -> None:

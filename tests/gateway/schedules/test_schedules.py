@@ -8,10 +8,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.messages import ConversationRef
-from gateway.schedules.forms import MAX_TEXT_CHARS, ScheduleError, Wanted
-from gateway.schedules.rule import Cron, Days, Every, Once
+from gateway.schedules.forms import MAX_TEXT_CHARS, Form, ScheduleError, Wanted, read_new
+from gateway.schedules.rule import Cron, Days, Every, Once, upcoming
 from gateway.schedules.schedule import MOST_OF_PERSON, Missed, Mode, Schedule
 from gateway.schedules.schedules import Owner, Schedules
 from gateway.schedules.zones import UnknownZone, Zones, known_zone
@@ -181,6 +183,36 @@ async def test_what_becomes_of_missed_ones_fits_mode_and_rule_where_nothing_is_s
 ) -> None:
     assert (await desk.made(mode=mode, **rule)).missed == missed
     assert (await desk.made(mode=mode, missed="each", key="other", **rule)).missed == "each"
+
+
+_TEXTS = st.sampled_from(["", "08:00", "2026-12-24T18:00", "9999-12-31T23:59", "0001-01-01", "0 8 * * *"]) | st.text()
+_RULES = st.one_of(
+    st.builds(dict, at=_TEXTS),
+    st.builds(dict, cron=_TEXTS),
+    st.builds(dict, in_minutes=st.integers()),
+    st.builds(dict, every_minutes=st.integers()),
+    st.builds(dict, every_days=st.integers(-1, 400), time_of_day=_TEXTS),
+    st.builds(dict, every_days=st.integers(1, 366), time_of_day=st.just("02:30"), first_day=_TEXTS),
+    st.builds(dict, every_days=st.integers(1, 366), time_of_day=st.just("02:30"), first_day=st.dates().map(str)),
+)
+
+
+def read_or_refused(wanted: Wanted, zone: str) -> Form | ScheduleError:
+    try:
+        return read_new(wanted, zone=zone, now=NOW)
+    except ScheduleError as error:
+        return error
+
+
+@given(_RULES, st.sampled_from(["UTC", BERLIN, "Pacific/Apia", "Australia/Lord_Howe"]))
+def test_any_form_is_read_or_refused_with_a_word_on_the_field(rule: dict[str, Any], zone: str) -> None:
+    form = read_or_refused(Wanted(text="x", **rule), zone)
+    if isinstance(form, ScheduleError):
+        assert form.problems.keys() <= rule.keys()
+        assert form.problems
+        return
+    first = upcoming(form.rule, form.zone, NOW - timedelta(seconds=1))[0]
+    assert NOW <= first <= NOW + timedelta(days=5 * 366 + 3_660)  # a leap day, and a first day that is far
 
 
 # ---- keys and limits -------------------------------------------------------------------------------------------------
@@ -377,6 +409,8 @@ def test_a_zone_is_known_however_it_is_spelled(name: str, known: str) -> None:
         ("Berlin", "did you mean Europe/Berlin?"),
         ("Europe/Berln", "did you mean Europe/Berlin"),
         ("new york", "did you mean America/New_York?"),
+        ("localtime", "expected a name such as"),
+        ("posix/Europe/Berlin", "did you mean Europe/Berlin"),
         ("Europe", "expected a name such as"),
         ("", "expected a name such as"),
         ("../../etc/passwd", "expected a name such as"),

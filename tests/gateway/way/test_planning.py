@@ -83,7 +83,7 @@ async def test_a_reminder_is_kept_and_stands_below_the_answer_with_undo(house: H
         assert (kept.account, kept.display_name, kept.is_direct) == ("1", "Person 1", True)
         assert (kept.personality_id, kept.sources) == ("assistant", ())
         assert re.fullmatch(
-            r"I will\.\n\n_Number 1: Stretch, once, on \w{3}, \d\d \w{3} \d{4} at \d\d:\d\d \(Europe/Berlin\)\._",
+            r"I will\.\n\n_Number 1: `Stretch`, once, on \w{3}, \d\d \w{3} \d{4} at \d\d:\d\d \(Europe/Berlin\)\._",
             answer,
         )
         assert channel.sent[-1].actions == (Action(id="schedules remove 1", label="Undo"),)
@@ -165,7 +165,7 @@ async def test_the_agent_lists_changes_and_cancels_what_is_planned(house: House)
         first, second = results(model)[-1].split("\n")
         assert re.fullmatch(r"1: say, once, on .+ \(UTC\): Stretch", first)
         assert re.fullmatch(r"2: say, every day at 08:00 \(UTC\); next .+: Up", second)
-        assert "_Number 2: Up, every day at 09:00 (UTC); paused._" in await channel.ask("change")
+        assert "_Number 2: `Up`, every day at 09:00 (UTC); paused._" in await channel.ask("change")
         await channel.ask("cancel")
         assert results(model)[-1] == "Schedule 1 is removed: Stretch"
         assert [(one.id, one.state) for one in await planned(gateway)] == [(2, "paused")]
@@ -173,7 +173,7 @@ async def test_the_agent_lists_changes_and_cancels_what_is_planned(house: House)
 
 async def test_a_newcomer_sees_it_work_without_any_key(house: House) -> None:
     async with house.gateway() as (gateway, channel):
-        assert "Number 1: stretch, once, on" in await channel.ask("remind me in 20 minutes to stretch")
+        assert "Number 1: `stretch`, once, on" in await channel.ask("remind me in 20 minutes to stretch")
         assert "every weekday at 08:00 (UTC)" in await channel.ask("every weekday at 8 tell me to get up")
         assert "- 1: say, once, on" in await channel.ask("what are my reminders?")
         await channel.ask("cancel reminder 1")
@@ -207,7 +207,7 @@ async def test_what_is_planned_in_a_group_goes_there_and_only_that_is_listed_the
     async with house.gateway(model) as (gateway, channel):
         await channel.ask("remind me")
         answer = await answer_to(channel, in_group(channel, "standup"))
-        assert "_Number 2: Standup, every hour; next" in answer
+        assert "_Number 2: `Standup`, every hour; next" in answer
         secret, standup = await planned(gateway)
         assert (standup.conversation.conversation, standup.is_direct) == ("g", False)
         assert (secret.conversation.conversation, secret.is_direct) == ("c1", True)
@@ -297,7 +297,7 @@ async def test_in_a_turn_that_read_words_of_others_it_waits_for_a_yes_of_the_per
         assert (kept.user_id, kept.account, kept.personality_id) == (owner_id, "2", "assistant")
         assert kept.conversation.conversation == "c2"
         assert kept.sources, "its turns begin with what stood in front of it"
-        assert "_Number 1: Wake up," in channel.sent[-1].text
+        assert "_Number 1: `Wake up`," in channel.sent[-1].text
         assert Action(id="schedules remove 1", label="Undo") in channel.sent[-1].actions
 
 
