@@ -11,7 +11,6 @@ from gateway.errors import NotOffered
 from gateway.memory.offered import offered
 from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
-from gateway.people.reaching import Reaching
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
@@ -38,7 +37,6 @@ from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 from gateway.services.zones import ZoneService
-from gateway.store.hooks import SqlHooks
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -108,12 +106,11 @@ def _asking_anew(gateway: Composition) -> AskingAnew:
 
 def _schedule_service(gateway: Composition, naming: Naming) -> ScheduleService:
     store = gateway.store
-    heard_in = store.links.direct_conversation
     return ScheduleService(
         gateway.schedules,
         naming,
         store.links.person_ids,
-        reaching=Reaching(gateway.identities, gateway.access, gateway.channels, heard_in),
+        reaching=gateway.reaching,
         personalities=gateway.personalities,
         config=gateway.live,
         sessions_of=store.session_edits.sessions_of,
@@ -136,8 +133,7 @@ def _hook_service(gateway: Composition) -> HookService:
     return HookService(
         lambda: gateway.hooks,
         gateway.configured,
-        SqlHooks(gateway.store.engine),
-        gateway.schedules,
+        gateway.store.schedules,
         config=gateway.live,
         base=base,
         sessions_of=gateway.store.session_edits.sessions_of,

@@ -18,7 +18,6 @@ from gateway.domain.key_files import load_key
 from gateway.mcp.servers import McpServers
 from gateway.mcp.sign_ins import SignIns
 from gateway.mcp.tokens import KEY_NAME
-from gateway.people.reaching import Reaching
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.tools.contract import Tool, ToolServices
 from gateway.tools.documents import Documents
@@ -113,9 +112,7 @@ def tools_for_messages(gateway: Composition) -> Sequence[Tool]:
         return ()
     from gateway.tools.messages import message_tools  # noqa: PLC0415 (only where they are switched on)
 
-    heard_in = gateway.store.links.direct_conversation
-    reaching = Reaching(gateway.identities, gateway.access, gateway.channels, heard_in)
-    return message_tools(reaching, gateway.outbox.post)
+    return message_tools(gateway.reaching, gateway.outbox.post)
 
 
 def tools_for_schedules(gateway: Composition) -> Sequence[Tool]:
@@ -124,9 +121,7 @@ def tools_for_schedules(gateway: Composition) -> Sequence[Tool]:
         return ()
     from gateway.schedules.tools import schedule_tools  # noqa: PLC0415 (only where they are switched on)
 
-    heard_in = gateway.store.links.direct_conversation
-    reaching = Reaching(gateway.identities, gateway.access, gateway.channels, heard_in)
-    return schedule_tools(gateway.schedules, gateway.linking.people.ids, reaching)
+    return schedule_tools(gateway.schedules, gateway.linking.people.ids, gateway.reaching)
 
 
 def with_servers(box: Toolbox, servers: McpServers) -> Callable[[], Toolbox]:

@@ -196,6 +196,8 @@ class Composition:
             channels=self.channels,
             operators=self.operators,
         )
+        heard_in = self.store.links.direct_conversation
+        self.reaching = Reaching(self.identities, self.access, self.channels, heard_in)
         self.pairing = Pairing(
             self.store.people,
             self.people,
@@ -386,14 +388,13 @@ class Composition:
         """What is done at a time."""
         people = self.linking.people
         self.standing = Standing(self.access, people, self.personalities, self._has_channel)
-        reaching = Reaching(self.identities, self.access, self.channels, self.store.links.direct_conversation)
         self.clock = Clock(
             self.store.schedules,
             self.standing,
             heartbeats=heartbeats_of(self),
             dispatcher=self.dispatcher,
             outbox=self.outbox,
-            telling=PausedNotices(self.channels, reaching, self.pairing.owner_chats, people.successors),
+            telling=PausedNotices(self.channels, self.reaching, self.pairing.owner_chats, people.successors),
         )
         self.outbox.on_given_up = self.clock.wake
 

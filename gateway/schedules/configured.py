@@ -133,7 +133,7 @@ class Configured:
 
     async def _settled(self, entry: _Entry) -> Schedule:
         for _ in range(_TRIES):
-            kept = await self._hooks.keyed(entry.key)
+            kept = await self._schedules.made_by(entry.key)
             wanted = await self._wanted(entry, kept)
             if kept is None:
                 made = await self._schedules.add(wanted, most=sys.maxsize)

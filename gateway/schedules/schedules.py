@@ -120,8 +120,11 @@ class Schedules:
         """
         return await self._replaced(schedule, lambda kept: _resumed(kept, self._now()))
 
-    async def run_now(self, schedule: Schedule) -> Schedule:
+    async def run_now(self, schedule: Schedule, *, asked_at: datetime | None = None) -> Schedule:
         """Do it once now, besides its times.
+
+        Args:
+            asked_at: the same for a repetition of the call, which does nothing more; None where it is not repeated.
 
         Raises:
             ScheduleError: it is being done, or gone, or in the configuration no more, or they are off here.
@@ -129,7 +132,13 @@ class Schedules:
         self._refuse_where_off()
         if (await self._there(schedule)).is_taken_out:
             raise _taken_out(schedule)
-        if not await self._store.run_now(schedule, self._now()):
+        now = self._now()
+        at = now if asked_at is None else min(asked_at.replace(microsecond=0), now)
+        if asked_at is not None:
+            ran = await self._store.history(schedule.id)
+            if any(one.is_by_hand and one.due_at == at for one in ran):
+                return schedule
+        if not await self._store.run_now(schedule, at):
             await self._there(schedule)
             raise ScheduleError(f"schedule {schedule.id} is being done just now; wait until that has ended")
         self.wake()

@@ -160,11 +160,25 @@ class ScheduleService:
         with _explained():
             return _shown(await self._schedules.resume(schedule))
 
-    async def ran(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
-        """Do it once now, besides its times. Raises as `paused`."""
+    async def ran(
+        self,
+        caller: Caller,
+        schedule_id: int,
+        *,
+        group: ConversationRef | None = None,
+        asked_at: datetime | None = None,
+    ) -> wire.Schedule:
+        """Do it once now, besides its times.
+
+        Args:
+            asked_at: the same for a repetition, which does nothing more; None where the call is not repeated.
+
+        Raises:
+            as `paused`.
+        """
         schedule = await self._steered(caller, schedule_id, group)
         with _explained():
-            return _shown(await self._schedules.run_now(schedule))
+            return _shown(await self._schedules.run_now(schedule, asked_at=asked_at))
 
     async def removed(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
         """Remove it with its history and what waits of it. Raises as `paused`."""

@@ -83,7 +83,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
     async def made_by(self, key: str) -> Schedule | None:
         row = await self._engine.row("SELECT * FROM schedules WHERE key = ?", (key,))
-        return None if row is None else _schedule(row)
+        return None if row is None else schedule_of(row)
 
     async def schedules(
         self, *, user_ids: Sequence[str] | None = None, is_ended: bool = False, limit: int = 1_000

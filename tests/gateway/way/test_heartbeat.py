@@ -63,7 +63,7 @@ def write(gateway: Gateway, text: str, personality: str = "assistant") -> None:
 
 
 async def row(gateway: Gateway, personality: str = "assistant") -> Schedule:
-    found = await gateway.hooks._store.keyed(f"heartbeat/{personality}")
+    found = await gateway.store.schedules.made_by(f"heartbeat/{personality}")
     assert found is not None
     return found
 

@@ -75,7 +75,7 @@ async def hooked(
 
 
 async def row(gateway: Gateway, name: str = "ci") -> Schedule:
-    kept = await gateway.hooks._store.keyed(f"hook/{name}")
+    kept = await gateway.store.schedules.made_by(f"hook/{name}")
     assert kept is not None
     return kept
 

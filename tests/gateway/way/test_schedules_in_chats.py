@@ -12,7 +12,7 @@ from gateway.schedules.schedule import Schedule
 from gateway.sdk.models.schedules import NewSchedule
 from gateway.services.caller import Caller
 from tests.fake_channel import FakeChannel
-from tests.gateway.way.conftest import House
+from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel
 
 TODAY = datetime.now(UTC).date()
@@ -102,8 +102,27 @@ async def test_what_is_run_now_arrives_and_stands_in_the_history(house: House) -
         await channel.ask("hello")
         number = await make(gateway)
         assert await channel.ask(f"/schedules run {number}") == f"Number {number} is done once, now."
-        await channel.until(lambda: any(one.text.startswith("Water the plants") for one in channel.sent))
+        await channel.until(lambda: reminders(channel) == ["Water the plants"])
         assert "Before:\n- " in await channel.ask(f"/schedules {number}")
+
+
+async def test_a_command_that_is_tried_again_runs_it_no_second_time(house: House) -> None:
+    """Its turn may be repeated after a crash, when what it began has ended long since."""
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        number = await make(gateway)
+        sent_at = datetime.now(UTC) - timedelta(minutes=1)
+        for times, (event, at) in ((1, ("once", sent_at)), (1, ("again", sent_at)), (2, ("later", datetime.now(UTC)))):
+            said = channel.message(f"/schedules run {number}", event_id=event, sent_at=at)
+            await channel.deliver(said)
+            assert await channel.answers_to(said) == [f"Number {number} is done once, now."]
+            await channel.until(lambda times=times: len(reminders(channel)) >= times)
+            await settled(gateway)
+        assert len(reminders(channel)) == len(await gateway.store.schedules.history(number)) == 2
+
+
+def reminders(channel: FakeChannel) -> list[str]:
+    return [one.text for one in channel.sent if one.text.startswith("Water the plants")]
 
 
 async def test_mistakes_are_answered_with_what_there_is(house: House) -> None:
