@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 def services_of(gateway: Composition) -> OperatorServices:
     """The services of a running gateway."""
     store, config = gateway.store, gateway.live
-    naming = Naming(
-        gateway.memory.within_time, gateway.identities, gateway.personalities, links=store.links, config=config
-    )
+    memory, people_of = gateway.memory.within_time, gateway.identities
+    naming = Naming(memory, people_of, gateway.personalities, links=store.links, config=config)
     people = _people_service(gateway, naming)
     scopes = TraceScopes(
         naming=naming, people=people, links=store.links, sessions=store.sessions, database=store.engine, config=config

@@ -40,4 +40,4 @@ async def call(
     seed: Seed = None,
 ) -> HookCalled:
     """Take a call as if a service had sent this body."""
-    return await services.hooks.called(hook, body.body, seed=seed)
+    return await services.hooks.called(hook, body.sent, seed=seed)
