@@ -357,6 +357,13 @@ def test_what_is_wrong_with_it_is_said_at_the_start(house: House, heartbeat: dic
         load_config(home=house.home)
 
 
+def test_it_needs_the_schedules(house: House) -> None:
+    house.home.mkdir()
+    (house.home / "config.yaml").write_text("heartbeat: {every: 1h}\nschedules: {enabled: false}\n")
+    with pytest.raises(ConfigError, match=r"heartbeat\.every: `schedules\.enabled` is false"):
+        load_config(home=house.home)
+
+
 def test_a_budget_of_dollars_needs_the_price_of_whatever_may_be_called(house: House) -> None:
     house.home.mkdir()
     models = {"own": {"provider": "openai", "model": "own", "base_url": "http://127.0.0.1:1/v1"}}
