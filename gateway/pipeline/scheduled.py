@@ -122,8 +122,8 @@ class Scheduled:
         if self.is_watch:
             return ""
         return (
-            f"{self._what}. Something went wrong here, again and again, so it was not done. It is kept for the owner of "
-            "this gateway to look at."
+            f"{self._what}. Something went wrong here, again and again, so it was not done. It is kept for the "
+            "owner of this gateway to look at."
         )
 
     # ---- what came of it --------------------------------------------------------------------------------------------
