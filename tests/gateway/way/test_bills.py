@@ -142,7 +142,8 @@ async def test_another_conversation_of_the_person_waits_for_what_the_commit_give
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = ScriptedModel("one", "two")
-    async with house.gateway(model, budgets={"user": {"tokens": 4_096}}) as (gateway, channel):
+    settings = {"budgets": {"user": {"tokens": 4_096}}, "schedules": {"enabled": False}}
+    async with house.gateway(model, **settings) as (gateway, channel):
         held, reserve, denied = Held(gateway, monkeypatch), gateway.store.usage.reserve, asyncio.Event()
 
         async def telling(*args: Any, **keywords: Any) -> Granted | Denied:

@@ -237,7 +237,7 @@ async def test_a_fact_of_the_tool_and_one_that_waited_for_a_yes_have_their_place
 
 async def test_nothing_of_it_is_there_where_it_is_off(house: House) -> None:
     model = Worker("Noted.")
-    async with house.gateway(model) as (gateway, channel):
+    async with house.gateway(model, schedules={"enabled": False}) as (gateway, channel):
         await channel.ask("my dog is Rex")
         await settled(gateway)
         assert gateway.traces.memory is None
