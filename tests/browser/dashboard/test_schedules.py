@@ -72,11 +72,17 @@ async def test_a_mistake_is_told_and_what_was_typed_stays(open_desk: Open) -> No
     await desk.say("hi")
     await page.get_by_label("Time zone").fill("Europe/Berln")
     await page.get_by_role("button", name="Make it").click()
-    await expect(page.get_by_role("alert").filter(has_text="did you mean Europe/Berlin")).to_be_visible()
+    await expect(
+        page.get_by_role("alert").filter(has_text="Time zone: 'Europe/Berln' is no time zone; did you")
+    ).to_be_visible()
     await expect(page.get_by_label("Days", exact=True)).to_have_value("7")
     await expect(page.get_by_label("Text")).to_have_value("Tea")
     await look_over(page)
     await page.get_by_label("Time zone").fill("Europe/Berlin")
+    await page.get_by_label("Time of day").fill("")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert").filter(has_text="Time of day: Days needs it")).to_be_visible()
+    await page.get_by_label("Time of day").fill("18:00")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.get_by_role("status").filter(has_text="18:00 (Europe/Berlin)")).to_be_visible()
 
