@@ -38,7 +38,6 @@ from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 from gateway.services.zones import ZoneService
-from gateway.store.hooks import SqlHooks
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -47,9 +46,8 @@ if TYPE_CHECKING:
 def services_of(gateway: Composition) -> OperatorServices:
     """The services of a running gateway."""
     store, config = gateway.store, gateway.live
-    naming = Naming(
-        gateway.memory.within_time, gateway.identities, gateway.personalities, links=store.links, config=config
-    )
+    memory, people_of = gateway.memory.within_time, gateway.identities
+    naming = Naming(memory, people_of, gateway.personalities, links=store.links, config=config)
     people = _people_service(gateway, naming)
     scopes = TraceScopes(
         naming=naming, people=people, links=store.links, sessions=store.sessions, database=store.engine, config=config
@@ -136,8 +134,7 @@ def _hook_service(gateway: Composition) -> HookService:
     return HookService(
         lambda: gateway.hooks,
         gateway.configured,
-        SqlHooks(gateway.store.engine),
-        gateway.schedules,
+        gateway.store.schedules,
         config=gateway.live,
         base=base,
         sessions_of=gateway.store.session_edits.sessions_of,

@@ -19,6 +19,7 @@ OWNER = "owner"
 _ADDRESS = re.compile(r"[A-Za-z0-9_-]{1,64}:\S+")
 _EVERY = re.compile(r"([1-9][0-9]{0,3}) ?(m|h)")
 _HOURS = re.compile(r"(\S+) ?- ?(\S+)")
+_ENABLED = ("schedules", "enabled")
 LEAST_EVERY_MINUTES = 5
 MOST_EVERY_MINUTES = 24 * 60
 
@@ -130,6 +131,8 @@ def check_unattended(document: MarkedYaml) -> None:
     for name in sorted(hooks.keys() & channels.keys()):
         text = "a channel has this name, too, and so perhaps this address; expected another name"
         document.complain(("hooks", name), text, at_key=True)
+    if _section(document.values, "heartbeat").get("every") and value_at(document.values, _ENABLED) is False:
+        document.complain(("heartbeat", "every"), "`schedules.enabled` is false; expected it left out, or schedules on")
     paths: list[KeyPath] = [*(("hooks", name, "to") for name in hooks), ("heartbeat", "to")]
     for path in paths:
         channel, colon, _ = str(value_at(document.values, path) or "").partition(":")

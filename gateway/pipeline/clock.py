@@ -37,6 +37,8 @@ EACH_S = 1.0
 """The store is not asked more often, but to take up what is due."""
 LONGEST_S = 60.0
 AFTER_FAULT_S = 10.0
+_BEYOND_S = 0.002
+"""So much behind its time something is looked for: a timer may be a little early."""
 AT_ONCE = 50
 """Schedules that one commit takes up."""
 
@@ -92,14 +94,14 @@ class Clock:
                 planned_at = now
                 next_at = await self.look()
                 if next_at is not None:
-                    wait_s = min((next_at - self.now()).total_seconds(), LONGEST_S)
+                    wait_s = min((next_at - self.now()).total_seconds() + _BEYOND_S, LONGEST_S)
             except EthosError as error:
                 _log.error("schedules_late", error=str(error), again_s=AFTER_FAULT_S)
                 wait_s = AFTER_FAULT_S
             except Exception:  # noqa: BLE001 (a fault of ours must not end the clock)
                 _log.exception("clock_fault", again_s=LONGEST_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(began_s + max(wait_s, EACH_S)):
+                async with asyncio.timeout_at(max(loop.time() + wait_s, began_s + EACH_S)):
                     await self._woken.wait()
             await asyncio.sleep(began_s + EACH_S - loop.time())
 

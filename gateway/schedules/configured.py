@@ -127,13 +127,13 @@ class Configured:
         config = self._config.current
         for name, hook in config.hooks.items():
             yield _of_hook(name, hook, config.personality)
-        if config.heartbeat.every is not None:
+        if config.heartbeat.every is not None and config.schedules.enabled:
             for personality_id in config.heartbeat.personalities or (config.personality,):
                 yield _of_heartbeat(config.heartbeat, config.heartbeat.every, personality_id)
 
     async def _settled(self, entry: _Entry) -> Schedule:
         for _ in range(_TRIES):
-            kept = await self._hooks.keyed(entry.key)
+            kept = await self._schedules.made_by(entry.key)
             wanted = await self._wanted(entry, kept)
             if kept is None:
                 made = await self._schedules.add(wanted, most=sys.maxsize)

@@ -53,9 +53,6 @@ class HookCall:
 class HookStore(Protocol):
     """The rows of what stands in the configuration, and calls; see `store/hooks.py`."""
 
-    async def keyed(self, key: str) -> Schedule | None:
-        """The schedule of this key."""
-
     async def configured(self) -> Sequence[Schedule]:
         """All that stand in the configuration, or stood there."""
 

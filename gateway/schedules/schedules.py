@@ -127,7 +127,7 @@ class Schedules:
             asked_at: the same for a repetition of the call, which does nothing more; None where it is not repeated.
 
         Raises:
-            ScheduleError: it is being done, gone, in the configuration no more, or they are off here.
+            ScheduleError: it is being done, or gone, or in the configuration no more, or they are off here.
         """
         self._refuse_where_off()
         if (await self._there(schedule)).is_taken_out:

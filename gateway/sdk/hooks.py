@@ -16,12 +16,12 @@ class Hooks(Namespace[S]):
         return (await self.sender.get("/hooks", Page[Hook])).items
 
     @operation
-    async def call(self, hook: str, body: str = "", *, idempotency_key: str | None = None) -> HookCalled:
-        """Try one, as if a service had called with this body.
+    async def call(self, hook: str, sent: str = "", *, idempotency_key: str | None = None) -> HookCalled:
+        """Try one, as if a service had sent this.
 
         Raises:
             NotFoundError: there is no such hook.
             ConflictError: it is paused, too many calls wait, or its person cannot be told anything.
         """
-        new = CallHook(body=body)
+        new = CallHook(sent=sent)
         return await self.sender.write("POST", "/hooks/{hook}/call", HookCalled, idempotency_key, new, hook=hook)

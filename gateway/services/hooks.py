@@ -10,9 +10,7 @@ from gateway.config.unattended import HookConfig
 from gateway.people.addressing import NotReached
 from gateway.schedules.calls import Hooks
 from gateway.schedules.configured import HOOK, Configured
-from gateway.schedules.hooks import HookStore
-from gateway.schedules.schedule import Schedule
-from gateway.schedules.schedules import Schedules
+from gateway.schedules.schedule import Schedule, ScheduleStore
 from gateway.sdk.models import hooks as wire
 from gateway.sdk.models.schedules import Occurrence
 from gateway.services.caller import Caller, NotFound, Refused
@@ -33,8 +31,7 @@ class HookService:
         self,
         hooks: Callable[[], Hooks],
         configured: Configured,
-        store: HookStore,
-        schedules: Schedules,
+        store: ScheduleStore,
         *,
         config: LiveConfig,
         base: Callable[[], str],
@@ -44,7 +41,6 @@ class HookService:
         self._hooks = hooks
         self._configured = configured
         self._store = store
-        self._schedules = schedules
         self._config = config
         self._base = base
         self._sessions_of = sessions_of
@@ -58,8 +54,11 @@ class HookService:
         caller.refuse_others(None)
         return [await self._shown(name, hook) for name, hook in self._config.current.hooks.items()]
 
-    async def called(self, name: str, body: str) -> wire.HookCalled:
+    async def called(self, name: str, body: str, *, seed: str | None = None) -> wire.HookCalled:
         """Take a call as if a service had sent this.
+
+        Args:
+            seed: the same for a repetition, which begins no second turn.
 
         Raises:
             NotFound: there is no such hook.
@@ -67,7 +66,7 @@ class HookService:
         """
         if name not in self._config.current.hooks:
             raise NotFound(f"there is no hook {name}; `ethos hooks` shows those that there are")
-        delivery = f"trial-{secrets.token_hex(8)}"
+        delivery = f"trial-{seed or secrets.token_hex(8)}"
         try:
             taken = await self._hooks().take(name, delivery, body)
             schedule = await self._configured.current(HOOK + name)
@@ -79,7 +78,7 @@ class HookService:
 
     async def _shown(self, name: str, hook: HookConfig) -> wire.Hook:
         key = HOOK + name
-        schedule, why = await self._store.keyed(key), await self._configured.obstacle(key)
+        schedule, why = await self._store.made_by(key), await self._configured.obstacle(key)
         return wire.Hook(
             name=name,
             address=f"{self._base()}/hooks/{name}{'/<secret>' if hook.proof == 'address' else ''}",
@@ -95,6 +94,6 @@ class HookService:
         )
 
     async def _calls(self, schedule: Schedule) -> tuple[Occurrence, ...]:
-        found = await self._schedules.history(schedule.id, SHOWN_CALLS)
+        found = await self._store.history(schedule.id, limit=SHOWN_CALLS)
         sessions = await self._sessions_of({one.turn_id for one in found if one.turn_id})
         return tuple(occurrence_on_the_wire(one, sessions.get(one.turn_id)) for one in found)

@@ -25,10 +25,6 @@ class SqlHooks(HookStore):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def keyed(self, key: str) -> Schedule | None:
-        row = await self._engine.row("SELECT * FROM schedules WHERE key = ?", (key,))
-        return None if row is None else schedule_of(row)
-
     async def configured(self) -> Sequence[Schedule]:
         return [schedule_of(row) for row in await self._engine.rows(_CONFIGURED)]
 

@@ -89,13 +89,11 @@ class HookSuite:
         assert await take(house, hook, "b") == "paused"
         assert await try_claim(house.store) is None
 
-    async def test_what_stands_in_the_configuration_is_found_by_its_key(self, house: House) -> None:
+    async def test_what_stands_in_the_configuration_is_told_from_what_people_made(self, house: House) -> None:
         await kept(house, HOURLY)
         hook, heartbeat = await kept(house), await kept(house, HEARTBEAT)
         store = hooks_of(house)
         assert await store.configured() == [hook, heartbeat]
-        assert await store.keyed("hook/ci") == hook
-        assert await store.keyed("hook/nothing") is None
         assert heartbeat.rule == HEARTBEAT.rule
 
 

@@ -99,6 +99,10 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
         for name in SCHEDULE_FAULTS
     ]
     found += [
+        Row(f"{SCHEDULES}hook: {name}", Fault(name.strip("`")), options.kills, wire, stream=CallingStream)
+        for name in HOOK_FAULTS
+    ]
+    found += [
         Row(
             f"{SCHEDULES}{WORKERS}{name}",
             Fault(name),
@@ -108,10 +112,6 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
             stream=partial(SchedulingWorkersStream, servers),
         )
         for number, name in enumerate(OF_WORKERS if postgres.MISSING is None else ())
-    ]
-    found += [
-        Row(f"{SCHEDULES}hook: {name}", Fault(name.strip("`")), options.kills, wire, stream=CallingStream)
-        for name in HOOK_FAULTS
     ]
     found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]

@@ -39,7 +39,7 @@ class Hook(ApiModel):
 class CallHook(RequestBody):
     """A call to try it with."""
 
-    body: str = Field(default="", max_length=MAX_BODY_CHARS, description="What a service would send.")
+    sent: str = Field(default="", max_length=MAX_BODY_CHARS, description="What a service would send.")
 
 
 class HookCalled(ApiModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Header, Path
 
 from gateway.sdk.models.hooks import CallHook, Hook, HookCalled
 from gateway.sdk.models.schema import Page
@@ -16,6 +16,7 @@ router = APIRouter(prefix="/hooks", tags=["hooks"])
 
 Reader = Annotated[Caller, Depends(Requires("system:read"))]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Name of a hook.")]
+Seed = Annotated[str | None, Header(alias="idempotency-key", include_in_schema=False)]
 _EMPTY = CallHook()
 
 
@@ -36,6 +37,7 @@ async def call(
     services: WithServices,
     hook: Name,
     body: CallHook = _EMPTY,
+    seed: Seed = None,
 ) -> HookCalled:
     """Take a call as if a service had sent this body."""
-    return await services.hooks.called(hook, body.body)
+    return await services.hooks.called(hook, body.sent, seed=seed)

@@ -51,6 +51,7 @@ VALUES: dict[str, Any] = {
     "file": Path("traces.json"),
     "format": "json",
     "hook": "ci",
+    "sent": "text",
     "grant": {"yes": "always", "take_back": 3},
     "is_dry_run": True,
     "is_pinned": True,

@@ -318,6 +318,45 @@ async def test_without_a_model_what_is_to_be_done_waits_and_says_when_it_was_due
         assert [one.outcome for one in await past(gateway, schedule)] == ["done"]
 
 
+async def test_a_budget_that_is_used_up_holds_for_schedules_and_says_so(house: House) -> None:
+    budgets = {"user": {"turns": 1}}
+    async with timed(house, ScriptedModel("Watered."), budgets=budgets) as (gateway, channel, wall):
+        await plan(gateway, HOURLY, mode="do")
+        watch = await plan(gateway, HOURLY, mode="watch", text="Look at the sky")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
+        assert texts(channel)[0] == "Watered."
+        assert "was due at 15:00 and waits, because a budget of today is used up" in texts(channel)[1]
+        assert len(channel.sent) == 2
+        assert {one.outcome for one in await past(gateway, watch)} <= {"skipped", "begun"}
+
+
+async def test_what_waited_too_long_is_given_up_in_words_of_a_schedule(house: House) -> None:
+    model = ScriptedModel(*[[ModelUnavailable("down")]] * 200)
+    async with timed(house, model, limits={"parked_expire_after_h": 0.0001}) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do")
+        wall.now = NOON + HOUR
+        await gateway.clock.look()
+        await channel.until(lambda: len(channel.sent) == 2)
+        assert "was due at 14:00 and was not done" in texts(channel)[1]
+        await settled(gateway)
+        assert [one.outcome for one in await past(gateway, schedule)] == ["failed"]
+
+
+async def test_what_is_said_arrives_within_half_a_second_of_its_time(house: House) -> None:
+    async with house.gateway(ScriptedModel()) as (gateway, channel):
+        await channel.connected()
+        late: list[timedelta] = []
+        for after_s in (1.2, 1.5, 1.8):
+            now = datetime.now(UTC)
+            due_at = now + timedelta(seconds=after_s)
+            await plan(gateway, Once(at=due_at), text=f"after {after_s}", next_at=due_at, created_at=now)
+            gateway.clock.wake()
+            await channel.until(lambda text=f"after {after_s}": text in texts(channel))
+            late.append(datetime.now(UTC) - due_at)
+        assert timedelta(0) <= min(late) < timedelta(seconds=0.5), "the others where the machine is busy"
+
+
 async def test_without_a_model_a_watch_is_skipped_without_a_word(house: House) -> None:
     async with timed(house, ScriptedModel([ModelUnavailable("down")])) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="watch")

@@ -63,7 +63,7 @@ def write(gateway: Gateway, text: str, personality: str = "assistant") -> None:
 
 
 async def row(gateway: Gateway, personality: str = "assistant") -> Schedule:
-    found = await gateway.hooks._store.keyed(f"heartbeat/{personality}")
+    found = await gateway.store.schedules.made_by(f"heartbeat/{personality}")
     assert found is not None
     return found
 
@@ -354,6 +354,13 @@ def test_what_is_wrong_with_it_is_said_at_the_start(house: House, heartbeat: dic
     house.home.mkdir()
     (house.home / "config.yaml").write_text(yaml.safe_dump({"heartbeat": heartbeat}))
     with pytest.raises(ConfigError, match=problem):
+        load_config(home=house.home)
+
+
+def test_it_needs_the_schedules(house: House) -> None:
+    house.home.mkdir()
+    (house.home / "config.yaml").write_text("heartbeat: {every: 1h}\nschedules: {enabled: false}\n")
+    with pytest.raises(ConfigError, match=r"heartbeat\.every: `schedules\.enabled` is false"):
         load_config(home=house.home)
 
 

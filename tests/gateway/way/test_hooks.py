@@ -75,7 +75,7 @@ async def hooked(
 
 
 async def row(gateway: Gateway, name: str = "ci") -> Schedule:
-    kept = await gateway.hooks._store.keyed(f"hook/{name}")
+    kept = await gateway.store.schedules.made_by(f"hook/{name}")
     assert kept is not None
     return kept
 
@@ -116,6 +116,25 @@ async def test_what_a_call_wants_done_in_the_world_waits_for_a_yes(house: House,
         assert post.sent == []
         assert "Number 1: `post`" in channel.sent[-1].text
         assert "call of the hook ci" in channel.sent[-1].text, "whose words stood in front of it"
+
+
+async def test_a_grant_to_this_hook_spares_the_question_for_that_destination_and_no_other_turn_has_it(
+    house: House,
+    post: Post,  # noqa: F811
+) -> None:
+    model = ScriptedModel([POST], "It waits.", "It is sent.", [POST], "Sent.", [POST], "It waits, too.")
+    async with hooked(house, model) as (gateway, channel, service):
+        await service.calls(headers=signed(id_="1"))
+        await settled(gateway)
+        await channel.ask("/yes always 1")
+        await settled(gateway)
+        assert len(post.sent) == 1
+        await service.calls(headers=signed(id_="2"))
+        await settled(gateway)
+        assert len(post.sent) == 2
+        assert "Number 2" not in channel.sent[-1].text
+        await channel.ask("post it")
+        assert len(post.sent) == 2, "the person's own turn asks"
 
 
 async def test_a_call_that_the_service_sends_again_is_answered_202_and_begins_nothing(house: House) -> None:
@@ -326,6 +345,42 @@ async def test_a_call_that_cannot_be_kept_is_not_answered_202(house: House, monk
         assert (await service.calls()).json()["new"]
         await settled(gateway)
         assert told(channel) == ["kept"]
+
+
+async def test_a_service_that_goes_away_does_not_take_its_call_back(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hooked(house, ScriptedModel("kept")) as (gateway, channel, service):
+        store, goes_on, began = gateway.hooks._store, asyncio.Event(), asyncio.Event()
+        take = store.take
+
+        async def slow(*arguments: Any, **named: Any) -> Any:
+            began.set()
+            await goes_on.wait()
+            return await take(*arguments, **named)
+
+        monkeypatch.setattr(store, "take", slow)
+        calling = asyncio.create_task(service.calls())
+        await began.wait()
+        calling.cancel()
+        goes_on.set()
+        async with asyncio.timeout(20):
+            while await history(gateway) != ["done"]:
+                await asyncio.sleep(0.01)
+        assert told(channel) == ["kept"]
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(house: House) -> None:
+    async with hooked(house, ScriptedModel()) as (gateway, _channel, service):
+        assert gateway.web._hooks is not None
+        gateway.web._hooks._body_timeout_s = 0.05
+
+        async def stalls() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.Event().wait()
+
+        answer = await service.client.post("/hooks/ci", content=stalls(), headers=signed())
+        assert answer.status_code == 408
 
 
 async def test_a_call_waits_for_a_model_and_says_when_it_came(house: House) -> None:
