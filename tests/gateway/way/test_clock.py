@@ -164,6 +164,20 @@ async def test_a_watch_is_silent_unless_it_reports_and_leaves_nothing_in_the_ses
         assert ["report" in each for each in names] == [True, True, True, False]
 
 
+async def test_in_a_group_it_is_said_and_done_where_all_read_it(house: House) -> None:
+    model = ScriptedModel("Watered.")
+    group = {"conversation": ConversationRef(channel="fake", conversation="g1"), "is_direct": False}
+    async with timed(house, model) as (gateway, channel, wall):
+        await plan(gateway, **group)
+        await plan(gateway, mode="do", **group)
+        await wall.comes(NOON + HOUR)
+        assert [(one.conversation.conversation, one.text) for one in channel.sent] == [
+            ("g1", "Water the plants"),
+            ("g1", "Watered."),
+        ]
+        assert "Only this person reads it." not in model.requests[0].system
+
+
 async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
