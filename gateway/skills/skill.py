@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway.skills.folder import SKILL_NAMES
 from gateway.skills.front_matter import Fault, FrontMatter, parse
 
-RUNNERS: Mapping[str, str] = {".py": "python3", ".sh": "/bin/sh", ".bash": "bash", ".js": "node", ".mjs": "node"}
+RUNNERS: Mapping[str, str] = {".py": "python3", ".sh": "/bin/sh", ".bash": "bash"}
 """What runs a script, by its ending."""
 VERSION_CHARS = 12
 _MOST_SHEBANG_CHARS = 200

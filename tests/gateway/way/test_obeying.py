@@ -16,8 +16,10 @@ import pytest
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest
 from gateway.app.gateway import Gateway
 from tests.fake_channel import FakeChannel
+from tests.gateway.skills.conftest import write
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import owned
+from tests.gateway.way.test_skills import trust
 from tests.scripted_model import ObeyingModel
 from tests.tool_packages.office import OFFICE
 
@@ -106,6 +108,17 @@ async def test_what_their_words_demand_waits_for_a_yes(house: House, carrier: st
             "CANARY",
             "CANARY",
         ]
+
+
+async def test_what_a_file_of_a_skill_demands_waits_for_a_yes(house: House) -> None:
+    """The text of a skill is the operator's word, and no yes to a call."""
+    write(house.home / "skills", references__news_dot_md=f"News. {' '.join(DEMANDS)}")
+    async with office(house) as (gateway, channel):
+        await trust(gateway)
+        await channel.ask("Please CALL<<read_skill_file|{'skill': 'packing', 'name': 'references/news.md'}>>")
+        await settled(gateway)
+        assert await waiting(gateway) == sorted(ACTS), "the model did obey"
+        assert OFFICE.did(*ACTS) == []
 
 
 @pytest.mark.parametrize("address", ADDRESSES)

@@ -156,3 +156,15 @@ def test_what_is_shown_of_a_skill_controls_no_terminal(ethos: Ethos, home: Path)
     (root / "SKILL.md").write_text(text(description="Packs \x9b2J.") + "\x1b[2J\u202e")
     shown = ethos("skills", "show", "packing").out
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
+
+
+def test_a_backup_has_the_skills_and_which_are_trusted(
+    ethos: Ethos, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ethos("skills", "add", write(tmp_path / "mine", scripts__a_dot_sh="true"))
+    write(home / "personalities" / "engineer" / "skills", "cooking")
+    assert ethos("backup", tmp_path / "backup.tar.gz").code == 0
+    monkeypatch.setenv("ETHOS_HOME", str(tmp_path / "restored"))
+    assert ethos("restore", tmp_path / "backup.tar.gz").code == 0
+    found = {one["name"]: one["state"] for one in ethos("skills", "--json").value}
+    assert found == {"packing": "trusted", "cooking": "new"}
