@@ -281,13 +281,12 @@ class Composition:
             workspaces=self.workspaces,
             shared_exports=exports,
         )
-        lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
         self.commands = Commands(
             self.linking,
             self.load_services,
             erasure_codes=self.people_parts.erasure_codes,
-            memory_lacks=lacks,
-            speaks=self.config.speech.speak is not None,
+            memory_lacks=lacking(self.memory_provider, has_facts=self.trace_store is not None),
+            lacks=() if self.config.speech.speak else ("voice",),
         )
         self.admission = Admission(
             access=self.access,

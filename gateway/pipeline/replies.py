@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.agent.loop import AgentState
 from gateway.approvals.telling import choices, decided_by, notice, questions_for_owners
 from gateway.approvals.whole import WholeCalls
+from gateway.domain.heard import Heard, before_answer
 from gateway.domain.visible import as_name
 from gateway.memory.proposals import SettledMemory
 from gateway.messages import OutboundMessage
@@ -44,8 +46,8 @@ class Replies:
         self._whole_calls = whole_calls
         self._pairing = pairing
 
-    def text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
-        """The answer itself; `ending` is why it was broken off."""
+    def text(self, turn: Turn, state: AgentState, ending: str | None, heard: Sequence[Heard]) -> str:
+        """The answer itself; `ending` is why it was broken off, `heard` what was heard of recordings."""
         if ending == STOPPED:
             text = state.text.strip() or stopped(turn.message)
         else:
@@ -53,7 +55,7 @@ class Replies:
             text = text if text or state.choosing else "Done."
         if state.uncertain:
             text += f"\n\n_{_UNCERTAIN.format(', '.join(dict.fromkeys(state.uncertain)))}_"
-        return text
+        return before_answer(heard) + text if text else text
 
     async def at_end(
         self, turn: Turn, state: AgentState, text: str, memory: SettledMemory, asked: OpenQuestion | None

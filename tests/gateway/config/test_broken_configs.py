@@ -133,7 +133,7 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, store, worker, memory, tools, approvals, sandbox, mcp, limits, budgets, delivery, log, "
+                "web, store, worker, memory, tools, approvals, sandbox, mcp, speech, limits, budgets, delivery, log, "
                 "retention, telemetry, secret, shutdown_s"
             )
         ],
