@@ -259,7 +259,6 @@ class Composition:
             guard=self.pairing,
         )
         self.presence = Presence()
-        exports = self._keep_files()
         self.privacy = PrivacyWorker(
             home=self.home,
             store=store,
@@ -279,7 +278,7 @@ class Composition:
             outbox=self.outbox,
             jobs=self.cluster.jobs,
             workspaces=self.workspaces,
-            shared_exports=exports,
+            shared_exports=self._keep_files(),
         )
         self.commands = Commands(
             self.linking,
