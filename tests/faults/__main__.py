@@ -27,8 +27,10 @@ from tests.faults.evidence import Tally
 from tests.faults.full_disk import DISK_MB, FullDiskStream
 from tests.faults.platform import Platform, WirePlatform
 from tests.faults.process import ROOT, Nursery, small_disk_missing
+from tests.faults.speaking import FAULTS as SPEECH_FAULTS
+from tests.faults.speaking import SpeakingStream, VoicePlatform
 from tests.faults.stream import Fault, NeverReached, Stream
-from tests.faults.table import TOOLS, WORKERS, publish, short_table, table, tools_table
+from tests.faults.table import SPEECH, TOOLS, WORKERS, publish, short_table, speech_table, table, tools_table
 
 KILLS_PER_STREAM = 20
 # Of what is wrong with a stream; the stacks of its workers are among them.
@@ -57,6 +59,11 @@ class Row:
 def wire(index: int) -> Platform:
     """By turns a platform that cannot be asked, one that can, and one that takes an id once."""
     return WirePlatform(SENDS[index % len(SENDS)])  # type: ignore[arg-type]
+
+
+def spoken_wire(index: int) -> Platform:
+    """The same, where people record what they say."""
+    return VoicePlatform(SENDS[index % len(SENDS)])  # type: ignore[arg-type]
 
 
 def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
@@ -88,6 +95,10 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
         ]
     found += [
         Row(f"{TOOLS}{name}", Fault(name.strip("`")), options.kills, wire, stream=ActingStream) for name in TOOL_FAULTS
+    ]
+    found += [
+        Row(f"{SPEECH}{name}", Fault(name.strip("`")), options.kills, spoken_wire, stream=SpeakingStream)
+        for name in SPEECH_FAULTS
     ]
     found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]
@@ -197,13 +208,15 @@ def main() -> int:
         tallies = asyncio.run(run(options, wanted)) if wanted else {}
     memories = asyncio.run(_memories(options, began_at))
     minutes = (time.monotonic() - began_at) / 60
-    together, tools = ({name: tallies[name] for name in tallies if name.startswith(of)} for of in (WORKERS, TOOLS))
-    alone = {name: tally for name, tally in tallies.items() if name not in together and name not in tools}
+    apart = (WORKERS, TOOLS, SPEECH)
+    together, tools, speech = ({name: tallies[name] for name in tallies if name.startswith(of)} for of in apart)
+    alone = {name: tally for name, tally in tallies.items() if not name.startswith(apart)}
     memory_tables = [memory.table(memories)] if memories else []
     published = [
         ("faults", [table(alone), *memory_tables] if alone else memory_tables, alone and short_table(alone)),
         ("worker-faults", [table(together)] if together else [], together and short_table(together)),
         ("tool-faults", [tools_table(tools)] if tools else [], tools and tools_table(tools)),
+        ("speech-faults", [speech_table(speech)] if speech else [], speech and speech_table(speech)),
     ]
     printed = [each for _, tables, _ in published for each in tables]
     sys.stdout.write("\n\n".join([f"Seed {options.seed}, {minutes:.0f} minutes.", *printed]) + "\n")

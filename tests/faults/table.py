@@ -27,8 +27,11 @@ _SHORT_HEAD = (
 _TOOLS_HEAD = (
     "fault", "N", "messages", "lost", "duplicated", "repeated, marked", "calls of tools", "not done", "done twice",
 )  # fmt: skip
-WORKERS, TOOLS = "workers: ", "tools: "
-"""How the rows begin that have a table of their own: of several workers, and of tools."""
+_SPEECH_HEAD = (
+    "fault", "N", "messages", "lost", "duplicated", "repeated, marked", "heard and said", "missing", "paid twice",
+)  # fmt: skip
+WORKERS, TOOLS, SPEECH = "workers: ", "tools: ", "speech: "
+"""How the rows begin that have a table of their own: of several workers, of tools, and of voice notes."""
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
@@ -40,6 +43,12 @@ def tools_table(tallies: Mapping[str, Tally]) -> str:
     """The rows of tools and their sum. A call of which nobody can know is told to the person, and counts as done."""
     rows = {name.removeprefix(TOOLS): tally for name, tally in tallies.items()}
     return _markdown(_TOOLS_HEAD, {**rows, "all": _sum(list(tallies.values()))})
+
+
+def speech_table(tallies: Mapping[str, Tally]) -> str:
+    """The rows of voice notes and their sum: each message has a recording that is heard, and an answer that is said."""
+    rows = {name.removeprefix(SPEECH): tally for name, tally in tallies.items()}
+    return _markdown(_SPEECH_HEAD, {**rows, "all": _sum(list(tallies.values()))})
 
 
 def short_table(tallies: Mapping[str, Tally]) -> str:
@@ -88,6 +97,7 @@ def _markdown(head: Sequence[str], rows: Mapping[str, Tally]) -> str:
             "uncertain": tally.uncertain, "resolved": tally.resolved, "out of order": tally.misordered,
             "memory updates": tally.updates, "missing": tally.missing, "doubled": tally.doubled,
             "calls of tools": tally.updates, "not done": tally.missing, "done twice": tally.doubled,
+            "heard and said": tally.updates, "paid twice": tally.doubled,
         }  # fmt: skip
         lines.append((name, *(f"{cells[column]:,}".replace(",", " ") for column in head[1:])))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
