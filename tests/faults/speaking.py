@@ -76,7 +76,7 @@ class SpeakingStream(Stream):
         path.write_text(path.read_text() + yaml.safe_dump({"speech": halves}))
 
     async def _write(self) -> None:
-        """One at a time: what is asked of the server for somebody else just then is paid for again, and shows nothing."""
+        """One at a time: what is asked for somebody else just then is cut off, and paid for again."""
         if not self._unanswered():
             said = self._traffic.write(self._numbers, max_people=self._max_people)
             await self._platform.say_as(said.person, said.text)
