@@ -227,7 +227,7 @@ class Outbound:
         progress.message_ids.append(sent)
         await self._progress.put(message, progress, is_durable=True)
 
-    async def _fill(self, chat_id: int, message_id: int, piece: Piece, keyboard: Keyboard) -> None:
+    async def _fill(self, chat_id: int, message_id: int, piece: TextPiece | FilePiece, keyboard: Keyboard) -> None:
         if isinstance(piece, FilePiece):
             await self._client.replace_with_file(chat_id, message_id, piece.filename, piece.content, keyboard)
             return

@@ -278,7 +278,6 @@ class Composition:
             guard=self.pairing,
         )
         self.presence = Presence()
-        exports = self._keep_files()
         self.privacy = PrivacyWorker(
             home=self.home,
             store=store,
@@ -298,15 +297,14 @@ class Composition:
             outbox=self.outbox,
             jobs=self.cluster.jobs,
             workspaces=self.workspaces,
-            shared_exports=exports,
+            shared_exports=self._keep_files(),
         )
-        lacks = lacking(self.memory_provider, has_facts=self.trace_store is not None)
         self.commands = Commands(
             self.linking,
             self.load_services,
             erasure_codes=self.people_parts.erasure_codes,
-            memory_lacks=lacks,
-            speaks=self.config.speech.speak is not None,
+            memory_lacks=lacking(self.memory_provider, has_facts=self.trace_store is not None),
+            lacks=() if self.config.speech.speak else ("voice",),
         )
         self.admission = Admission(
             access=self.access,

@@ -635,18 +635,16 @@ class Answering:
         is_unread: bool,
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
-        text = self._replies.text(turn, state, ending)
-        text = before_answer(asked.heard) + text if text else text
+        text = self._replies.text(turn, state, ending, asked.heard)
         if is_unread and text:
             text += unread_notice(memory)
         session = turn.session_after(asked, memory)
         question = turn.question(state, self._settings.approvals_expire_after_h)
         replies = await self._replies.at_end(turn, state, text, memory, question)
-        voice = self._parts.voice
-        said = None if voice is None or ending is not None else await voice.of(turn, state.text, asked)
+        said = () if ending is not None or self._parts.voice is None else await self._parts.voice.of(turn, state, asked)
         commit = replace(
             turn.ended(self._committer.end(turn.row)),
-            replies=replies if said is None else (*replies, said),
+            replies=(*replies, *said),
             asks=question,
             session=session,
             messages=as_stored(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.agent.state import AgentState
 from gateway.approvals.telling import choices, decided_by, notice, questions_for_owners
 from gateway.approvals.whole import WholeCalls
+from gateway.domain.heard import Heard, before_answer
 from gateway.domain.visible import as_name
 from gateway.memory.proposals import SettledMemory
 from gateway.messages import OutboundMessage
@@ -44,8 +46,8 @@ class Replies:
         self._whole_calls = whole_calls
         self._pairing = pairing
 
-    def text(self, turn: Turn, state: AgentState, ending: str | None) -> str:
-        """The answer itself; `ending` is why it was broken off."""
+    def text(self, turn: Turn, state: AgentState, ending: str | None, heard: Sequence[Heard]) -> str:
+        """The answer itself; `ending` is why it was broken off, `heard` what was heard of recordings."""
         if turn.scheduled is not None and turn.scheduled.is_watch:
             text = turn.scheduled.reported(state)
         elif ending == STOPPED:
@@ -58,7 +60,7 @@ class Replies:
             text += f"\n\n_{_UNCERTAIN.format(', '.join(dict.fromkeys(state.uncertain)))}_"
         if turn.scheduled is not None and text:
             text += turn.scheduled.late
-        return text
+        return before_answer(heard) + text if text else text
 
     async def at_end(
         self, turn: Turn, state: AgentState, text: str, memory: SettledMemory, asked: OpenQuestion | None

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import structlog
 
 from gateway.agent.model import Spender
+from gateway.agent.state import AgentState
 from gateway.domain.channels import Channels
 from gateway.domain.heard import said_in
 from gateway.domain.person_settings import PersonSettings
@@ -73,8 +75,8 @@ class VoiceNotes:
         self._making = 0
         self._rests_until = 0.0
 
-    async def of(self, turn: Turn, answer: str, asked: Question) -> OutboundMessage | None:
-        """The row behind an answer; None where it is not said aloud.
+    async def of(self, turn: Turn, state: AgentState, asked: Question) -> Sequence[OutboundMessage]:
+        """The row behind an answer; none where it is not said aloud.
 
         Raises:
             StoreUnavailable: what the person has chosen cannot be read.
@@ -82,17 +84,15 @@ class VoiceNotes:
         capabilities = self._channels.capabilities(turn.message.conversation.channel)
         is_spoken_to = bool(said_in(asked.heard))
         if capabilities is None or capabilities.voice is None or not (turn.message.is_direct or is_spoken_to):
-            return None
+            return ()
         when = await chosen(self._settings, turn.user_id)
         if when == "never" or (when == "when_spoken_to" and not is_spoken_to):
-            return None
+            return ()
         from gateway.speech.spoken import spoken  # noqa: PLC0415 (only where something is said)
 
-        text = spoken(answer)
-        if not text:
-            return None
+        text = spoken(state.text)
         speech = Speech(text=text, user_id=turn.user_id, personality_id=turn.personality.id)
-        return replace(reply_to(turn.row, "", "voice"), speech=speech)
+        return [replace(reply_to(turn.row, "", "voice"), speech=speech)] if text else ()
 
     async def make(self, row: OutboxRow) -> OutboundMessage:
         """The message with its sound.

@@ -31,8 +31,21 @@ from tests.faults.platform import Platform, WirePlatform
 from tests.faults.process import ROOT, Nursery, small_disk_missing
 from tests.faults.scheduling import FAULTS as SCHEDULE_FAULTS
 from tests.faults.scheduling import OF_WORKERS, SchedulingStream, SchedulingWorkersStream
+from tests.faults.speaking import FAULTS as SPEECH_FAULTS
+from tests.faults.speaking import SpeakingStream, VoicePlatform
 from tests.faults.stream import Fault, NeverReached, Stream
-from tests.faults.table import SCHEDULES, TOOLS, WORKERS, publish, schedules_table, short_table, table, tools_table
+from tests.faults.table import (
+    SCHEDULES,
+    SPEECH,
+    TOOLS,
+    WORKERS,
+    publish,
+    schedules_table,
+    short_table,
+    speech_table,
+    table,
+    tools_table,
+)
 from tests.servers import postgres
 
 KILLS_PER_STREAM = 20
@@ -62,6 +75,11 @@ class Row:
 def wire(index: int) -> Platform:
     """By turns a platform that cannot be asked, one that can, and one that takes an id once."""
     return WirePlatform(SENDS[index % len(SENDS)])  # type: ignore[arg-type]
+
+
+def spoken_wire(index: int) -> Platform:
+    """The same, where people record what they say."""
+    return VoicePlatform(SENDS[index % len(SENDS)])  # type: ignore[arg-type]
 
 
 def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
@@ -112,6 +130,10 @@ def rows(options: argparse.Namespace, servers: workers.Servers) -> list[Row]:
             stream=partial(SchedulingWorkersStream, servers),
         )
         for number, name in enumerate(OF_WORKERS if postgres.MISSING is None else ())
+    ]
+    found += [
+        Row(f"{SPEECH}{name}", Fault(name.strip("`")), options.kills, spoken_wire, stream=SpeakingStream)
+        for name in SPEECH_FAULTS
     ]
     found += _of_workers(options, servers)
     wanted = [row for row in found if not options.only or any(word in row.name for word in options.only)]
@@ -221,8 +243,8 @@ def main() -> int:
         tallies = asyncio.run(run(options, wanted)) if wanted else {}
     memories = asyncio.run(_memories(options, began_at))
     minutes = (time.monotonic() - began_at) / 60
-    kinds = (WORKERS, TOOLS, SCHEDULES)
-    together, tools, due = ({name: tallies[name] for name in tallies if name.startswith(of)} for of in kinds)
+    kinds = (WORKERS, TOOLS, SCHEDULES, SPEECH)
+    together, tools, due, speech = ({name: tallies[name] for name in tallies if name.startswith(of)} for of in kinds)
     alone = {name: tally for name, tally in tallies.items() if not name.startswith(kinds)}
     memory_tables = [memory.table(memories)] if memories else []
     published = [
@@ -230,6 +252,7 @@ def main() -> int:
         ("worker-faults", [table(together)] if together else [], together and short_table(together)),
         ("tool-faults", [tools_table(tools)] if tools else [], tools and tools_table(tools)),
         ("schedule-faults", [schedules_table(due)] if due else [], due and schedules_table(due)),
+        ("speech-faults", [speech_table(speech)] if speech else [], speech and speech_table(speech)),
     ]
     printed = [each for _, tables, _ in published for each in tables]
     sys.stdout.write("\n\n".join([f"Seed {options.seed}, {minutes:.0f} minutes.", *printed]) + "\n")

@@ -134,8 +134,12 @@ class WirePlatform:
 
     async def say_as(self, person: int, text: str) -> None:
         frame = {"type": "message", "id": f"m{next(self._numbers)}", "conversation": str(person), "text": text}
-        self._said[frame["id"]] = frame
-        self._deliver(frame)
+        self._said[frame["id"]] = frame | self._recorded(text)
+        self._deliver(self._said[frame["id"]])
+
+    def _recorded(self, _text: str) -> dict[str, str]:
+        """What comes with a message: nothing here."""
+        return {}
 
     def shown(self) -> Sequence[tuple[int, str]]:
         return [(person, text) for _, person, text in self._shown]

@@ -28,8 +28,9 @@ _TOOLS_HEAD = (
     "fault", "N", "messages", "lost", "duplicated", "repeated, marked", "calls of tools", "not done", "done twice",
 )  # fmt: skip
 _SCHEDULES_HEAD = (*_TOOLS_HEAD[:6], "what was due", "not done", "done twice")
-WORKERS, TOOLS, SCHEDULES = "workers: ", "tools: ", "schedules: "
-"""How the rows begin that have a table of their own: of several workers, of tools, and of schedules."""
+_SPEECH_HEAD = (*_TOOLS_HEAD[:6], "heard and said", "missing", "paid twice")
+WORKERS, TOOLS, SCHEDULES, SPEECH = "workers: ", "tools: ", "schedules: ", "speech: "
+"""How the rows begin that have a table of their own: of several workers, of tools, of schedules, and of voice notes."""
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
@@ -47,6 +48,12 @@ def schedules_table(tallies: Mapping[str, Tally]) -> str:
     """The same of what was due, and of pauses that were to be told."""
     rows = {name.removeprefix(SCHEDULES): tally for name, tally in tallies.items()}
     return _markdown(_SCHEDULES_HEAD, {**rows, "all": _sum(list(tallies.values()))})
+
+
+def speech_table(tallies: Mapping[str, Tally]) -> str:
+    """The rows of voice notes and their sum: each message has a recording that is heard, and an answer that is said."""
+    rows = {name.removeprefix(SPEECH): tally for name, tally in tallies.items()}
+    return _markdown(_SPEECH_HEAD, {**rows, "all": _sum(list(tallies.values()))})
 
 
 def short_table(tallies: Mapping[str, Tally]) -> str:
@@ -94,8 +101,8 @@ def _markdown(head: Sequence[str], rows: Mapping[str, Tally]) -> str:
             "dead letters": tally.dead, "duplicated": tally.duplicated, "repeated, marked": tally.repeated,
             "uncertain": tally.uncertain, "resolved": tally.resolved, "out of order": tally.misordered,
             "memory updates": tally.updates, "missing": tally.missing, "doubled": tally.doubled,
-            "calls of tools": tally.updates, "what was due": tally.updates,
-            "not done": tally.missing, "done twice": tally.doubled,
+            "calls of tools": tally.updates, "what was due": tally.updates, "heard and said": tally.updates,
+            "not done": tally.missing, "done twice": tally.doubled, "paid twice": tally.doubled,
         }  # fmt: skip
         lines.append((name, *(f"{cells[column]:,}".replace(",", " ") for column in head[1:])))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -7,6 +7,7 @@ configured: nothing (`plain`), tell whether it arrived (`lookup`), or show one i
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
 from collections import defaultdict
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
-from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
+from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
 from gateway.protocols import Accept, AdapterServices
 
 ACCESS_DEFAULT = "open"
@@ -33,6 +34,7 @@ class Config(BaseModel):
 
     path: Path
     sends: Sends = "plain"
+    has_voice: bool = False
 
 
 class WireChannel:
@@ -42,7 +44,11 @@ class WireChannel:
 
     def __init__(self, config: Config, services: AdapterServices) -> None:
         self.name = services.name
-        self.capabilities = Capabilities(max_text_chars=100_000, is_idempotent_send=config.sends == "idempotent")
+        self.capabilities = Capabilities(
+            max_text_chars=100_000,
+            is_idempotent_send=config.sends == "idempotent",
+            voice="message" if config.has_voice else None,
+        )
         self._path = config.path
         self._notes = services.notes
         self._numbers = itertools.count(1)
@@ -103,7 +109,15 @@ class WireChannel:
             ),
             text=frame["text"],
             sent_at=datetime.now(UTC),
+            attachments=_voices(frame),
         )
+
+    async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
+        """A recording is its own handle."""
+        data = base64.b64decode(attachment.ref)
+        if len(data) > max_bytes:
+            raise PermanentSendError("it is too large")
+        return data
 
     async def send(self, message: OutboundMessage) -> Receipt:
         answer = await self._ask(
@@ -131,6 +145,13 @@ class WireChannel:
             self._reading.cancel()
             self._writer.close()
             self._writer = None
+
+
+def _voices(frame: dict[str, Any]) -> tuple[Attachment, ...]:
+    voice = frame.get("voice")
+    if voice is None:
+        return ()
+    return (Attachment(media_type="audio/ogg", filename="voice", size_bytes=0, ref=voice, is_voice=True),)
 
 
 class AskableWireChannel(WireChannel):

@@ -119,6 +119,7 @@ class _Inside:
             buckets=_TURN_BUCKETS_S,
         )
         self._tokens = counter("ethos_model_tokens", "Tokens read and written.", ["model", "direction"])
+        self._speech = counter("ethos_speech_seconds", "Seconds of speech.", ["direction"])
         self._tools = counter("ethos_tool_calls", "Calls of tools.", ["tool", "outcome"])
         self._memory = counter("ethos_memory_updates", "Memory updates brought to the files.", ["result"])
         self._prefetches = histogram(
@@ -174,6 +175,9 @@ class _Inside:
         self._calls.labels(model, span.facts["purpose"], _outcome_of(span)).observe(span.duration_s)
         for direction in ("input", "output", "cached", "written"):
             self._tokens.labels(model, direction).inc(float(span.facts.get(f"{direction}_tokens", 0)))
+        if "speech_s" in span.facts:
+            direction = "heard" if span.facts["purpose"] == "listen" else "said"
+            self._speech.labels(direction).inc(float(span.facts["speech_s"]))
 
     def _tool(self, span: Span) -> None:
         self._tools.labels(span.facts["tool"], span.facts.get("outcome", _outcome_of(span))).inc()

@@ -67,14 +67,9 @@ class Commands:
         *,
         erasure_codes: ErasureCodes,
         memory_lacks: Collection[str] = (),
-        speaks: bool = False,
+        lacks: Collection[str] = (),
     ) -> None:
-        """The services are loaded with the first command that asks them.
-
-        Args:
-            memory_lacks: what of the memory is not offered.
-            speaks: answers can be said aloud, too.
-        """
+        """The services are loaded with the first command; `memory_lacks`, and commands in `lacks`, are not offered."""
         self._linking = linking
         self._services = services
         self._forget = ForgetMe(erasure_codes)
@@ -108,14 +103,15 @@ class Commands:
         add("retry", "/retry", "answer my last message again", self._retry)
         add(CANCEL, "/cancel", "decline what a server asks you", self._cancel)
         add(CHOOSE, "/choose number question", "answer my question; its buttons do it for you", self._choose)
-        if speaks:
-            personal("voice", f"/voice [{'|'.join(WHENS)}]", "choose when I answer aloud, too", self._voice)
+        personal("voice", f"/voice [{'|'.join(WHENS)}]", "choose when I answer aloud, too", self._voice)
         personal("export", "/export", "give you everything that is kept about you", self._export)
         personal("forget-me", "/forget-me [code]", "erase everything that is kept about you", self._forget_me)
         pair = "see who asks to be let in, and decide"
         personal(PAIR, "/pair [code]", pair, self._pair, right="let people in")
         owner = "become the owner, with the gateway's own code"
         personal(OWNER_COMMAND, "/owner code", owner, self._owner)
+        for name in lacks:
+            del self._commands[name]
 
     def _add(
         self,

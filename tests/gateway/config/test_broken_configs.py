@@ -155,8 +155,8 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, time_zone, "
-                "channels, web, store, worker, memory, tools, approvals, sandbox, schedules, mcp, hooks, heartbeat, "
-                "limits, budgets, delivery, log, retention, telemetry, secret, shutdown_s"
+                "channels, web, store, worker, memory, tools, approvals, sandbox, skills, schedules, mcp, hooks, "
+                "heartbeat, speech, limits, budgets, delivery, log, retention, telemetry, secret, shutdown_s"
             )
         ],
     ),

@@ -13,9 +13,12 @@ from gateway.config import ChannelConfig, Config, ModelConfig, ProviderConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
 from gateway.config.file import check, load_config
 from gateway.config.mcp import McpOauthConfig, McpServerConfig
+from gateway.config.speech import ServiceConfig
 from gateway.config.unattended import HookConfig
 from gateway.config.values import Section
 from gateway.domain.personalities.files import PersonalitySettings
+from gateway.speech.listening.openai import Config as ListenConfig
+from gateway.speech.speaking.openai import Config as SpeakConfig
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"
 SWITCHED_OFF = re.compile(r"^( *)#(?! \S)(?=.)", re.MULTILINE)
@@ -76,6 +79,7 @@ def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> I
         Config: ("models", "channels", "budgets", "mcp"),
         ChannelConfig: ("settings",),
         ProviderConfig: ("settings",),
+        ServiceConfig: ("settings", "fault"),
     }
     fields = [name for name in model.model_fields if name not in apart.get(model, ())]
     yield from (f"{path}{name} is not in the example" for name in fields if name not in section)
@@ -96,6 +100,9 @@ def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_
     found += differences(McpServerConfig, {**servers["home"], **servers["notes"], **servers["mail"]}, "mcp: ")
     found += differences(McpOauthConfig, {**servers["mail"]["oauth"], "issuer": "beside another mode"}, "mcp oauth: ")
     found += differences(HookConfig, values["hooks"]["ci"], "hooks: ")
+    for half, own in (("listen", ListenConfig), ("speak", SpeakConfig)):
+        found += differences(ServiceConfig, values["speech"][half], f"speech.{half}.")
+        found += differences(own, values["speech"][half], f"speech.{half}.")
     for name, field in Config.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             found += differences(field.annotation, values[name], f"{name}.")
