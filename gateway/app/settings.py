@@ -11,7 +11,7 @@ from gateway.config.values import zone_of
 from gateway.config.watching import OTLP_ENDPOINT
 from gateway.ops.telemetry import start_metrics, start_traces
 from gateway.people.access import AccessRule
-from gateway.pipeline.answer import TurnSettings
+from gateway.pipeline.open_turn import TurnSettings
 from gateway.pipeline.queues import DeliveryPolicy
 from gateway.runtime.logs import hiding, secrets_in
 

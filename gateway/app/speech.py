@@ -9,7 +9,7 @@ import structlog
 
 from gateway.config.packages import Packages
 from gateway.config.speech import LISTEN, LISTENING, SPEAK, SPEAKING, ServiceConfig, load_speech_kind
-from gateway.pipeline.answer import Hearing
+from gateway.pipeline.open_turn import Hearing
 from gateway.pipeline.voice_notes import VoiceNotes
 from gateway.runtime.logs import hiding, secrets_in
 

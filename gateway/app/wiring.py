@@ -58,13 +58,13 @@ from gateway.people.operators import Operators
 from gateway.people.pairing import Pairing
 from gateway.people.reaching import Reaching
 from gateway.pipeline.admission import Admission
-from gateway.pipeline.answer import TurnDependencies
 from gateway.pipeline.clock import Clock, PausedNotices
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.health import Checkup
 from gateway.pipeline.history import History
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import LocalChannel
+from gateway.pipeline.open_turn import TurnDependencies
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking
 from gateway.pipeline.presence import Presence

@@ -21,7 +21,7 @@ from gateway.tools.forms import OpenQuestion
 from gateway.tools.resting import MOST_FAULTS, RESTS_S, WITHIN_S
 
 if TYPE_CHECKING:
-    from gateway.pipeline.answer import Turn
+    from gateway.pipeline.open_turn import Turn
 
 UNREAD = "I could not read my memory just now, so this answer was given without it."
 """What the person is told below an answer."""

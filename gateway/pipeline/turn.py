@@ -1,6 +1,6 @@
 """A turn: one message in; who wrote it, what it asks for, and who answers it.
 
-`Turn` itself, and what all turns work with, stands in `answer.py`.
+`Turn` itself, and what all turns work with, stands in `open_turn.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from gateway.errors import PersonalityError
 from gateway.messages import ConversationRef
 from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
-from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings
+from gateway.pipeline.answer import Answering
 from gateway.pipeline.attachments import Keeper, Question, has_pictures, read_message
 from gateway.pipeline.commands import CHOOSE, PAIR, CommandCall, CommandResult, stopped
 from gateway.pipeline.commit import Committer, reply_to
+from gateway.pipeline.open_turn import Turn, TurnDependencies, TurnSettings
 from gateway.pipeline.queues import InboxRow
 from gateway.pipeline.reading import Ahead, Reading
 from gateway.pipeline.recordings import heard_in, recordings_in

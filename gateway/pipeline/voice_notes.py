@@ -35,7 +35,7 @@ from gateway.pipeline.outbox import NotYet
 from gateway.pipeline.queues import OutboxRow
 
 if TYPE_CHECKING:
-    from gateway.pipeline.answer import Turn
+    from gateway.pipeline.open_turn import Turn
     from gateway.speech.saying import Said
 
 When = Literal["never", "when_spoken_to", "always"]
