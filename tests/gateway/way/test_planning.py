@@ -180,6 +180,15 @@ async def test_a_newcomer_sees_it_work_without_any_key(house: House) -> None:
         assert [one.text for one in await planned(gateway)] == ["get up"]
 
 
+async def test_what_was_asked_for_arrives_at_its_time_in_the_same_chat(house: House) -> None:
+    async with house.gateway() as (gateway, channel):
+        assert (await channel.ask("remind me in 0 minutes to stretch")).startswith("It is planned, as it stands below.")
+        await channel.until(lambda: channel.sent[-1].text == "stretch")
+        assert channel.sent[-1].conversation.conversation == "c1"
+        await settled(gateway)
+        assert [(one.state, one.next_at) for one in await gateway.schedules.of(None, is_ended=True)] == [("done", None)]
+
+
 # ---- who may, and where ----------------------------------------------------------------------------------------------
 
 
