@@ -535,7 +535,8 @@ class Answering:
             return None
         left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
         if row.is_told and left_s <= 0:
-            text = expired(self._settings.parked_expire_after_h)
+            after_h = self._settings.parked_expire_after_h
+            text = expired(after_h) if turn.scheduled is None else turn.scheduled.expired(after_h)
             reason = self._settings.hide(f"expired after {self._settings.parked_expire_after_h:g} hours: {error}")
             _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
             dead = self._committer.end(row, replies=(text,), kind="expired", end="dead", error=reason)

@@ -92,7 +92,7 @@ class Scheduled:
 
     def reported(self, state: AgentState) -> str:
         """What a watch says; empty where it has nothing to say."""
-        has_more = bool(state.asks or state.uncertain or state.choosing)
+        has_more = bool(state.asks or state.uncertain or state.choosing or state.files)
         return "\n\n".join(state.reports) or (f"About {as_name(self.schedule.text)}:" if has_more else "")
 
     def kept(self, state: AgentState, text: str) -> AgentState:
@@ -101,23 +101,29 @@ class Scheduled:
 
     def waits(self, error: ModelUnavailable) -> str:
         """What its person is told while there is no model for it."""
-        when = due_words(self.occurrence.due_at, self.began_at, self.schedule.zone)
         why = "a budget of today is used up" if isinstance(error, BudgetExhausted) else "I cannot reach my model"
         return (
-            f"{as_name(self.schedule.text)} was due {when} and waits, because {why}. I will do it as soon as I can. "
+            f"{self._what} and waits, because {why}. I will do it as soon as I can. "
             "`/stop` drops it, `/retry` tries at once."
         )
+
+    def expired(self, after_h: float) -> str:
+        """What its person is told when it has waited too long."""
+        return f"{self._what} and was not done: what I need for it was not to be had within {after_h:g} hours."
+
+    @property
+    def _what(self) -> str:
+        when = due_words(self.occurrence.due_at, self.began_at, self.schedule.zone)
+        return f"{as_name(self.schedule.text)} was due {when}"
 
     @property
     def gave_up(self) -> str:
         """What its person is told when it failed again and again; empty for a watch, which is counted only."""
         if self.is_watch:
             return ""
-        when = due_words(self.occurrence.due_at, self.began_at, self.schedule.zone)
-        name = as_name(self.schedule.text)
         return (
-            f"{name} was due {when}. Something went wrong here, again and again, so it was not done. It is kept for "
-            "the owner of this gateway to look at."
+            f"{self._what}. Something went wrong here, again and again, so it was not done. It is kept for the "
+            "owner of this gateway to look at."
         )
 
     # ---- what came of it --------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def end_occurrence(connection: Connection, turn_id: str, end: OccurrenceEnd) -> 
     if end.outcome == "failed":
         connection.execute(_FAILED, (turn_id,))
         why = f"it failed {MOST_FAILURES} times in a row; the last time: {note}"
-        connection.execute(_TOO_MANY_FAILURES, (why, "here", turn_id))
+        connection.execute(_TOO_MANY_FAILURES, (why, end.tell or "here", turn_id))
     if end.pauses is not None:
         connection.execute(_PAUSE, (storable(end.pauses), end.tell, turn_id))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Sender
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
 from gateway.pipeline.queues import OutboxRow
 from gateway.schedules.firing import Due, Firing, Happening, OccurrenceEnd, event_id
 from gateway.schedules.rule import Every, Once
@@ -336,6 +336,18 @@ class ScheduleSuite:
         found = await store_of(house).schedule(schedule.id)
         assert found is not None
         assert (found.state, found.failures, found.why) == ("active", 1, None)
+        await store_of(house).replace(replace(found, failures=MOST_FAILURES - 1, next_at=NOON + HOUR), found)
+        house.now_ms = round((NOON + 2 * HOUR).timestamp() * 1000)
+        [due] = await due_now(house)
+        reply = OutboundMessage(id="t_next.reply", conversation=HERE, text="due")
+        said_now = replace(firing(due, next_at=None, turn_id="t_next").happenings[0].occurrence, outcome="done")
+        await store_of(house).fire(
+            [firing(due, next_at=NOON, happenings=[Happening(occurrence=said_now, reply=reply)])]
+        )
+        await house.store.outbox.record_sent(await claimed_reply(house.store), Receipt(message_ids=("n",)))
+        await house.store.outbox.record_dead(await claimed_reply(house.store), "was away for a day", notice)
+        [(paused, where)] = (await store_of(house).look(now(house), limit=9)).untold
+        assert (paused.state, where) == ("failing", "elsewhere")
 
     async def test_a_question_to_an_owner_that_cannot_be_delivered_is_no_failure_of_the_schedule(
         self, house: House

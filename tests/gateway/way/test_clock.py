@@ -164,6 +164,20 @@ async def test_a_watch_is_silent_unless_it_reports_and_leaves_nothing_in_the_ses
         assert ["report" in each for each in names] == [True, True, True, False]
 
 
+async def test_in_a_group_it_is_said_and_done_where_all_read_it(house: House) -> None:
+    model = ScriptedModel("Watered.")
+    group = {"conversation": ConversationRef(channel="fake", conversation="g1"), "is_direct": False}
+    async with timed(house, model) as (gateway, channel, wall):
+        await plan(gateway, **group)
+        await plan(gateway, mode="do", **group)
+        await wall.comes(NOON + HOUR)
+        assert [(one.conversation.conversation, one.text) for one in channel.sent] == [
+            ("g1", "Water the plants"),
+            ("g1", "Watered."),
+        ]
+        assert "Only this person reads it." not in model.requests[0].system
+
+
 async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +332,45 @@ async def test_without_a_model_what_is_to_be_done_waits_and_says_when_it_was_due
         assert [one.outcome for one in await past(gateway, schedule)] == ["done"]
 
 
+async def test_a_budget_that_is_used_up_holds_for_schedules_and_says_so(house: House) -> None:
+    budgets = {"user": {"turns": 1}}
+    async with timed(house, ScriptedModel("Watered."), budgets=budgets) as (gateway, channel, wall):
+        await plan(gateway, HOURLY, mode="do")
+        watch = await plan(gateway, HOURLY, mode="watch", text="Look at the sky")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
+        assert texts(channel)[0] == "Watered."
+        assert "was due at 15:00 and waits, because a budget of today is used up" in texts(channel)[1]
+        assert len(channel.sent) == 2
+        assert {one.outcome for one in await past(gateway, watch)} <= {"skipped", "begun"}
+
+
+async def test_what_waited_too_long_is_given_up_in_words_of_a_schedule(house: House) -> None:
+    model = ScriptedModel(*[[ModelUnavailable("down")]] * 200)
+    async with timed(house, model, limits={"parked_expire_after_h": 0.0001}) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do")
+        wall.now = NOON + HOUR
+        await gateway.clock.look()
+        await channel.until(lambda: len(channel.sent) == 2)
+        assert "was due at 14:00 and was not done" in texts(channel)[1]
+        await settled(gateway)
+        assert [one.outcome for one in await past(gateway, schedule)] == ["failed"]
+
+
+async def test_what_is_said_arrives_within_half_a_second_of_its_time(house: House) -> None:
+    async with house.gateway(ScriptedModel()) as (gateway, channel):
+        await channel.connected()
+        late: list[timedelta] = []
+        for after_s in (1.2, 1.5, 1.8):
+            now = datetime.now(UTC)
+            due_at = now + timedelta(seconds=after_s)
+            await plan(gateway, Once(at=due_at), text=f"after {after_s}", next_at=due_at, created_at=now)
+            gateway.clock.wake()
+            await channel.until(lambda text=f"after {after_s}": text in texts(channel))
+            late.append(datetime.now(UTC) - due_at)
+        assert timedelta(0) <= min(late) < timedelta(seconds=0.5), "the others where the machine is busy"
+
+
 async def test_without_a_model_a_watch_is_skipped_without_a_word(house: House) -> None:
     async with timed(house, ScriptedModel([ModelUnavailable("down")])) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="watch")
@@ -461,6 +514,20 @@ async def test_late_schedules_are_a_trouble_that_health_names(house: House) -> N
         health = await gateway.health()
         assert (health.status, health.schedules_late) == ("degraded", 1)
         assert "1 schedule is due and not taken up for minutes" in health.problems[0]
+
+
+@pytest.mark.parametrize(("rule", "zone"), [(DAILY, "Mars/Olympus"), (Cron(fields="what is that"), "UTC")])
+async def test_one_whose_times_cannot_be_worked_out_is_paused_and_holds_up_no_other(
+    house: House, rule: Rule, zone: str
+) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        broken = await plan(gateway, rule, zone=zone)
+        await plan(gateway, text="And feed the cat")
+        await gateway.clock.plan()
+        await wall.comes(NOON + HOUR)
+        assert (await now_is(gateway, broken)).state == "failing"
+        assert "its times cannot be worked out" in next(text for text in texts(channel) if "paused" in text)
+        assert "And feed the cat" in texts(channel)
 
 
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
