@@ -516,6 +516,20 @@ async def test_late_schedules_are_a_trouble_that_health_names(house: House) -> N
         assert "1 schedule is due and not taken up for minutes" in health.problems[0]
 
 
+@pytest.mark.parametrize(("rule", "zone"), [(DAILY, "Mars/Olympus"), (Cron(fields="what is that"), "UTC")])
+async def test_one_whose_times_cannot_be_worked_out_is_paused_and_holds_up_no_other(
+    house: House, rule: Rule, zone: str
+) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        broken = await plan(gateway, rule, zone=zone)
+        await plan(gateway, text="And feed the cat")
+        await gateway.clock.plan()
+        await wall.comes(NOON + HOUR)
+        assert (await now_is(gateway, broken)).state == "failing"
+        assert "its times cannot be worked out" in next(text for text in texts(channel) if "paused" in text)
+        assert "And feed the cat" in texts(channel)
+
+
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
     async with timed(house, ScriptedModel()) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
