@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -20,7 +21,8 @@ from gateway.store.queue_rows import IS_RUNNING
 from gateway.store.rows import columns_of, insert, insert_new, insert_numbered, marks_for, value_of
 
 _OPEN = "SELECT count(*) FROM schedules WHERE user_id IN ({marks}) AND state <> 'done'"
-_DUE = "SELECT * FROM schedules WHERE fires_at <= ? ORDER BY fires_at, id LIMIT ?"
+_IS_RUNNING = "EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = schedules.id AND outcome = 'begun')"
+_DUE = f"SELECT *, {_IS_RUNNING} AS is_running FROM schedules WHERE fires_at <= ? ORDER BY fires_at, id LIMIT ?"  # noqa: S608 (a constant)
 _NEXT = "SELECT min(fires_at) FROM schedules WHERE fires_at > ?"
 _UNTOLD = "SELECT * FROM schedules WHERE tell IS NOT NULL ORDER BY id LIMIT ?"
 _PLANNED = "SELECT * FROM schedules WHERE id > ? AND next_at IS NOT NULL ORDER BY id LIMIT ?"
@@ -158,7 +160,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
             (next_ms,) = connection.execute(_NEXT, (at_ms,)).fetchone()
             untold = connection.execute(_UNTOLD, (limit,)).fetchall()
             return Coming(
-                due=[_due(row) for row in due],
+                due=[replace(_due(row), is_running=bool(row["is_running"])) for row in due],
                 next_at=None if next_ms is None else from_ms(next_ms),
                 untold=[(schedule_of(row), row["tell"]) for row in untold],
             )
