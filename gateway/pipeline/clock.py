@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfoNotFoundError
 
 import structlog
 
@@ -149,8 +148,9 @@ class Clock:
         if why is None and due.by_hand_at is None:
             try:
                 return _regular(due, take_up(schedule, due_at, now), now)
-            except (ZoneInfoNotFoundError, ValueError) as error:
-                why, tell = f"its time cannot be worked out: {error}", "here"
+            except Exception as error:  # noqa: BLE001 (such as a zone that is gone; one must not hold up all others)
+                _log.error("schedule_unreadable", schedule=schedule.id, exc_info=error)
+                why, tell = f"its times cannot be worked out: {error}", "here"
         if why is None:
             return Firing(due=due, after=schedule, happenings=[_happening(schedule, due_at, now, is_by_hand=True)])
         is_by_hand = due.by_hand_at is not None
@@ -284,8 +284,8 @@ def _is_same(one: ConversationRef, other: ConversationRef) -> bool:
 def _moved(due: Due, now: datetime) -> datetime | None:
     try:
         return moved(due.schedule, due.last_at, now)
-    except (ZoneInfoNotFoundError, ValueError):
-        return due.schedule.next_at  # it is paused when it is due
+    except Exception:  # noqa: BLE001 (it is paused when it is due)
+        return due.schedule.next_at
 
 
 def _regular(due: Due, taken: TakenUp, now: datetime) -> Firing:

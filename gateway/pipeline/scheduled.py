@@ -133,7 +133,7 @@ class Scheduled:
 
     def reported(self, state: AgentState) -> str:
         """What a watch says; empty where it has nothing to say."""
-        has_more = bool(state.asks or state.uncertain or state.choosing)
+        has_more = bool(state.asks or state.uncertain or state.choosing or state.files)
         return "\n\n".join(state.reports) or (f"About {as_name(self.schedule.text)}:" if has_more else "")
 
     def kept(self, state: AgentState, text: str) -> AgentState:

@@ -16,7 +16,16 @@ _DELIVERED_HERE = """
 """
 _END = "UPDATE occurrences SET outcome = ?, note = CASE WHEN ? = '' THEN note ELSE ? END WHERE turn_id = ?"
 _SUCCEEDED = f"UPDATE schedules SET failures = 0 WHERE id = {_OF_TURN} AND failures > 0"  # noqa: S608 (a constant)
-_FAILED = f"UPDATE schedules SET failures = failures + 1 WHERE id = {_OF_TURN}"  # noqa: S608 (a constant)
+# In a row up to this one: what was done and could not be delivered afterwards has failed, too.
+_FAILED = """
+    UPDATE schedules SET failures = (
+        SELECT count(*) FROM occurrences AS one JOIN occurrences AS last ON last.schedule_id = one.schedule_id
+        WHERE last.turn_id = ?1 AND one.outcome = 'failed' AND one.due_at <= last.due_at AND NOT EXISTS (
+            SELECT 1 FROM occurrences AS good WHERE good.schedule_id = one.schedule_id
+            AND good.outcome IN ('done', 'silent') AND good.due_at > one.due_at AND good.due_at < last.due_at
+        )
+    ) WHERE id = (SELECT schedule_id FROM occurrences WHERE turn_id = ?1)
+"""
 _PAUSE = f"""
     UPDATE schedules SET state = CASE WHEN state = 'active' THEN 'failing' ELSE state END,
         next_at = CASE WHEN state = 'active' THEN NULL ELSE next_at END,
@@ -35,7 +44,7 @@ def end_occurrence(connection: Connection, turn_id: str, end: OccurrenceEnd) -> 
     if end.outcome == "failed":
         connection.execute(_FAILED, (turn_id,))
         why = f"it failed {MOST_FAILURES} times in a row; the last time: {note}"
-        connection.execute(_TOO_MANY_FAILURES, (why, "here", turn_id))
+        connection.execute(_TOO_MANY_FAILURES, (why, end.tell or "here", turn_id))
     if end.pauses is not None:
         connection.execute(_PAUSE, (storable(end.pauses), end.tell, turn_id))
 

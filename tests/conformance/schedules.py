@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Sender
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
 from gateway.pipeline.queues import OutboxRow
 from gateway.schedules.firing import Due, Firing, Happening, OccurrenceEnd, event_id
 from gateway.schedules.rule import Every, Once
@@ -336,6 +336,40 @@ class ScheduleSuite:
         found = await store_of(house).schedule(schedule.id)
         assert found is not None
         assert (found.state, found.failures, found.why) == ("active", 1, None)
+
+    @pytest.mark.parametrize("mode", ["do", "say"])
+    async def test_deliveries_that_are_given_up_again_and_again_pause_it_and_are_told_elsewhere(
+        self, house: House, mode: str
+    ) -> None:
+        """Whatever was done meanwhile, and is still to be delivered."""
+        schedule = await added(house, mode=mode)
+        outcomes = ["lost", "sent", *["lost"] * MOST_FAILURES]
+        for number in range(len(outcomes)):
+            house.now_ms = round((NOON + number * HOUR + HOUR / 2).timestamp() * 1000)
+            await self._delivered_again(house, mode, number)
+        for number, outcome in enumerate(outcomes):
+            assert [where for _, where in (await store_of(house).look(now(house), limit=9)).untold] == []
+            row = await claimed_reply(house.store)
+            notice = OutboundMessage(id=f"n{number}", conversation=THERE, text="given up")
+            if outcome == "sent":
+                await house.store.outbox.record_sent(row, Receipt(message_ids=("m",)))
+            else:
+                await house.store.outbox.record_dead(row, "was away for a day", notice)
+        [(paused, where)] = (await store_of(house).look(now(house), limit=9)).untold
+        assert (paused.id, paused.state, paused.failures, where) == (schedule.id, "failing", 5, "elsewhere")
+
+    async def _delivered_again(self, house: House, mode: str, number: int) -> None:
+        [due] = await due_now(house)
+        name = f"t_{number}"
+        taken = firing(due, next_at=NOON + (number + 1) * HOUR, turn_id=name)
+        reply = OutboundMessage(id=f"{name}.reply", conversation=HERE, text="due")
+        if mode == "say":
+            occurrence = replace(taken.happenings[0].occurrence, outcome="done")
+            await store_of(house).fire([replace(taken, happenings=[Happening(occurrence=occurrence, reply=reply)])])
+            return
+        await store_of(house).fire([taken])
+        row = await claimed(house.store)
+        await house.store.turns.commit_turn(ended(row, replies=(reply,), occurrence=OccurrenceEnd(outcome="done")))
 
     async def test_a_question_to_an_owner_that_cannot_be_delivered_is_no_failure_of_the_schedule(
         self, house: House

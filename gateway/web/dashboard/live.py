@@ -47,6 +47,7 @@ TOPICS_OF: Mapping[str, tuple[str, ...]] = {
     "memory.ingest": ("traces", "usage"),
     "memory.consolidated": ("traces",),
     "traces.changed": ("traces",),
+    "schedule.fired": ("messages",),
     "channel.state": ("channels",),
     "store.failure": ("channels",),
     "people.changed": ("people",),

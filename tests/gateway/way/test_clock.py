@@ -164,6 +164,20 @@ async def test_a_watch_is_silent_unless_it_reports_and_leaves_nothing_in_the_ses
         assert ["report" in each for each in names] == [True, True, True, False]
 
 
+async def test_in_a_group_it_is_said_and_done_where_all_read_it(house: House) -> None:
+    model = ScriptedModel("Watered.")
+    group = {"conversation": ConversationRef(channel="fake", conversation="g1"), "is_direct": False}
+    async with timed(house, model) as (gateway, channel, wall):
+        await plan(gateway, **group)
+        await plan(gateway, mode="do", **group)
+        await wall.comes(NOON + HOUR)
+        assert [(one.conversation.conversation, one.text) for one in channel.sent] == [
+            ("g1", "Water the plants"),
+            ("g1", "Watered."),
+        ]
+        assert "Only this person reads it." not in model.requests[0].system
+
+
 async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,6 +514,20 @@ async def test_late_schedules_are_a_trouble_that_health_names(house: House) -> N
         health = await gateway.health()
         assert (health.status, health.schedules_late) == ("degraded", 1)
         assert "1 schedule is due and not taken up for minutes" in health.problems[0]
+
+
+@pytest.mark.parametrize(("rule", "zone"), [(DAILY, "Mars/Olympus"), (Cron(fields="what is that"), "UTC")])
+async def test_one_whose_times_cannot_be_worked_out_is_paused_and_holds_up_no_other(
+    house: House, rule: Rule, zone: str
+) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        broken = await plan(gateway, rule, zone=zone)
+        await plan(gateway, text="And feed the cat")
+        await gateway.clock.plan()
+        await wall.comes(NOON + HOUR)
+        assert (await now_is(gateway, broken)).state == "failing"
+        assert "its times cannot be worked out" in next(text for text in texts(channel) if "paused" in text)
+        assert "And feed the cat" in texts(channel)
 
 
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
