@@ -98,6 +98,7 @@ async def show(context: PageContext, request: Request) -> Response:
         title=PAGE.title,
         schedules=found,
         problem=problem,
+        are_on=context.services.schedules.are_on,
         user=user,
         state=state,
         names=await context.sources.naming.labels(),
