@@ -141,13 +141,17 @@ class Clock:
         schedule, due_at = due.schedule, due.by_hand_at or due.schedule.next_at
         if due_at is None:  # it was paused when it was already to be taken up
             return Firing(due=due, after=schedule)
-        if schedule.is_heartbeat:
-            return await self._beat(due, due_at, now)
-        obstacle = await self._standing.obstacle(schedule, due_at)
+        obstacle = None if schedule.is_heartbeat else await self._standing.obstacle(schedule, due_at)
         why, tell = (None, None) if obstacle is None else (obstacle.why, obstacle.tell)
-        if why is None and due.by_hand_at is None:
+        if why is None and (schedule.is_heartbeat or due.by_hand_at is None):
             try:
-                return _regular(due, take_up(schedule, due_at, now), now)
+                taken = None if due.by_hand_at is not None else take_up(schedule, due_at, now)
+                if schedule.is_heartbeat:
+                    return await self._beat(due, due_at, now, taken)
+                if taken is not None:
+                    return _regular(due, taken, now)
+            except EthosError:
+                raise
             except Exception as error:  # noqa: BLE001 (such as a zone that is gone; one must not hold up all others)
                 _log.error("schedule_unreadable", schedule=schedule.id, exc_info=error)
                 why, tell = f"its times cannot be worked out: {error}", "here"
@@ -158,11 +162,16 @@ class Clock:
         last_at = None if is_by_hand else due_at
         return Firing(due=due, after=schedule.paused(why), last_at=last_at, happenings=[note], tell=tell)
 
-    async def _beat(self, due: Due, due_at: datetime, now: datetime) -> Firing:
-        """A heartbeat, which looks only where there is something to look at; else only its time is moved."""
-        is_by_hand = due.by_hand_at is not None
-        taken = None if is_by_hand else take_up(due.schedule, due_at, now)
+    async def _beat(self, due: Due, due_at: datetime, now: datetime, taken: TakenUp | None) -> Firing:
+        """A heartbeat, which looks only where there is something to look at; else only its time is moved.
+
+        Args:
+            taken: None where it is run by hand.
+        """
+        is_by_hand = taken is None
         next_at = due.schedule.next_at if taken is None else taken.next_at
+        if taken is not None and not taken.runs:  # it was missed, which is no news
+            return Firing(due=due, after=replace(due.schedule, next_at=next_at), last_at=taken.last_at)
         beat = await self._heartbeats.beat(due.schedule, now, until=next_at or now, is_by_hand=is_by_hand)
         schedule, last_at = beat.schedule, None if taken is None else taken.last_at
         if not is_by_hand and schedule.next_at != due.schedule.next_at:  # it has other times by now
@@ -173,7 +182,7 @@ class Clock:
             note = _noted(schedule, due_at, now, obstacle.why, is_by_hand=is_by_hand)
             paused = schedule.paused(obstacle.why)
             return Firing(due=due, after=paused, last_at=last_at, happenings=[note], tell=obstacle.tell)
-        if beat.skips is not None or (taken is not None and not taken.runs):
+        if beat.skips is not None:
             notes = [_noted(schedule, due_at, now, beat.skips, is_by_hand=is_by_hand)] if beat.skips else []
             return Firing(due=due, after=after, last_at=last_at, happenings=notes)
         happening = _happening(schedule, due_at, now, is_by_hand=is_by_hand)

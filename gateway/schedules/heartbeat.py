@@ -95,12 +95,12 @@ class Heartbeats:
         try:
             current = await self._configured.current(schedule.key)
             text = None if current is None else await asyncio.to_thread(self._text, current.personality_id)
-        except (NotReached, FileError) as error:
+            if current is None or text is None:
+                skips = f"there is nothing in its {HEARTBEAT_NAME}" if is_by_hand else _QUIET
+                return Beat(schedule=current or schedule, skips=skips)
+            seen = await self._seen(current, text, until)
+        except (NotReached, FileError, OSError) as error:
             return Beat(schedule=schedule, skips=str(error))
-        if current is None or text is None:
-            skips = f"there is nothing in its {HEARTBEAT_NAME}" if is_by_hand else _QUIET
-            return Beat(schedule=current or schedule, skips=skips)
-        seen = await self._seen(current, text, until)
         if not is_by_hand and seen == await self._settings.get(current.user_id, _key(current)):
             return Beat(schedule=current, skips=_QUIET)
         budget_usd = self._config.current.heartbeat.budget_usd_per_day

@@ -264,6 +264,7 @@ def _shown(schedule: Schedule) -> wire.Schedule:
         text=schedule.text,
         when=in_words(schedule.rule, schedule.zone),
         rule=_rule(schedule.rule),
+        is_configured=schedule.is_configured and not schedule.is_taken_out,
         zone=schedule.zone,
         missed=schedule.missed,
         state=schedule.state,

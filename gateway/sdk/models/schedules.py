@@ -57,6 +57,9 @@ class Schedule(ApiModel):
     text: str = Field(description="What is said, or what the agent is to do.")
     when: str = Field(description="The rule in words.", examples=["every weekday at 08:00 (Europe/Berlin)"])
     rule: ScheduleRule = Field(description="The rule, for programs.")
+    is_configured: bool = Field(
+        description="Whether it is a hook or the heartbeat of the configuration, which alone changes it."
+    )
     zone: str = Field(description="Time zone of the rule, as IANA names it.", examples=["Europe/Berlin"])
     missed: Missed = Field(description=_MISSED)
     state: ScheduleState = Field(

@@ -112,7 +112,7 @@ def _clock(at: datetime, zone: str) -> str:
 def _choices(one: Schedule) -> tuple[Action, ...]:
     """The buttons below one."""
     goes = {"active": "pause", "paused": "resume", "failing": "resume"}.get(one.state)
-    verbs = [*([goes] if goes else []), "run", "remove"]
+    verbs = [*([goes] if goes else []), "run", *([] if one.is_configured else ["remove"])]
     labels = {"pause": "Pause", "resume": "Resume", "run": "Run now", "remove": "Remove"}
     return tuple(Action(id=f"schedules {verb} {one.id}", label=labels[verb]) for verb in verbs)
 

@@ -68,6 +68,8 @@ async def test_a_schedule_is_made_for_a_person_and_delivered_to_their_direct_cha
     assert made["when"] == "every week on Monday at 18:00 (UTC)"
     assert made["next"] == [f"{MONDAY + timedelta(weeks=weeks)}T18:00:00Z" for weeks in range(3)]
     assert made["rule"] == {
+        "hours": None,
+        "hook": None,
         "at": None, "everyMinutes": None, "cron": None, "everyDays": 7, "timeOfDay": "18:00", "firstDay": f"{MONDAY}",
     }  # fmt: skip
     assert (made["mode"], made["missed"], made["state"], made["turn"]) == ("say", "late", "active", None)

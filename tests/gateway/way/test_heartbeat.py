@@ -117,6 +117,17 @@ async def test_a_file_that_is_missing_or_says_nothing_costs_no_call_and_stands_i
         assert told(channel) == []
 
 
+async def test_a_file_that_cannot_be_read_is_a_note_and_holds_up_no_other_schedule(house: House) -> None:
+    async with beating(house, ScriptedModel(), file=None) as (gateway, channel, wall):
+        (gateway.home / "personalities" / "assistant" / "HEARTBEAT.md").mkdir(parents=True)
+        await plan(gateway, next_at=NOON + HOUR)
+        await beat(gateway, wall)
+        [(outcome, note)] = await outcomes(gateway)
+        assert outcome == "skipped"
+        assert "HEARTBEAT.md" in note
+        assert told(channel) == ["Water the plants"]
+
+
 async def test_with_nothing_new_it_costs_no_call_and_stands_in_no_history(house: House) -> None:
     model = ScriptedModel("Nothing.")
     async with beating(house, model) as (gateway, _channel, wall):

@@ -21,11 +21,13 @@ from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.domain.hook_proofs import WINDOW_S, standard_signature
 from gateway.errors import ConfigError, ModelUnavailable, StoreUnavailable
+from gateway.messages import Action
 from gateway.schedules.hooks import MOST_WAITING
 from gateway.schedules.schedule import TAKEN_OUT, Schedule
 from gateway.schedules.schedules import ScheduleError
 from gateway.web.hooks import MAX_BODY_BYTES
 from tests.fake_channel import FakeChannel
+from tests.gateway.privacy.conftest import found_in
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import POST, Post, owned, post  # noqa: F401 (a fixture)
 from tests.scripted_model import Hang, ScriptedModel, call
@@ -464,6 +466,49 @@ async def test_a_hook_that_watches_is_silent_unless_it_reports(house: House) -> 
         await settled(gateway)
         assert told(channel) == ["It broke."]
         assert await history(gateway) == ["done", "silent"]
+
+
+async def test_the_page_of_a_hook_offers_no_change_and_no_removal_before_it_is_taken_out(house: House) -> None:
+    async with hooked(house, ScriptedModel("seen")) as (gateway, channel, service):
+        await service.calls()
+        await settled(gateway)
+        number = (await row(gateway)).id
+        transport = httpx.ASGITransport(app=gateway.web.of_owner)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as owner:
+            assert "when the hook ci is called" in (await owner.get("/dashboard/schedules")).text
+            page = (await owner.get(f"/dashboard/schedules/of/{number}")).text
+            assert "/change" not in page
+            assert "Run now" in page
+            assert ">Remove<" not in page
+            assert (await owner.get(f"/dashboard/schedules/of/{number}/change")).status_code == 409
+            assert "Remove" not in [action.label for action in await choices(channel, number)]
+            await reloaded(gateway, hooks={})
+            page = (await owner.get(f"/dashboard/schedules/of/{number}")).text
+            assert "Remove" in page
+            assert TAKEN_OUT in page
+
+
+async def choices(channel: FakeChannel, number: int) -> tuple[Action, ...]:
+    """The buttons below one schedule."""
+    await channel.ask(f"/schedules {number}")
+    return channel.sent[-1].actions
+
+
+async def test_with_its_person_a_hooks_history_and_what_services_sent_are_erased(house: House) -> None:
+    body = b'{"word": "canary-of-a-service"}'
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "to": "fake:2"}}
+    async with hooked(house, ScriptedModel("heard"), hooks) as (gateway, channel, service):
+        await channel.ask("/help", user="2", conversation="c2")
+        assert (await service.calls(body=body, headers=signed(body))).status_code == 202
+        await settled(gateway)
+        assert found_in(house.home, ["canary-of-a-service"])
+        await gateway.privacy.schedule_erasure((await row(gateway)).user_id)
+        async with asyncio.timeout(60):
+            while await gateway.privacy.eraser().due():
+                await asyncio.sleep(0.01)
+        assert not found_in(house.home, ["canary-of-a-service"])
+        assert await gateway.store.schedules.made_by("hook/ci") is None
+        assert (await service.calls(headers=signed(id_="later"))).status_code == 503
 
 
 # ---- who is told ----------------------------------------------------------------------------------------------------

@@ -137,7 +137,9 @@ async def edit(context: PageContext, request: Request) -> Response:
     """The form of one, as it is."""
     schedule = await _schedule(context, request)
     rule = _rule(schedule)
-    kind = next(kind for kind in RULES if kind in rule)
+    kind = next((kind for kind in RULES if kind in rule), None)
+    if schedule.is_configured or kind is None:
+        raise HTTPException(409, "It stands in config.yaml; change it there.")
     typed = {**rule, "rule": kind, "text": schedule.text, "mode": schedule.mode}
     return await _form(context, request, {**typed, "zone": schedule.zone, "missed": schedule.missed}, schedule)
 
