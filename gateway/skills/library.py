@@ -156,6 +156,7 @@ class _Scanned:
 class Scanner:
     """Finds skills in places, and reads those again that have changed. Blocks; one thread at a time."""
 
+    clock: Callable[[], float] = time.monotonic
     _known: dict[Path, _Scanned] = field(default_factory=dict)
 
     def entries(self, places: Sequence[Place], trusted: Mapping[Key, Mapping[str, str]]) -> Sequence[Entry]:
@@ -191,7 +192,7 @@ class Scanner:
             if known is not None and is_same and known.is_settled:
                 self._known[root] = known
                 return known.read
-            now = time.monotonic()
+            now = self.clock()
             seen_at = known.seen_at if known is not None and is_same else now
             read = read_skill(read_files(root), root.name)
         except FileError as error:
@@ -265,13 +266,15 @@ class Library:
         store: TrustStore,
         *,
         look_every_s: float = LOOK_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is read yet; `paths` are those of the configuration as it is now."""
         self._home = home
         self._paths = paths
         self._store = store
         self._look_every_s = look_every_s
-        self._scanner = Scanner()
+        self._clock = clock
+        self._scanner = Scanner(clock)
         self._trusted: Mapping[Key, Mapping[str, str]] | None = None
         self._lock = asyncio.Lock()
         self._looked_at = float("-inf")
@@ -288,10 +291,10 @@ class Library:
             StoreError: what is trusted cannot be read.
         """
         async with self._lock:
-            if is_fresh or self._trusted is None or time.monotonic() - self._looked_at >= self._look_every_s:
+            if is_fresh or self._trusted is None or self._clock() - self._looked_at >= self._look_every_s:
                 if self._trusted is None or is_fresh:
                     self._trusted = await self._store.trusted()
-                self._looked_at = time.monotonic()
+                self._looked_at = self._clock()
                 found = await asyncio.to_thread(self._scan, self._trusted)
                 if found != self.entries:
                     self.entries = found

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.skills import library as library_module
-from gateway.skills.library import Library, NoSuchSkill, SkillChanged, warnings_of
+from gateway.skills.library import LOOK_EVERY_S, Library, NoSuchSkill, SkillChanged, warnings_of
 from tests.gateway.skills.conftest import text, write
 
 
@@ -94,10 +94,13 @@ async def test_a_change_of_the_same_size_in_the_same_moment_is_seen(tmp_path: Pa
 
 async def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path / "skills")
-    library = library_at(tmp_path)
-    monkeypatch.setattr(library_module, "_STEP_S", 0.0)
+    now = [100.0]
+    library = Library(tmp_path, tuple, Trust(), clock=lambda: now[0])
     await trust(library)
+    now[0] += 10
+    assert await roots(library) == {"packing": root}
     monkeypatch.setattr(library_module, "read_files", None)
+    now[0] += 10
     assert await roots(library) == {"packing": root}
 
 
@@ -136,6 +139,22 @@ async def test_what_is_read_is_what_was_hashed_or_it_is_not_read(tmp_path: Path)
     (root / "scripts" / "a.py").symlink_to("/etc/passwd")
     with pytest.raises(SkillChanged, match="is a link"):
         entry.read("scripts/a.py")
+
+
+async def test_turns_in_the_same_moments_share_a_look_and_what_is_read_is_what_was_trusted_nevertheless(
+    tmp_path: Path,
+) -> None:
+    root = write(tmp_path / "skills", scripts__a_dot_py="print(7)")
+    now = [100.0]
+    library = Library(tmp_path, tuple, Trust(), clock=lambda: now[0])
+    await trust(library)
+    (root / "scripts" / "a.py").write_text("print(8)")
+    now[0] += LOOK_EVERY_S - 0.1
+    entry = (await library.of("assistant"))["packing"]
+    with pytest.raises(SkillChanged, match="has changed since it was trusted"):
+        entry.read("scripts/a.py")
+    now[0] += 0.1
+    assert await roots(library) == {}
 
 
 async def test_the_nearest_of_a_name_wins_with_a_warning(tmp_path: Path) -> None:
