@@ -26,6 +26,7 @@ from gateway.messages import (
     QuotedText,
     Receipt,
     Sender,
+    Speech,
 )
 from gateway.people.access_records import PeopleStore
 from gateway.pipeline.commit import TurnCommit, TurnStore
@@ -467,6 +468,25 @@ class OutboxSuite:
         row = await claimed_reply(house.store, reply.conversation)
         assert row.message == reply
         assert (row.attempts, row.is_uncertain, row.has_more) == (1, False, False)
+
+    async def test_a_voice_note_takes_the_place_of_what_was_to_be_said_while_its_row_is_claimed(
+        self, house: House
+    ) -> None:
+        note = answer("r.voice", text="", speech=Speech(text="Hello.", user_id="u_1", personality_id="p"))
+        await turn(house.store, replies=(note,))
+        row = await claimed_reply(house.store)
+        assert row.message == note
+        file = Attachment(
+            media_type="audio/ogg", filename="v", size_bytes=1, ref="x", is_voice=True, duration_s=1.5, waveform="AA=="
+        )
+        made = replace(note, speech=None, attachments=(file,))
+        assert await house.store.outbox.exchange(row, made)
+        await house.store.outbox.recover_replies()
+        await house.reopen()
+        again = await claimed_reply(house.store)
+        assert again.message == made
+        await house.store.outbox.record_sent(again, Receipt(message_ids=("p1",)))
+        assert not await house.store.outbox.exchange(again, note), "it is over"
 
     async def test_replies_are_sent_one_at_a_time_in_order(self, house: House) -> None:
         await turn(house.store, replies=(answer("r1"), answer("r2")))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable
+from gateway.messages import Attachment
+from gateway.sandbox.workspace import QUOTA_BYTES, Workspace
 from gateway.tools import own as tools
 from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Tool, ToolContext
 from tests.gateway.way.conftest import House, settled
@@ -54,6 +57,44 @@ async def test_without_files_there_is_no_tool_and_no_directory(house: House) -> 
         await channel.ask("write it")
         assert "there is no tool 'write_file'" in told(model, 1)
         assert not (gateway.home / "groups").exists()
+
+
+async def test_what_people_send_is_kept_for_the_tools_whatever_it_is(house: House) -> None:
+    """Read by a tool it is words of others, as it was in the message; the name is a file's, and leads nowhere."""
+    kinds = {"a.zip": "application/zip", "../../b.txt": "text/plain", "c\u202e\nd": "text/plain", "e" * 90: "x/y"}
+    files = [
+        Attachment(media_type=kind, filename=name, size_bytes=4, ref=str(number))
+        for number, (name, kind) in enumerate(kinds.items())
+    ]
+    model = ScriptedModel("Seen.", [call("list_files", "{}")], "Listed.")
+    async with house.gateway(model, tools=ON) as (gateway, channel):
+        channel.given = {file.ref: b"data" for file in files}
+        message = replace(channel.message("Keep these"), attachments=tuple(files))
+        await channel.deliver(message)
+        await channel.answers_to(message)
+        await channel.ask("What is there?")
+        workspace = gateway.workspaces.of_person(await user_of(gateway, "fake:1"))
+        listed = workspace.files()
+        assert [workspace.read(each.name) for each in listed] == [(b"data", False)] * 4
+    names = [each.name for each in listed]
+    assert all(re.fullmatch(r"attachments/\d{4}-\d\d-\d\d/[0-9a-f]{8}/[^/]{1,60}", name) for name in names)
+    assert {name.rpartition("/")[2] for name in names} >= {"a.zip", "b.txt"}
+    for name in names:
+        assert f"kept as {name}" in told(model, 0)
+    assert "of a kind that I cannot read; kept as " in told(model, 0)
+
+
+async def test_what_finds_no_room_is_named_as_not_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workspace, "used_bytes", lambda _self: QUOTA_BYTES)
+    model = ScriptedModel("Seen.")
+    async with house.gateway(model, tools=ON) as (_, channel):
+        channel.given = {"f": b"hello"}
+        file = Attachment(media_type="text/plain", filename="a.txt", size_bytes=5, ref="f")
+        message = replace(channel.message("Look"), attachments=(file,))
+        await channel.deliver(message)
+        await channel.answers_to(message)
+    assert "not kept: the workspace is full" in told(model, 0)
+    assert '"text": "hello"' in told(model, 0)
 
 
 async def test_a_group_has_files_of_its_own(house: House) -> None:

@@ -23,9 +23,9 @@ from gateway.messages import Attachment, InboundMessage, OutboundMessage
 from gateway.pipeline import voice_notes
 from gateway.speech import saying
 from tests import sounds
-from tests.fake_channel import FakeChannel
+from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
-from tests.scripted_model import ScriptedModel, call
+from tests.scripted_model import Hang, ScriptedModel, call
 from tests.speech_server import SpeechServer
 
 HEARD = "what is the weather like"
@@ -217,6 +217,20 @@ async def test_a_command_with_a_recording_pays_for_no_hearing(house: House, serv
     async with house.gateway(ScriptedModel(), speech=speech(server, "listen")) as (_, channel):
         assert "Besides" in await asked(channel, recorded(channel, text="/help"))
     assert server.heard == []
+
+
+async def test_a_preview_begins_as_the_answer_does(house: House, server: SpeechServer) -> None:
+    hang = Hang()
+    model = ScriptedModel(["Sunny all day. ", hang, "Really."])
+    async with house.gateway(model, speech=speech(server, "listen"), fake={"has_previews": True}) as (_, channel):
+        assert isinstance(channel, FakeChannelWithPreviews)
+        message = recorded(channel)
+        await channel.deliver(message)
+        await channel.until(lambda: bool(channel.previews))
+        hang.released.set()
+        answer = (await channel.answers_to(message))[0]
+    assert channel.previews[0].text.startswith(f"_I heard: “{HEARD}”_\n\nSunny")
+    assert answer.startswith(channel.previews[0].text.rstrip())
 
 
 # ---- what it costs --------------------------------------------------------------------------------------------------
