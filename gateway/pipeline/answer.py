@@ -142,7 +142,7 @@ class Answering:
         context = turn.tool_context(state, asked, memory, parts, self._capabilities(turn), zone=zone)
         return AgentWork(
             turn_id=turn.row.turn_id,
-            model=tab.model(personality.model),
+            model=turn.model_of(tab),
             system=system,
             late=late,
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
-from gateway.agent.meter import Meter
-from gateway.agent.model import Spender
+from gateway.agent.meter import Meter, Tab
+from gateway.agent.model import Model, Spender
 from gateway.agent.state import AgentState
 from gateway.approvals.approval import Approval, ApprovalStore, Decider
 from gateway.approvals.asking import EXPIRE_AFTER_H
@@ -244,6 +244,11 @@ class Turn:
         if self.personality.memory_writes == "off":
             allowed = allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
         return allowed if self.scheduled is None else self.scheduled.toolbox(allowed)
+
+    def model_of(self, tab: Tab) -> Model:
+        """Who answers: the personality's model, and for a watch the one for small work."""
+        choose = tab.helper if self.scheduled is not None and self.scheduled.is_watch else tab.model
+        return choose(self.personality.model)
 
     def steps_limit(self, of_all: int) -> int:
         """Calls of the model, at most; fewer where nobody waits for them."""

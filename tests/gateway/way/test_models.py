@@ -10,6 +10,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.test_clock import HOUR, NOON, Wall, plan
 from tests.gateway.way.test_web import PRICE, Site, site
 from tests.model_formats import AnthropicFormat
 from tests.model_server import Answer, Call, Hang, ModelServer
@@ -69,6 +70,19 @@ async def test_values_are_read_by_the_model_for_small_work(house: House, server:
         rows = {row.model: row.calls for row in await gateway.store.usage.spent(since="2000-01-01", user_id=user)}
     assert asked(server) == ["large", "small", "large"]
     assert rows == {"large": 2, "small": 1}, "both are the person's"
+
+
+@pytest.mark.parametrize(("mode", "model"), [("watch", "small"), ("do", "large")])
+async def test_a_watch_asks_the_model_for_small_work_and_what_is_done_the_other(
+    house: House, server: ModelServer, mode: str, model: str
+) -> None:
+    server.script([Answer(text="Nothing new.")])
+    async with house.gateway(**settings(server)) as (gateway, channel):
+        await channel.ask("/help")  # the person is let in
+        wall = Wall(gateway)
+        await plan(gateway, mode=mode)
+        await wall.comes(NOON + HOUR)
+    assert asked(server) == [model]
 
 
 async def test_other_parts_ask_for_it_by_the_meter(house: House, server: ModelServer) -> None:
