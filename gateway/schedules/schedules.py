@@ -15,6 +15,7 @@ from gateway.schedules.zones import Zones
 __all__ = ["Owner", "ScheduleError", "Schedules", "Wanted"]
 
 _TRIES = 5
+_ALL = 100_000  # of each person 50 are not done at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Schedules:
     ) -> None:
         """`now` gives whole seconds, UTC; where it is not enabled, nothing would be done, so nothing is made."""
         self._store = store
-        self._is_enabled = is_enabled
+        self.is_enabled = is_enabled
         self.wake = wake
         """Lets the clock look again."""
         self._now = now
@@ -88,7 +89,7 @@ class Schedules:
         Args:
             is_ended: those of which nothing is due any more, too.
         """
-        return await self._store.schedules(user_ids=user_ids, is_ended=is_ended)
+        return await self._store.schedules(user_ids=user_ids, is_ended=is_ended, limit=_ALL)
 
     async def get(self, schedule_id: int, user_ids: Sequence[str] | None) -> Schedule | None:
         """One by its number; None where there is none, or it belongs to none of these."""
@@ -156,7 +157,7 @@ class Schedules:
         return await self._store.history(schedule_id, limit=limit)
 
     def _refuse_where_off(self) -> None:
-        if not self._is_enabled:
+        if not self.is_enabled:
             raise ScheduleError(
                 "schedules are off; set `schedules.enabled: true` in config.yaml and restart the gateway"
             )

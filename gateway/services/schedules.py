@@ -53,6 +53,11 @@ class ScheduleService:
 
     # ---- seeing -----------------------------------------------------------------------------------------------------
 
+    @property
+    def are_on(self) -> bool:
+        """Whether anything is done at its time here; where not, none is made or run."""
+        return self._schedules.is_enabled
+
     async def listed(
         self,
         caller: Caller,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody, UserName
 
@@ -113,6 +113,10 @@ class ScheduleForm(BaseModel):
 class NewSchedule(RequestBody, ScheduleForm):
     """A schedule to be made, with one of `at`, `in_minutes`, `every_minutes`, `cron` and `every_days`."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "Water the plants", "everyDays": 3, "timeOfDay": "18:00"}]}
+    )
+
     text: Text = Field(description="What is said, or what the agent is to do.")
     mode: Mode = Field(default="say", description=_MODE)
     user: UserName | None = Field(
@@ -128,6 +132,8 @@ class NewSchedule(RequestBody, ScheduleForm):
 
 class ChangeSchedule(RequestBody, ScheduleForm):
     """What is to be different; what is left out stays. A new rule takes the place of the old one."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"cron": "0 8 * * 1-5"}]})
 
     text: Text | None = Field(default=None, description="What is said, or what the agent is to do.")
     mode: Mode | None = Field(default=None, description=_MODE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from gateway.sdk.models.schedules import Occurrence, Schedule
     from gateway.services.schedules import ScheduleService
 
-USAGE = "/schedules [[pause|resume|run|remove] number]"
+USAGE = "/schedules [pause|resume|run|remove] [number]"
 SHOWN_BUTTONS = 5
 SHOWN_HISTORY = 5
 _LONGEST_CHARS = 160
@@ -24,6 +25,7 @@ _LABEL_CHARS = 30
 _HOW = (
     "`/schedules {0}` shows one with what came of it; `/schedules pause {0}`, `resume`, `run` and `remove` change it."
 )
+_OFF = "Schedules are off here, so nothing is done at its time. The operator can switch them on."
 _STATES = {"active": "", "paused": " Paused.", "failing": " I have paused it", "done": " Done."}
 _OUTCOMES = {
     "begun": "begun",
@@ -40,7 +42,8 @@ async def schedules_command(service: ScheduleService, caller: Caller, call: Comm
     words = call.arguments.split()
     zone = await service.zone(call.user_id)
     if not words:
-        return _listed(await service.listed(caller, group=group), zone, is_group=group is not None)
+        found = _listed(await service.listed(caller, group=group), zone, is_group=group is not None)
+        return found if service.are_on else replace(found, text=f"{_OFF}\n\n{found.text}" if found.actions else _OFF)
     verb, number = ("", _number(words[0])) if len(words) == 1 else (words[0], _number(words[1]))
     match verb:
         case "":

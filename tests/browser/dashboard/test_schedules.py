@@ -63,6 +63,18 @@ async def test_a_schedule_is_made_by_the_form_and_shown_with_its_next_times(open
     await look_over(page)
 
 
+async def test_where_they_are_off_the_page_says_so(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel("hello"), schedules={"enabled": False})
+    await desk.say("hi")
+    page = await desk.open("/schedules")
+    await expect(page.get_by_role("status").filter(has_text="Schedules are off")).to_be_visible()
+    await look_over(page)
+    await desk.open("/schedules/new")
+    await fill(page, "Tea")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert").filter(has_text="schedules are off; set `schedules.enabled")).to_be_visible()
+
+
 async def test_a_mistake_is_told_and_what_was_typed_stays(open_desk: Open) -> None:
     desk = await open_desk(ScriptedModel("hello"))
     page = await desk.open("/schedules/new")
@@ -72,11 +84,17 @@ async def test_a_mistake_is_told_and_what_was_typed_stays(open_desk: Open) -> No
     await desk.say("hi")
     await page.get_by_label("Time zone").fill("Europe/Berln")
     await page.get_by_role("button", name="Make it").click()
-    await expect(page.get_by_role("alert").filter(has_text="did you mean Europe/Berlin")).to_be_visible()
+    await expect(
+        page.get_by_role("alert").filter(has_text="Time zone: 'Europe/Berln' is no time zone; did you")
+    ).to_be_visible()
     await expect(page.get_by_label("Days", exact=True)).to_have_value("7")
     await expect(page.get_by_label("Text")).to_have_value("Tea")
     await look_over(page)
     await page.get_by_label("Time zone").fill("Europe/Berlin")
+    await page.get_by_label("Time of day").fill("")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert").filter(has_text="Time of day: Days needs it")).to_be_visible()
+    await page.get_by_label("Time of day").fill("18:00")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.get_by_role("status").filter(has_text="18:00 (Europe/Berlin)")).to_be_visible()
 

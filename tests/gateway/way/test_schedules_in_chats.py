@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -55,7 +56,7 @@ async def test_who_has_none_is_told_how_to_get_one(house: House) -> None:
     async with house.gateway(ScriptedModel(), fake=MEMBERS) as (_, channel):
         answer = await channel.ask("/schedules")
         assert answer == "Nothing is scheduled. Say what you want to be reminded of, and when."
-        assert "`/schedules [[pause|resume|run|remove] number]`" in await channel.ask("/help")
+        assert "`/schedules [pause|resume|run|remove] [number]`" in await channel.ask("/help")
 
 
 async def test_the_list_has_number_rule_next_time_and_state_on_the_persons_clock(house: House) -> None:
@@ -151,6 +152,22 @@ async def test_a_person_sees_and_changes_nothing_of_another(house: House) -> Non
             assert answer.startswith(f"That did not work: there is no schedule {number};"), verb
         assert (await kept(gateway, number)).state == "active"
         assert await gateway.store.schedules.history(number) == []
+
+
+async def test_where_they_are_off_the_list_says_so_and_none_is_run(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        number = await make(gateway)
+    async with house.gateway(ScriptedModel(), fake=MEMBERS, schedules={"enabled": False}) as (_, channel):
+        channel._numbers = itertools.count(100)  # of the ids of messages
+        answer = await channel.ask("/schedules")
+        assert answer.startswith("Schedules are off here, so nothing is done at its time.")
+        assert f"- {number}: Water the plants" in answer
+        assert "schedules are off" in await channel.ask(f"/schedules run {number}")
+        assert "is removed" in await channel.ask(f"/schedules remove {number}")
+        assert await channel.ask("/schedules") == (
+            "Schedules are off here, so nothing is done at its time. The operator can switch them on."
+        )
 
 
 async def test_a_guest_has_none(house: House) -> None:

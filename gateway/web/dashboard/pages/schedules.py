@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 from urllib.parse import urlencode
@@ -72,6 +73,9 @@ LABELS: Mapping[str, str] = {
     "to": "Where",
 }
 """What the form calls a field, by its key."""
+_NAMES = re.compile(
+    r"\b(?:in_minutes|every_minutes|every_days|time_of_day|first_day)\b|(?:^|(?<=; ))(?:at|text|zone|cron|to)(?=: )"
+)
 
 
 # ---- showing --------------------------------------------------------------------------------------------------------
@@ -94,6 +98,7 @@ async def show(context: PageContext, request: Request) -> Response:
         title=PAGE.title,
         schedules=found,
         problem=problem,
+        are_on=context.services.schedules.are_on,
         user=user,
         state=state,
         names=await context.sources.naming.labels(),
@@ -239,7 +244,7 @@ async def _form(
         status=200 if problem is None else 409,
         schedule=schedule,
         typed={"rule": "at", "mode": "say", **typed},
-        problem=problem,
+        problem=problem and _NAMES.sub(lambda found: LABELS[found[0]], problem),
         rules=RULES,
         labels=LABELS,
         names=await context.sources.naming.labels(),

@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from gateway.agent.budgets import UsageSum
 from gateway.sdk.models.sessions import Session
-from gateway.web.dashboard.filters import change, duration, short_number, size, usd, when
+from gateway.web.dashboard.filters import change, clock, duration, short_number, size, usd, when
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.page import all_pages
 from gateway.web.dashboard.page_context import own_path
@@ -127,6 +127,20 @@ def test_a_moment_is_said_by_its_distance_or_its_date(passed: int, said: str) ->
     markup = when(NOW - timedelta(seconds=passed), now=lambda: NOW)
     assert f">{said}</time>" in markup
     assert 'title="20' in markup
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours", "said", "away"),
+    [
+        ("Europe/Berlin", 3, "Sun, 22 Nov 2026, 16:00", "in 3 hours"),
+        ("America/New_York", 24, "Mon, 23 Nov 2026, 07:00", "in 1 day"),
+        ("Asia/Tokyo", -24, "Sat, 21 Nov 2026, 21:00", ""),
+    ],
+)
+def test_a_time_is_shown_on_the_clock_of_its_zone(zone: str, hours: int, said: str, away: str) -> None:
+    markup = clock(NOW + timedelta(hours=hours), zone, now=lambda: NOW)
+    rest = f' <span class="quiet away">{away}</span>' if away else ""
+    assert markup.endswith(f' UTC">{said}</time>{rest}</span>')
 
 
 def test_bars_stand_on_the_base_and_none_is_higher_than_the_top() -> None:
