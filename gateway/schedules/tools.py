@@ -21,6 +21,7 @@ from gateway.schedules.schedules import Owner, Schedules
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 
 SHOWN_TIMES = 3
+_SHOWN_CHARS = 300
 _NOT_BY_ITSELF = "a schedule made this turn, and makes no other; tell the person what you would plan"
 _IS_SHOWN = "The person sees the times below your answer, with a button to undo it: do not list them."
 
@@ -157,10 +158,13 @@ class _Scheduling:
         )
 
     async def _remind(self, arguments: Remind, context: ToolContext) -> str:
-        return await self._made(Wanted(mode="say", **arguments.model_dump()), context)
+        wanted = _wanted(arguments, mode="say")
+        if len(wanted.rules) != 1:
+            raise ToolError("give `at` or `in_minutes`, one of the two")
+        return await self._made(wanted, context)
 
     async def _create(self, arguments: Create, context: ToolContext) -> str:
-        return await self._made(Wanted(**arguments.model_dump(exclude={"to"})), context, arguments.to)
+        return await self._made(_wanted(arguments), context, arguments.to or None)
 
     async def _made(self, wanted: Wanted, context: ToolContext, to: str | None = None) -> str:
         _refuse_unattended(context)
@@ -180,7 +184,7 @@ class _Scheduling:
         owner = await self._owner(context)
         schedule = await self._theirs(arguments.number, context, owner)
         try:
-            wanted = Wanted(**arguments.model_dump(exclude={"number", "paused"}))
+            wanted = _wanted(arguments)
             if wanted != Wanted():
                 schedule = await self._schedules.change(schedule, wanted)
             if arguments.paused is not None:
@@ -205,7 +209,7 @@ class _Scheduling:
             return "There is nothing." if context.scope.user_id else "There is nothing for this group."
         if any(one.sources for one in found):
             context.sources.append("a schedule that was made after reading words of others")
-        return "\n".join(f"{one.id}: {one.mode}, {_line(one, context.zone)}: {one.text}" for one in found)
+        return "\n".join(f"{one.id}: {one.mode}, {_line(one, context.zone)}: {_short(one.text)}" for one in found)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
@@ -288,6 +292,17 @@ REPORT_TOOL = Tool(
 def _refuse_unattended(context: ToolContext) -> None:
     if not context.is_attended:
         raise ToolError(_NOT_BY_ITSELF)
+
+
+def _wanted(arguments: Arguments, **given: Any) -> Wanted:
+    """The form; some models fill in what they leave out with empty texts."""
+    values = arguments.model_dump(exclude={"number", "paused", "to"})
+    return Wanted(**{name: value for name, value in values.items() if name == "text" or value != ""}, **given)
+
+
+def _short(text: str) -> str:
+    shown = " ".join(text.split())
+    return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}…"
 
 
 def _line(schedule: Schedule, zone: str) -> str:

@@ -189,7 +189,7 @@ def _tell_search(_arguments: str, result: str) -> str:
 def _tell_planned(_arguments: str, result: str) -> str:
     if result.startswith("This was not done."):
         return "That waits for your yes, which is asked for below."
-    return result.partition(" The person sees")[0]
+    return "It is planned, as it stands below." if " The person sees " in result else result
 
 
 def _tell_plans(_arguments: str, result: str) -> str:

@@ -140,9 +140,19 @@ async def test_what_is_wrong_with_the_form_is_told_to_the_model_and_nothing_is_k
         wrong, no_time, too_often, unknown, gone = results(model)
         assert "text: it is empty" in wrong
         assert "zone: 'Berlin' is no time zone; did you mean Europe/Berlin?" in wrong
-        assert "give exactly one of at" in no_time
+        assert no_time == "Error: give `at` or `in_minutes`, one of the two"
         assert "cron: '* * * * *' is due more often than every 5 minutes" in too_often
         assert unknown == gone == "Error: this person has no schedule 7 here; there are: none"
+
+
+async def test_what_a_model_leaves_out_by_empty_texts_is_left_out(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        empty = {"at": "", "cron": "", "time_of_day": "", "first_day": "", "zone": "", "to": ""}
+        form = {"mode": "do", "text": "x\n" * 400, "every_minutes": 60, **empty}
+        assert (await desk.use("schedule_create", form)).startswith("Schedule 1: every hour")
+        assert "every 2 hours" in await desk.use("schedule_change", {"number": 1, "every_minutes": 120, "zone": ""})
+        assert len(await desk.use("schedule_list", {})) < 450, "and a long text is shown to the model in short"
+        assert "text: it is empty" in await desk.use("schedule_change", {"number": 1, "text": ""})
 
 
 async def test_the_agent_lists_changes_and_cancels_what_is_planned(house: House) -> None:
@@ -178,6 +188,15 @@ async def test_a_newcomer_sees_it_work_without_any_key(house: House) -> None:
         assert "- 1: say, once, on" in await channel.ask("what are my reminders?")
         await channel.ask("cancel reminder 1")
         assert [one.text for one in await planned(gateway)] == ["get up"]
+
+
+async def test_what_was_asked_for_arrives_at_its_time_in_the_same_chat(house: House) -> None:
+    async with house.gateway() as (gateway, channel):
+        assert (await channel.ask("remind me in 0 minutes to stretch")).startswith("It is planned, as it stands below.")
+        await channel.until(lambda: channel.sent[-1].text == "stretch")
+        assert channel.sent[-1].conversation.conversation == "c1"
+        await settled(gateway)
+        assert [(one.state, one.next_at) for one in await gateway.schedules.of(None, is_ended=True)] == [("done", None)]
 
 
 # ---- who may, and where ----------------------------------------------------------------------------------------------
