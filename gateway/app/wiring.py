@@ -378,6 +378,7 @@ class Composition:
             left_out=self.left_out,
             started_at=self._started_at,
             servers=lambda: self.mcp.problems,
+            has_clock=config.schedules.enabled,
         )
 
     def _compose_clock(self) -> None:

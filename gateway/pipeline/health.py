@@ -98,12 +98,14 @@ class Checkup:
         left_out: Sequence[str],
         started_at: datetime,
         servers: Callable[[], Sequence[str]] = lambda: (),
+        has_clock: bool = True,
     ) -> None:
         """What is told with the rest, one line each, for people.
 
         Args:
             left_out: what the configuration names and cannot be used here.
             servers: gives a line for each server of tools that is down.
+            has_clock: schedules are switched on, so that one that is late is a trouble.
         """
         self._home = home
         self._store = store
@@ -119,6 +121,7 @@ class Checkup:
         self._left_out = left_out
         self._started_at = started_at
         self._servers = servers
+        self._has_clock = has_clock
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
         """The gateway ends: it takes nothing more."""
@@ -153,7 +156,7 @@ class Checkup:
             parked=len({row.conversation for row in await _or(self._inbox.parked, nothing)}),
             workers=await _or(self.differences, ()),
             memory_journal=await _or(self._store.unsettled_turns, 0),
-            schedules_late=await _or(self._store.late_schedules, 0),
+            schedules_late=await _or(self._store.late_schedules, 0) if self._has_clock else 0,
         )
 
     def _seen(self, facts: _Facts) -> Health:
