@@ -389,6 +389,7 @@ class Composition:
             started_at=self._started_at,
             others=lambda: [*self.mcp.problems, *self.configured.problems],
             skills=self.skills.problems,
+            has_clock=config.schedules.enabled,
         )
 
     def _compose_clock(self) -> None:

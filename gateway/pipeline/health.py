@@ -100,6 +100,7 @@ class Checkup:
         started_at: datetime,
         others: Callable[[], Sequence[str]] = lambda: (),
         skills: Callable[[], Awaitable[Sequence[str]]] | None = None,
+        has_clock: bool = True,
     ) -> None:
         """What is told with the rest, one line each, for people.
 
@@ -107,6 +108,7 @@ class Checkup:
             left_out: what the configuration names and cannot be used here.
             others: gives a line for each server of tools that is down, and for what tells nobody by itself.
             skills: gives a line for each skill that the agent does not have.
+            has_clock: schedules are switched on, so that one that is late is a trouble.
         """
         self._home = home
         self._store = store
@@ -123,6 +125,7 @@ class Checkup:
         self._started_at = started_at
         self._others = others
         self._skills = skills or _none
+        self._has_clock = has_clock
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
         """The gateway ends: it takes nothing more."""
@@ -158,7 +161,7 @@ class Checkup:
             workers=await _or(self.differences, ()),
             memory_journal=await _or(self._store.unsettled_turns, 0),
             skills=await self._skills(),
-            schedules_late=await _or(self._store.late_schedules, 0),
+            schedules_late=await _or(self._store.late_schedules, 0) if self._has_clock else 0,
         )
 
     def _seen(self, facts: _Facts) -> Health:

@@ -21,8 +21,14 @@ from gateway.store.queue_rows import IS_RUNNING
 from gateway.store.rows import columns_of, insert, insert_new, insert_numbered, marks_for, value_of
 
 _OPEN = "SELECT count(*) FROM schedules WHERE user_id IN ({marks}) AND state <> 'done'"
-_IS_RUNNING = "EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = schedules.id AND outcome = 'begun')"
-_DUE = f"SELECT *, {_IS_RUNNING} AS is_running FROM schedules WHERE fires_at <= ? ORDER BY fires_at, id LIMIT ?"  # noqa: S608 (a constant)
+# By the message, too: an operator may have dropped it.
+_IS_BUSY = """
+    EXISTS (
+        SELECT 1 FROM occurrences JOIN inbox ON inbox.turn_id = occurrences.turn_id
+        WHERE occurrences.schedule_id = schedules.id AND outcome = 'begun' AND inbox.ended_at IS NULL
+    )
+"""
+_DUE = f"SELECT *, {_IS_BUSY} AS is_running FROM schedules WHERE fires_at <= ? ORDER BY fires_at, id LIMIT ?"  # noqa: S608 (a constant)
 _NEXT = "SELECT min(fires_at) FROM schedules WHERE fires_at > ?"
 _UNTOLD = "SELECT * FROM schedules WHERE tell IS NOT NULL ORDER BY id LIMIT ?"
 _PLANNED = "SELECT * FROM schedules WHERE id > ? AND next_at IS NOT NULL ORDER BY id LIMIT ?"
@@ -33,10 +39,13 @@ _FIRE = f"""
     WHERE {_AS_READ}
 """  # noqa: S608 (a constant)
 _PLAN = "UPDATE schedules SET next_at = ?, fires_at = coalesce(by_hand_at, ?) WHERE id = ? AND next_at = ?"
-_RUN_NOW = """
-    UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL
-    AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = ?2 AND outcome = 'begun')
+_IS_TAKEN = """
+    SELECT 1 FROM occurrences WHERE schedule_id = ?1 AND due_at = ?2
+    UNION ALL SELECT 1 FROM schedules WHERE id = ?1 AND next_at = ?2
 """
+_RUN_NOW = f"""
+    UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
+"""  # noqa: S608 (a constant)
 _DROP_TEXTS = f"""
     UPDATE inbox SET state = 'done', ended_at = ?, error = 'its schedule was removed'
     WHERE schedule_id = ? AND ended_at IS NULL AND NOT ({IS_RUNNING}) RETURNING lane, turn_id
@@ -129,7 +138,10 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
     async def run_now(self, schedule: Schedule, at: datetime) -> bool:
         def work(connection: Connection) -> bool:
-            return connection.execute(_RUN_NOW, (to_ms(at), schedule.id)).rowcount == 1
+            at_ms = to_ms(at)
+            while connection.execute(_IS_TAKEN, (schedule.id, at_ms)).fetchone() is not None:
+                at_ms += 1  # a time is run once, so one of its own
+            return connection.execute(_RUN_NOW, (at_ms, schedule.id)).rowcount == 1
 
         return await self._engine.write(work)
 
