@@ -299,7 +299,10 @@ def _moved(due: Due, now: datetime) -> datetime | None:
 
 def _regular(due: Due, taken: TakenUp, now: datetime) -> Firing:
     schedule = due.schedule
-    happenings = [_happening(schedule, due_at, now) for due_at in taken.runs]
+    if due.is_running and schedule.missed != "each":  # else a model that is away for a day has hundreds wait for it
+        happenings = [_noted(schedule, due_at, now, "the one before it has not ended yet") for due_at in taken.runs]
+    else:
+        happenings = [_happening(schedule, due_at, now) for due_at in taken.runs]
     if taken.skipped is not None:
         first, last = taken.skipped
         since = "" if first == last else f", with all since {due_words(first, now, schedule.zone)[3:]}"

@@ -23,11 +23,13 @@ class Due:
     Attributes:
         last_at: the last time of its rule that was taken up.
         by_hand_at: when a person said that it is to run once; None: it is due by its rule.
+        is_running: an earlier occurrence of it has not ended.
     """
 
     schedule: Schedule
     last_at: datetime | None = None
     by_hand_at: datetime | None = None
+    is_running: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

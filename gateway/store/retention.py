@@ -48,7 +48,11 @@ _OLD: Mapping[Aging, str] = {
         SELECT id FROM approvals
         WHERE coalesce(decided_at, expires_at) < ? AND state NOT IN ('granted', 'begun') LIMIT ?
     """,
-    "occurrences": "SELECT id FROM occurrences WHERE begun_at < ? AND outcome <> 'begun' LIMIT ?",
+    "occurrences": """
+        SELECT id FROM occurrences WHERE begun_at < ? AND NOT EXISTS (
+            SELECT 1 FROM inbox WHERE inbox.turn_id = occurrences.turn_id AND inbox.ended_at IS NULL
+        ) LIMIT ?
+    """,
     "schedules": """
         SELECT id FROM schedules WHERE state = 'done' AND tell IS NULL AND coalesce(last_at, created_at) < ?
         AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = schedules.id) LIMIT ?

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -20,7 +21,14 @@ from gateway.store.queue_rows import IS_RUNNING
 from gateway.store.rows import columns_of, insert, insert_new, insert_numbered, marks_for, value_of
 
 _OPEN = "SELECT count(*) FROM schedules WHERE user_id IN ({marks}) AND state <> 'done'"
-_DUE = "SELECT * FROM schedules WHERE fires_at <= ? ORDER BY fires_at, id LIMIT ?"
+# By the message, too: an operator may have dropped it.
+_IS_BUSY = """
+    EXISTS (
+        SELECT 1 FROM occurrences JOIN inbox ON inbox.turn_id = occurrences.turn_id
+        WHERE occurrences.schedule_id = schedules.id AND outcome = 'begun' AND inbox.ended_at IS NULL
+    )
+"""
+_DUE = f"SELECT *, {_IS_BUSY} AS is_running FROM schedules WHERE fires_at <= ? ORDER BY fires_at, id LIMIT ?"  # noqa: S608 (a constant)
 _NEXT = "SELECT min(fires_at) FROM schedules WHERE fires_at > ?"
 _UNTOLD = "SELECT * FROM schedules WHERE tell IS NOT NULL ORDER BY id LIMIT ?"
 _PLANNED = "SELECT * FROM schedules WHERE id > ? AND next_at IS NOT NULL ORDER BY id LIMIT ?"
@@ -31,10 +39,9 @@ _FIRE = f"""
     WHERE {_AS_READ}
 """  # noqa: S608 (a constant)
 _PLAN = "UPDATE schedules SET next_at = ?, fires_at = coalesce(by_hand_at, ?) WHERE id = ? AND next_at = ?"
-_RUN_NOW = """
-    UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL
-    AND NOT EXISTS (SELECT 1 FROM occurrences WHERE schedule_id = ?2 AND outcome = 'begun')
-"""
+_RUN_NOW = f"""
+    UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
+"""  # noqa: S608 (a constant)
 _DROP_TEXTS = f"""
     UPDATE inbox SET state = 'done', ended_at = ?, error = 'its schedule was removed'
     WHERE schedule_id = ? AND ended_at IS NULL AND NOT ({IS_RUNNING}) RETURNING lane, turn_id
@@ -158,7 +165,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
             (next_ms,) = connection.execute(_NEXT, (at_ms,)).fetchone()
             untold = connection.execute(_UNTOLD, (limit,)).fetchall()
             return Coming(
-                due=[_due(row) for row in due],
+                due=[replace(_due(row), is_running=bool(row["is_running"])) for row in due],
                 next_at=None if next_ms is None else from_ms(next_ms),
                 untold=[(schedule_of(row), row["tell"]) for row in untold],
             )

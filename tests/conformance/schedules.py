@@ -263,6 +263,19 @@ class ScheduleSuite:
         assert (first.is_by_hand, first.outcome) == (True, "done")
         assert not await store.run_now(replace(schedule, id=99), at)
 
+    async def test_a_schedule_is_busy_until_its_turn_ends_or_its_message_is_gone(self, house: House) -> None:
+        for name, end in (("ended", True), ("dropped", False)):
+            await begun(house, text=name, conversation=ConversationRef(channel="web", conversation=name))
+            house.now_ms = round((NOON + 2 * HOUR).timestamp() * 1000)
+            [due] = await due_now(house)
+            assert due.is_running
+            row = await claimed(house.store, due.schedule.conversation)
+            end_of_it = OccurrenceEnd(outcome="done") if end else None
+            await house.store.turns.commit_turn(ended(row, occurrence=end_of_it))
+            [due] = await due_now(house)
+            assert not due.is_running
+            await store_of(house).remove(due.schedule.id)
+
     async def test_what_came_of_an_occurrence_is_committed_with_its_turn(self, house: House) -> None:
         schedule = await begun(house)
         await fail(house, schedule, "", OccurrenceEnd(outcome="silent", note="nothing new"))

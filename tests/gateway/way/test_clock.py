@@ -575,6 +575,26 @@ async def test_stop_ends_what_runs(house: House) -> None:
         assert (occurrence.outcome, occurrence.note) == ("skipped", "stopped by a person")
 
 
+async def test_what_is_due_while_the_one_before_still_runs_is_left_out_and_noted(house: House) -> None:
+    """So a model that is away for days does not answer the same question hundreds of times when it is back."""
+    hang = Hang()
+    async with timed(house, ScriptedModel([hang, "Watered."], "Again.")) as (gateway, channel, wall):
+        schedule = await plan(gateway, HOURLY, mode="do")
+        wall.now = NOON + HOUR + timedelta(seconds=30)
+        await gateway.clock.look()
+        await hang.started.wait()
+        for number in (2, 3):
+            wall.now = NOON + number * HOUR + timedelta(seconds=30)
+            await gateway.clock.look()
+        hang.released.set()
+        await settled(gateway)
+        await wall.comes(NOON + 4 * HOUR + timedelta(seconds=30))
+        assert [text.split("\n")[0] for text in texts(channel)] == ["Watered.", "Again."]
+        notes = [(one.outcome, one.note) for one in await past(gateway, schedule)]
+        left_out = ("skipped", "the one before it has not ended yet")
+        assert notes == [("done", ""), left_out, left_out, ("done", "")]
+
+
 async def test_retry_after_something_was_said_asks_for_the_persons_own_question(house: House) -> None:
     model = ScriptedModel("Once.", "Once more.")
     async with timed(house, model) as (gateway, channel, wall):

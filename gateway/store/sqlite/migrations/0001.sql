@@ -431,6 +431,7 @@ CREATE TABLE occurrences (
 ) STRICT;
 CREATE UNIQUE INDEX occurrences_of_turn ON occurrences (turn_id) WHERE turn_id <> '';
 CREATE INDEX occurrences_old ON occurrences (begun_at);
+CREATE INDEX occurrences_begun ON occurrences (schedule_id) WHERE outcome = 'begun';
 
 -- Tools of servers of the Model Context Protocol, as the servers last described them.
 CREATE TABLE mcp_tools (
