@@ -126,11 +126,18 @@ def named_personalities(values: Any) -> list[KeyPath]:
 
 
 def check_unattended(document: MarkedYaml) -> None:
-    """Whom they tell must be on a channel that there is, and no channel may have the name of a hook."""
+    """Whom they tell must be on a channel that there is; a hook has a name and a secret of its own."""
     hooks, channels = _section(document.values, "hooks"), _section(document.values, "channels")
     for name in sorted(hooks.keys() & channels.keys()):
         text = "a channel has this name, too, and so perhaps this address; expected another name"
         document.complain(("hooks", name), text, at_key=True)
+    holders: dict[str, str] = {}
+    for name, hook in hooks.items():
+        secrets = [hook.get(key) for key in ("secret", "previous_secret")] if isinstance(hook, dict) else []
+        others = {holders.setdefault(one, name) for one in secrets if isinstance(one, str)} - {name}
+        if others:  # or a call of one could be sent to the other
+            text = f"has the same secret as the hook {min(others)}; expected one of its own"
+            document.complain(("hooks", name), text, at_key=True)
     if _section(document.values, "heartbeat").get("every") and value_at(document.values, _ENABLED) is False:
         document.complain(("heartbeat", "every"), "`schedules.enabled` is false; expected it left out, or schedules on")
     paths: list[KeyPath] = [*(("hooks", name, "to") for name in hooks), ("heartbeat", "to")]

@@ -587,6 +587,15 @@ def test_what_is_wrong_with_a_hook_is_said_at_the_start(tmp_path: Path, hook: di
     assert str(hook.get("secret", "-") or "-") not in str(error.value).replace("short for", "")
 
 
+@pytest.mark.parametrize(
+    "hooks", ["7", "{ci: 7}", "{ci: {secret: {file: nowhere}, text: t}}", "{ci: {secret: 7, to: 8}}"]
+)
+def test_what_is_no_hook_at_all_is_an_error_of_the_start(tmp_path: Path, hooks: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"hooks: {hooks}\n")
+    with pytest.raises(ConfigError, match="hooks"):
+        load_config(home=tmp_path)
+
+
 def test_a_hook_has_no_name_of_a_channel_and_none_that_is_no_part_of_an_address(tmp_path: Path) -> None:
     hooks = {name: {"secret": SECRET, "text": TEXT} for name in ("fake", "a/b")}
     settings = {"channels": {"fake": {"kind": "tests.fake_channel"}}, "hooks": hooks}
@@ -594,6 +603,8 @@ def test_a_hook_has_no_name_of_a_channel_and_none_that_is_no_part_of_an_address(
     with pytest.raises(ConfigError) as error:
         load_config(home=tmp_path)
     assert "a channel has this name, too" in str(error.value)
+    assert "hooks.fake: has the same secret as the hook a/b" in str(error.value)
+    assert SECRET not in str(error.value)
     assert "not a hook's name" in str(error.value)
 
 

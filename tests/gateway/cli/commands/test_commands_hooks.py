@@ -70,8 +70,9 @@ def test_a_hook_that_takes_no_call_says_why(ethos: Ethos, home: Path, name: str,
 
 
 def test_the_doctor_names_what_tells_nobody_and_is_silent_once_somebody_has_written(ethos: Ethos, home: Path) -> None:
-    hooks = {"ci": {"secret": SECRET, "text": "t"}, "to_two": {"secret": SECRET, "text": "t", "to": "fake:2"}}
-    hooks["to_nobody"] = {"secret": SECRET, "text": "t", "to": "fake:9"}
+    whom = {"ci": "owner", "to_two": "fake:2", "to_nobody": "fake:9"}
+    hooks = {name: {"secret": name * 8, "proof": "address", "text": "t", "to": to} for name, to in whom.items()}
+    hooks["ci"] |= {"secret": TOKEN}
     configure(home, hooks, heartbeat={"every": "1h"})
 
     def told() -> list[str]:
