@@ -233,7 +233,7 @@ class AgentWork:
         pin: of the tool as it was when that was asked for.
         found: names of tools that were found earlier in the session.
         given: what the first call of the turn was to wait for; it had its yes before.
-        returned: by tool, what it returned before and is in front of the model, for tools that do nothing twice.
+        returned: by tool, what it returned before, for tools that do nothing twice; see `shown_of`.
     """
 
     turn_id: str
@@ -254,6 +254,11 @@ class AgentWork:
     found: Sequence[str] = ()
     given: Given | None = None
     returned: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def shown_of(self, tool: str) -> Sequence[str]:
+        """What a tool returned before, and this model is shown; that of a sub-agent has another conversation."""
+        shown = {said.text for said in self.history}
+        return [text for text in self.returned.get(tool, ()) if text in shown or text in self.system]
 
     @property
     def approved_call(self) -> str | None:
@@ -331,7 +336,7 @@ class AgentLoop:
         tool = work.toolbox.find(call.name)
         given = work.given if call == state.all_calls[0] else None
         can_be_asked = work.context.can_be_asked and state.wanted is None and not state.choosing
-        returned = (*work.returned.get(call.name, ()), *state.returned(call.name))
+        returned = (*work.shown_of(call.name), *state.returned(call.name))
         context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked, returned=returned)
         with span("tool.call", tool="unknown" if tool is None else tool.name):
             began_at = datetime.now(UTC)
