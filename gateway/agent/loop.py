@@ -118,7 +118,7 @@ class AgentWork:
         thinking: as in `ModelRequest`.
         delegating: None where the turn has no sub-agents, and for a sub-agent itself.
         within: None for a turn itself.
-        returned: by tool, what it returned before and is in front of the model, for tools that do nothing twice.
+        returned: by tool, what it returned before, for tools that do nothing twice; see `shown_of`.
     """
 
     turn_id: str
@@ -148,6 +148,11 @@ class AgentWork:
     def turn(self, state: AgentState) -> Within:
         """The turn, of which `state` is its own or that of one of its sub-agents."""
         return self.within or Within(self, state)
+
+    def shown_of(self, tool: str) -> Sequence[str]:
+        """What a tool returned before, and this model is shown; that of a sub-agent has another conversation."""
+        shown = {said.text for said in self.history}
+        return [text for text in self.returned.get(tool, ()) if text in shown or text in self.system]
 
     @property
     def approved_call(self) -> str | None:
@@ -229,7 +234,7 @@ class AgentLoop:
         tool = work.toolbox.find(call.name)
         given = work.given if call == state.all_calls[0] else None
         can_be_asked = work.context.can_be_asked and state.wanted is None and not state.choosing
-        returned = (*work.returned.get(call.name, ()), *state.returned(call.name))
+        returned = (*work.shown_of(call.name), *state.returned(call.name))
         context = replace(work.context, call_id=call.id, given=given, can_be_asked=can_be_asked, returned=returned)
         context = self._shown(call, tool, work, state, context)
         with span("tool.call", tool="unknown" if tool is None else tool.name):

@@ -30,6 +30,13 @@ async def skills(ground: Ground) -> AsyncIterator[Finding]:
         yield Finding("warning", f"{problem[0].upper()}{problem[1:]}.", _ADVICE)
     for warning in warnings_of(entries):
         yield Finding("note", f"{warning[0].upper()}{warning[1:]}.")
+    if any(entry.skill is not None and entry.skill.scripts for entry in entries if entry.state == "trusted"):
+        from gateway.sandbox.probing import find_sandbox
+
+        sandbox = await find_sandbox(config.sandbox.command)
+        if sandbox.tier is None:
+            what = "No sandbox works here, so the agent runs no scripts of skills."
+            yield Finding("warning", what, f"{sandbox.remedy}.")
     faulty: Collection[Path] = [entry.root for entry in entries if entry.skill is not None and entry.faults]
     if faulty:
         places = ", ".join(map(str, faulty))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.skills import (
@@ -20,7 +21,6 @@ from gateway.services.caller import Caller
 from gateway.services.skills import MAX_ZIP_BYTES
 from gateway.web.api.access import Operator, Requires, WithServices
 from gateway.web.api.answers import problems
-from gateway.web.forms import read_body
 
 router = APIRouter(prefix="/skills", tags=["skills"])
 
@@ -62,7 +62,7 @@ async def add(
     pin: Annotated[str | None, Query(pattern=PIN_PATTERN, description="Trust it at once, if this is its pin.")] = None,
 ) -> SkillDetails:
     """Put the ZIP file that is the body in place. Without its `pin` it is withheld until it is trusted."""
-    data = await read_body(request, "skill", "application/octet-stream", max_bytes=MAX_ZIP_BYTES, too_large=_TOO_LARGE)
+    data = await _received(request)
     return await services.skills.added(caller, data, personality=personality, replaces=replace, pin=pin)
 
 
@@ -90,3 +90,16 @@ async def trust(caller: Operator, services: WithServices, skill: Name, body: Tru
 async def remove(caller: Operator, services: WithServices, skill: Name, personality: Whose = None) -> RemovedSkill:
     """Trust it no more, and delete its files where the gateway put them."""
     return await services.skills.removed(caller, skill, personality)
+
+
+async def _received(request: Request) -> bytes:
+    """The body, whatever its type: what is no ZIP is refused by what it is."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_ZIP_BYTES:
+                raise HTTPException(413, _TOO_LARGE)
+    except ClientDisconnect as error:
+        raise HTTPException(422, "The file broke off.") from error
+    return bytes(body)

@@ -506,3 +506,24 @@ async def test_a_consumer_that_goes_away_ends_the_stream() -> None:
 
     await cancelled(Watched([hang]), hang)
     assert ended.is_set()
+
+
+async def test_a_tool_is_told_which_of_its_results_this_model_is_shown() -> None:
+    """So it does nothing twice; and the model of a sub-agent, which is shown none of them, has them done for itself."""
+
+    async def say(_arguments: Any, context: ToolContext) -> str:
+        seen.append(context.returned)
+        return "said"
+
+    seen: list[Sequence[str]] = []
+    tools = Toolbox([Tool(name="say", description="", arguments=Arguments, call=say, effect="read", runs_alone=True)])
+    told = (ChatMessage(role="user", text="Go on."), ChatMessage(role="tool", text="in the window", tool_call_id="c"))
+    returned = {"say": ["in the window", "in the prompt", "nowhere"], "other": ["in the window"]}
+    shown = {"history": told, "system": "You are a test.\n\nin the prompt", "toolbox": tools, "returned": returned}
+    steps = ([call("say", id="a"), call("say", id="b")], "Done.")
+    await run(ScriptedModel(*steps), **shown)
+    assert seen[0] == ("in the window", "in the prompt")
+    assert [len(each) for each in seen] == [2, 3], "the second call of a step is told of the first"
+    seen.clear()
+    await run(ScriptedModel(*steps), toolbox=tools, returned=returned)
+    assert [len(each) for each in seen] == [0, 1]

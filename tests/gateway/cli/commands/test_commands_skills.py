@@ -151,6 +151,19 @@ def test_doctor_names_what_is_withheld_left_out_or_hidden(ethos: Ethos, home: Pa
     assert found()[0][1].startswith(left_out)
 
 
+def test_doctor_says_where_no_script_of_a_skill_can_run(ethos: Ethos, home: Path, tmp_path: Path) -> None:
+    def found() -> list[tuple[str, str]]:
+        return [(one["what"], one["advice"]) for one in ethos("doctor", "--json").value if "scripts of" in one["what"]]
+
+    ethos("skills", "add", write(tmp_path / "mine", scripts__a_dot_sh="true"))
+    assert found() == []
+    (home / "config.yaml").write_text(f"{CONFIG}sandbox: {{command: [no-such-program, '{{workspace}}']}}\n")
+    [(what, advice)] = found()
+    assert what == "No sandbox works here, so the agent runs no scripts of skills."
+    assert "no-such-program cannot be started" in advice
+    assert "correct the words of `sandbox.command`" in advice
+
+
 def test_what_is_shown_of_a_skill_controls_no_terminal(ethos: Ethos, home: Path) -> None:
     root = write(home / "skills")
     (root / "SKILL.md").write_text(text(description="Packs \x9b2J.") + "\x1b[2J\u202e")
