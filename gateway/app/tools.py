@@ -64,7 +64,7 @@ async def tier_of(gateway: Composition) -> Tier | None:
     """Where programs run; tried now where the start had no need of it."""
     async with gateway.trying_sandbox:
         if gateway.sandbox is None:
-            gateway.sandbox = await _tried(gateway.config, ["PDFs, large pictures, the sandbox of MCP servers"])
+            gateway.sandbox = await _tried(gateway.config, ["PDFs, large pictures, sounds, the sandbox of MCP servers"])
         return gateway.sandbox.tier
 
 
