@@ -90,7 +90,7 @@ class Saying:
 
 
 async def converted(tier: Tier, program: str, data: bytes, form: str) -> bytes | None:
-    """What ffmpeg makes of a sound, shut in; None where it fails. It is read as what it is, `form`, and nothing else."""
+    """What ffmpeg makes of a sound, shut in; None where it fails. It is read as `form` and nothing else."""
     from gateway.sandbox.running import SandboxFailed, run, temporary  # noqa: PLC0415 (only where it is needed)
     from gateway.sandbox.tiers import Limits, Plan  # noqa: PLC0415 (as above)
 
