@@ -5,7 +5,7 @@ comes a placeholder with its first words, whose message id is stored durably. Th
 whole piece, and an edit may be repeated. If the connection breaks at the first step, at worst a placeholder stays.
 
 No message becomes a voice message by an edit (https://core.telegram.org/bots/api#inputmedia). So it is noted before one
-is sent, and one of which nobody knows whether it arrived is not sent again: its answer is there in writing.
+is sent, and one that may have arrived is not sent again: its answer is there in writing.
 
 While the answer is written, a private chat shows a draft, which Telegram removes after 30 s or with the answer
 (https://core.telegram.org/bots/api#sendmessagedraft). Elsewhere a message is edited, which becomes the first piece.
@@ -205,7 +205,7 @@ class Outbound:
 
     async def _say(self, message: OutboundMessage, progress: Progress, piece: VoicePiece) -> None:
         if progress.is_speaking:
-            raise PermanentSendError("nobody knows whether Telegram has the voice message, and it is not sent twice")
+            raise PermanentSendError("it is not known whether Telegram has the voice message, and it is not sent twice")
         await self._rate_limit.wait(progress.chat_id)
         progress.is_speaking = True
         await self._progress.put(message, progress, is_durable=True)

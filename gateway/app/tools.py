@@ -64,9 +64,8 @@ async def tier_of(gateway: Composition) -> Tier | None:
     """Where programs run; tried now where the start had no need of it."""
     async with gateway.trying_sandbox:
         if gateway.sandbox is None:
-            gateway.sandbox = await _tried(
-                gateway.config, ["PDFs, large pictures, scripts of skills, the sandbox of MCP servers"]
-            )
+            needs = "PDFs, large pictures, sounds, scripts of skills, the sandbox of MCP servers"
+            gateway.sandbox = await _tried(gateway.config, [needs])
         return gateway.sandbox.tier
 
 

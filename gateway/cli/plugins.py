@@ -89,6 +89,9 @@ def _rows(config: Config) -> Iterator[Row]:
         yield config.memory.provider.kind, "memory", "used"
     if config.web.search is not None and "." in config.web.search.kind:
         yield config.web.search.kind, "web search", _state(config.web.search.fault)
+    for service in (config.speech.listen, config.speech.speak):
+        if service is not None and "." in service.kind:
+            yield service.kind, "speech", _state(service.fault)
     for chosen in config.tools.packages:
         yield chosen.package, "tools", _state(chosen.fault)
     named = {chosen.package for chosen in config.tools.packages}

@@ -74,7 +74,7 @@ class Outbox:
         """Awaited before a reply is sent: it ends what is being shown in its conversation for another worker."""
         self.fetched: Callable[[OutboundMessage], AbstractAsyncContextManager[OutboundMessage]] = nullcontext
         """Around the sending of a reply: gives it with files that another worker made."""
-        self.voiced: Callable[[OutboxRow], Awaitable[OutboundMessage]] = _nobody_speaks
+        self.voiced: Callable[[OutboxRow], Awaitable[OutboundMessage]] = _no_service
         """Makes the voice note of a row, before it is sent; raises `NotYet`, or what `send` raises."""
 
     @property
@@ -256,7 +256,7 @@ class Outbox:
         reach("speech.saying")
         made = await self.voiced(row)
         if not await self._store.exchange(row, made):
-            raise PermanentSendError("the voice note is not wanted any more")
+            raise _NotHeld("the voice note is gone, or another worker has the channel")
         reach("speech.made")
         return replace(row, message=made, is_uncertain=False)  # nothing of it can have been sent before
 
@@ -351,7 +351,7 @@ async def _nothing_shown(_message: OutboundMessage) -> None:
     return
 
 
-async def _nobody_speaks(_row: OutboxRow) -> OutboundMessage:
+async def _no_service(_row: OutboxRow) -> OutboundMessage:
     raise PermanentSendError("the voice note was not made: no service for it is configured any more")
 
 

@@ -12,7 +12,7 @@ from gateway.pipeline.attachments import COULD_NOT, Keeper, fetched
 from gateway.protocols import ChannelAdapter
 
 Hear = Callable[[bytes], Awaitable[Heard]]
-NOBODY_HEARS = "I cannot listen here, because this gateway has no service for that; please write"
+NO_SERVICE = "I cannot listen here, because this gateway has no service for that; please write"
 
 
 def recordings_in(message: InboundMessage) -> Sequence[Attachment]:
@@ -23,7 +23,7 @@ def recordings_in(message: InboundMessage) -> Sequence[Attachment]:
 async def heard_in(
     message: InboundMessage, adapter: ChannelAdapter | None, hear: Hear | None, keeper: Keeper | None
 ) -> list[Heard]:
-    """What is said in each recording of the message, or why that is not known; `hear` None: nobody listens."""
+    """What is said in each recording of the message, or why that is not known; `hear` None: there is no service."""
     found = []
     for number, file in enumerate(recordings_in(message), start=1):
         found.append(await _heard(file, number, adapter, hear, keeper, is_own=message.is_trusted_text))
@@ -42,14 +42,14 @@ async def _heard(
     if file.size_bytes > MAX_BYTES:
         return Heard(fault=TOO_LARGE)
     if hear is None and keeper is None:
-        return Heard(fault=NOBODY_HEARS)
+        return Heard(fault=NO_SERVICE)
     data, fault = (None, "") if adapter is None else await fetched(file, adapter, MAX_BYTES)
     if data is None:
         return Heard(fault=f"it {fault or COULD_NOT}")
     kept = ""
     if keeper is not None:
         kept = await keeper.keep(f"voice-{number}.{await asyncio.to_thread(_extension, data)}", data, is_own=is_own)
-    heard = Heard(fault=NOBODY_HEARS) if hear is None else await hear(data)
+    heard = Heard(fault=NO_SERVICE) if hear is None else await hear(data)
     return replace(heard, kept=kept)
 
 

@@ -46,7 +46,7 @@ SETTING = "voice"
 MOST_AT_ONCE = 8
 """Are made; others wait, and do not keep a sender from the answers of other people."""
 REST_S = 60.0
-"""So long no voice note is tried after the service did not answer, so that it holds up nobody's next answer."""
+"""So long no voice note is tried after the service did not answer, so that it holds up no other answer."""
 
 _log = structlog.get_logger(__name__)
 

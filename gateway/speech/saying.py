@@ -26,6 +26,8 @@ SLOWEST_CHARS_PER_S = 8.0
 _PROGRAM = "ffmpeg"
 _PLACES = "/usr/local/bin:/usr/bin:/bin"
 _KBITS = "32k"
+_FORMATS = {"aac": "aac", "flac": "flac", "m4a": "mov", "mp3": "mp3", "ogg": "ogg", "wav": "wav", "webm": "matroska"}
+"""What ffmpeg calls them."""
 _WALL_S, _MEMORY_BYTES = 30.0, 1 << 30
 
 _log = structlog.get_logger(__name__)
@@ -63,7 +65,7 @@ class Saying:
             seconds_of=lambda said: said[1].seconds or 0.0,
         )
         if not is_opus(data):
-            data, sound = await self._as_opus(data) or (data, sound)
+            data, sound = await self._as_opus(data, sound) or (data, sound)
         if not is_opus(data):
             return Said(data=data, sound=sound, is_voice=False)
         return Said(data=data, sound=sound, is_voice=True, waveform=await asyncio.to_thread(waveform, data))
@@ -75,27 +77,27 @@ class Saying:
             raise ModelUnavailable(f"{self._metered.name} gave {len(data)} bytes that are no sound; check `base_url`")
         return data, sound
 
-    async def _as_opus(self, data: bytes) -> tuple[bytes, Sound] | None:
+    async def _as_opus(self, data: bytes, sound: Sound) -> tuple[bytes, Sound] | None:
         """The same as voice messages are; None where that cannot be made here."""
         program, tier = shutil.which(_PROGRAM, path=_PLACES), await self._tier()
         if program is None or tier is None:
             missing = "ffmpeg is not installed" if program is None else "no sandbox works here"
             _log.info("voice_note_as_file", reason=missing)
             return None
-        opus = await converted(tier, program, data)
-        sound = None if opus is None else await asyncio.to_thread(sound_in, opus)
-        return None if opus is None or sound is None else (opus, sound)
+        opus = await converted(tier, program, data, _FORMATS[sound.extension])
+        made = None if opus is None else await asyncio.to_thread(sound_in, opus)
+        return None if opus is None or made is None else (opus, made)
 
 
-async def converted(tier: Tier, program: str, data: bytes) -> bytes | None:
-    """What ffmpeg makes of a sound, shut in; None where it fails."""
+async def converted(tier: Tier, program: str, data: bytes, form: str) -> bytes | None:
+    """What ffmpeg makes of a sound, shut in; None where it fails. It is read as `form` and nothing else."""
     from gateway.sandbox.running import SandboxFailed, run, temporary  # noqa: PLC0415 (only where it is needed)
     from gateway.sandbox.tiers import Limits, Plan  # noqa: PLC0415 (as above)
 
     command = [
         program, "-nostdin", "-hide_banner", "-loglevel", "error", "-threads", "1", "-protocol_whitelist", "file,pipe",
-        "-i", "in", "-vn", "-map_metadata", "-1", "-ac", "1", "-c:a", "libopus", "-b:a", _KBITS, "-application", "voip",
-        "-f", "ogg", "out",
+        "-f", form, "-i", "in", "-vn", "-map_metadata", "-1", "-ac", "1", "-c:a", "libopus", "-b:a", _KBITS,
+        "-application", "voip", "-f", "ogg", "out",
     ]  # fmt: skip
     limits = Limits(wall_s=_WALL_S, memory_bytes=_MEMORY_BYTES)
     try:

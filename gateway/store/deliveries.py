@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gateway.domain.codes import without_codes
 from gateway.messages import ConversationRef
+from gateway.pipeline.outbox import VOICE
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.lanes import waken
@@ -34,6 +35,7 @@ _ID: Mapping[Queue, str] = {"inbox": "turn_id", "outbox": "id"}
 _BEGUN: Mapping[Queue, str] = {"inbox": "accepted_at", "outbox": "created_at"}
 
 
+_VOICE_NOTE = "(voice note)"
 _HEARD = f"SELECT DISTINCT is_direct FROM inbox WHERE lane = {LANE}"  # noqa: S608 (names of ours)
 _LOCKED = "SELECT id FROM lanes WHERE id = (SELECT lane FROM inbox WHERE turn_id = ?) "
 
@@ -152,7 +154,7 @@ def _delivery(queue: Queue, row: Row) -> Delivery:
     shown = {
         "queue": queue,
         "id": row[_ID[queue]],
-        "text": without_codes(message),
+        "text": without_codes(message) or (_VOICE_NOTE if row[_ID[queue]].endswith(VOICE) else ""),
         "state": "waiting" if row["shown_state"] == "ready" else row["shown_state"],
         "due_in_s": 0.0 if row["ended_at"] is not None else max(0, row["due_in_ms"]) / 1000,
     }

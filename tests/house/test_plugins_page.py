@@ -58,11 +58,13 @@ def test_packages_of_other_sorts_stand_in_the_list(tmp_path: Path) -> None:
         "channels: {door: {kind: tests.fake_channel, enabled: false}}\n"
         "memory: {provider: tests.small_memories}\n"
         "web: {search: {kind: acme_search.service}}\n"
+        "speech: {listen: {kind: acme_ears.service}}\n"
     )
     listed = ethos(tmp_path, ROOT, "plugins").stdout
     assert "tests.fake_channel    channel door  switched off" in listed
     assert "tests.small_memories  memory        used" in listed
     assert "acme_search.service   web search    left out: there is no package 'acme_search.service' here" in listed
+    assert "acme_ears.service     speech        left out: there is no package 'acme_ears.service' here" in listed
 
 
 def test_the_check_says_what_the_page_says(tmp_path: Path, site: Path) -> None:

@@ -38,7 +38,7 @@ _WHENS = {
 
 
 async def voice_text(service: PersonalService, caller: Caller, typed: str) -> str:
-    """When answers are said aloud; chosen anew where something is typed."""
+    """When answers are said aloud; chosen where something is typed."""
     wanted = typed.strip().lower().replace("-", "_").replace(" ", "_")
     if wanted and wanted not in _WHENS:
         return f"`{typed.strip()[:40]}` is none of the choices: {_choices()}."

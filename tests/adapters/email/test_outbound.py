@@ -21,7 +21,7 @@ from gateway.errors import (
     TransientSendError,
     UncertainSendError,
 )
-from gateway.messages import ConversationRef, OutboundMessage
+from gateway.messages import Attachment, ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices
 from gateway.testing.adapters import soon
 from tests.conformance.conversation_log import FakeLog
@@ -340,6 +340,23 @@ async def test_a_process_that_died_before_the_server_asked_for_the_text_has_not_
         await asyncio.wait({task})
     await soon(adapter.send(MESSAGE))
     assert len(server.taken) == 1
+
+
+async def test_a_voice_note_is_a_mail_with_an_audio_file_and_no_words(
+    server: Server, adapter: EmailAdapter, tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"OggS\0\r\nOpusHead")
+    file = Attachment(
+        media_type="audio/ogg", filename="voice.ogg", size_bytes=15, ref=str(path), is_voice=True, duration_s=1.0
+    )
+    assert adapter.capabilities.voice == "file"
+    await adapter.send(replace(MESSAGE, id="t_1.voice", text="", attachments=(file,)))
+    mail = message_from_bytes(server.taken[0], policy=policy.default)
+    (part,) = mail.iter_attachments()
+    assert (part.get_content_type(), part.get_filename()) == ("audio/ogg", "voice.ogg")
+    assert part.get_payload(decode=True) == path.read_bytes()
+    assert mail.get_body(("plain",)).get_content().strip() == ""
 
 
 async def test_every_line_of_a_mail_arrives_as_it_was_written(server: Server, adapter: EmailAdapter) -> None:

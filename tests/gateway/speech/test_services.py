@@ -157,28 +157,11 @@ def test_what_is_wrong_is_said_with_what_was_expected(tmp_path: Path, settings: 
     assert complaint in str(error.value)
 
 
-PACKAGE = """
-from pydantic import BaseModel
-from gateway.speech.contract import Transcript
-
-PLUGIN_API = 1
-
-
-class Config(BaseModel):
-    language: str = "en"
-
-
-def listen(config):
-    async def hear(recording):
-        return Transcript(text=f"{recording.seconds:.0f} seconds of {config.language}")
-    return hear
-"""
-
-
-async def test_a_package_of_another_author_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_package_of_the_page_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "voice.md").read_text()
     (tmp_path / "acme_voice").mkdir()
     (tmp_path / "acme_voice" / "__init__.py").touch()
-    (tmp_path / "acme_voice" / "speech.py").write_text(PACKAGE)
+    (tmp_path / "acme_voice" / "speech.py").write_text(page.split("```python\n")[1].split("```")[0])
     monkeypatch.syspath_prepend(tmp_path)
     config = configured(tmp_path, listen={"kind": "acme_voice.speech", "language": "de"}).speech.listen
     assert (await listening_of(config)(recording(sounds.opus(3.0)))).text == "3 seconds of de"
