@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from gateway.agent.loop import Run, Within
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage
+from gateway.config.values import zone_of
 from gateway.domain.provenance import RULES, as_data
 from gateway.errors import ModelRefused
 from gateway.runtime.failpoints import reach
@@ -60,7 +61,7 @@ class SubAgents:
                 turn.work,
                 model=tab.helper(self.model),
                 late="",
-                system=_SYSTEM.format(chars=MAX_REPORT_CHARS, rules=RULES, today=datetime.now(UTC).date()),
+                system=_SYSTEM.format(chars=MAX_REPORT_CHARS, rules=RULES, today=datetime.now(zone_of(context.zone)).date()),
                 history=(ChatMessage(role="user", text=task),),
                 toolbox=toolbox,
                 context=context,
