@@ -55,13 +55,14 @@ class SubAgents:
         toolbox = delegable(turn.work.toolbox, tools).within(self.schema_tokens)
         turn.state.sub_agent(call_id)
         state = turn.state.delegated[call_id]
+        today = datetime.now(zone_of(turn.work.context.zone)).date()
         context = replace(turn.work.context, can_be_asked=False, outgoing=None, findable=toolbox.findable)
         async with self._room, Tab(self.meter) as tab:
             work = replace(
                 turn.work,
                 model=tab.helper(self.model),
                 late="",
-                system=_SYSTEM.format(chars=MAX_REPORT_CHARS, rules=RULES, today=datetime.now(zone_of(context.zone)).date()),
+                system=_SYSTEM.format(chars=MAX_REPORT_CHARS, rules=RULES, today=today),
                 history=(ChatMessage(role="user", text=task),),
                 toolbox=toolbox,
                 context=context,
