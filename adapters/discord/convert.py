@@ -186,12 +186,13 @@ def _attachments(payload: Payload, *, is_forward: bool) -> tuple[Attachment, ...
     snapshots = payload.get("message_snapshots") or () if is_forward else ()
     bodies = (payload, *(snapshot["message"] for snapshot in snapshots))
     files = ((file, int(body.get("flags") or 0)) for body in bodies for file in body.get("attachments") or ())
+    place = [str(int(payload["channel_id"])), str(int(payload["id"]))]
     return tuple(
         Attachment(
             media_type=str(file.get("content_type") or "application/octet-stream").partition(";")[0],
             filename=str(file["filename"]),
             size_bytes=int(file["size"]),
-            ref=json.dumps([str(payload["channel_id"]), str(payload["id"]), str(file["id"]), str(file["url"])]),
+            ref=json.dumps([*place, str(file["id"]), str(file["url"])]),
             is_voice=bool(flags & IS_VOICE),
         )
         for file, flags in files

@@ -1,12 +1,13 @@
 """An endpoint that speaks OpenAI's wire format for audio: what its two calls have in common.
 
-https://platform.openai.com/docs/api-reference/audio (read 2026-11). One failure that may be over soon is tried again,
-once; a call that took too long is not, because it may be paid for.
+https://platform.openai.com/docs/api-reference/audio (read 2026-11). What a busy server did not do is asked for again,
+once. A call that broke off, or took too long, is not: it may be paid for.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.agent.providers.http import ProviderHttp
 
 AGAIN_S = 1.0
+_NOT_DONE = frozenset([429, 503])
 _LONGEST_WAIT_S = 5.0
 _READ_TIMEOUT_S = 600.0  # a second net: who calls has a time of their own
 
@@ -47,6 +49,19 @@ class EndpointConfig(Section):
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    status: int
+    failure: CallFailed
+
+    @property
+    def wait_s(self) -> float:
+        """Before it is asked again."""
+        error = self.failure.error
+        asked_s = error.retry_after_s if isinstance(error, ModelUnavailable) else None
+        return AGAIN_S if asked_s is None else asked_s
+
+
 class SpeechEndpoint:
     """Makes the calls. Nothing is loaded before the first of them."""
 
@@ -68,17 +83,15 @@ class SpeechEndpoint:
         Raises:
             CallFailed: whatever went wrong; `error` is what to tell.
         """
-        try:
-            return await self._post(path, body, content_type, most_bytes)
-        except CallFailed as failure:
-            wait_s = failure.error.retry_after_s if isinstance(failure.error, ModelUnavailable) else None
-            wait_s = AGAIN_S if wait_s is None else wait_s
-            if failure.retry != "yes" or wait_s > _LONGEST_WAIT_S:
-                raise
-            await asyncio.sleep(wait_s)
-            return await self._post(path, body, content_type, most_bytes)
+        answer = await self._post(path, body, content_type, most_bytes)
+        if isinstance(answer, _Refused) and answer.status in _NOT_DONE and answer.wait_s <= _LONGEST_WAIT_S:
+            await asyncio.sleep(answer.wait_s)
+            answer = await self._post(path, body, content_type, most_bytes)
+        if isinstance(answer, _Refused):
+            raise answer.failure
+        return answer
 
-    async def _post(self, path: str, body: bytes, content_type: str, most_bytes: int) -> bytes:
+    async def _post(self, path: str, body: bytes, content_type: str, most_bytes: int) -> bytes | _Refused:
         if find_spec(HTTP_LIBRARY) is None:
             missing = f"the library for it is not installed; run {how_to_install('models')}"
             raise CallFailed(ModelUnavailable(f"{self._endpoint.name}: {missing}"), retry="never")
@@ -90,13 +103,13 @@ class SpeechEndpoint:
             async with http.post(path, body, content_type=content_type) as response:
                 if response.status < 300:
                     return await read_body(response, most_bytes=most_bytes)
-                failure = why_refused(response.status, response.headers, await read_error(response), self._endpoint)
+                said = await read_error(response)
+                return _Refused(response.status, why_refused(response.status, response.headers, said, self._endpoint))
         except Exception as error:
             # Broad on purpose, as for models: whatever a server's answer breaks is a failed call.
             raise why_failed(error, self._endpoint) from error
         finally:
             await http.close()  # a call takes seconds, and a new connection milliseconds
-        raise failure
 
 
 def _load(endpoint: Endpoint) -> ProviderHttp:

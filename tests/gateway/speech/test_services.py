@@ -78,7 +78,7 @@ async def test_log_probabilities_of_tokens_say_whether_the_words_are_sure(server
     assert (await hear(recording(sounds.opus(1.0)))).is_unsure
 
 
-async def test_what_may_be_over_soon_is_tried_again_once_and_a_refusal_is_not(
+async def test_what_a_busy_server_did_not_do_is_asked_for_again_once_and_nothing_else_is(
     server: SpeechServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.speech.endpoint.AGAIN_S", 0.0)
@@ -91,6 +91,11 @@ async def test_what_may_be_over_soon_is_tried_again_once_and_a_refusal_is_not(
     server.behaviour.failures = [(400, "no"), (400, "no")]
     with pytest.raises(ModelRefused):
         await say("Hello.")
+    asked = len(server.said)
+    server.behaviour.failures = [(502, "half done")]
+    with pytest.raises(ModelUnavailable):
+        await say("Hello.")
+    assert len(server.said) == asked + 1, "it may be paid for"
     server.behaviour.failures = [(401, f"wrong key {KEY}")]
     with pytest.raises(ModelUnavailable) as refused:
         await say("Hello.")
