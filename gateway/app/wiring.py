@@ -381,7 +381,8 @@ class Composition:
             reloading=self.reloading,
             left_out=self.left_out,
             started_at=self._started_at,
-            others=lambda: [*self.mcp.problems, *self.configured.problems],
+            servers=lambda: [*self.mcp.problems, *self.configured.problems],
+            has_clock=config.schedules.enabled,
         )
 
     def _compose_clock(self) -> None:

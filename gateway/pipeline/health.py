@@ -97,13 +97,15 @@ class Checkup:
         reloading: Reloads,
         left_out: Sequence[str],
         started_at: datetime,
-        others: Callable[[], Sequence[str]] = lambda: (),
+        servers: Callable[[], Sequence[str]] = lambda: (),
+        has_clock: bool = True,
     ) -> None:
         """What is told with the rest, one line each, for people.
 
         Args:
             left_out: what the configuration names and cannot be used here.
-            others: gives a line for each server of tools that is down, and for what tells nobody by itself.
+            servers: gives a line for each server of tools that is down.
+            has_clock: schedules are switched on, so that one that is late is a trouble.
         """
         self._home = home
         self._store = store
@@ -118,7 +120,8 @@ class Checkup:
         self._reloading = reloading
         self._left_out = left_out
         self._started_at = started_at
-        self._others = others
+        self._servers = servers
+        self._has_clock = has_clock
         self._running: asyncio.Task[_Facts] | None = None
         self.is_draining = False
         """The gateway ends: it takes nothing more."""
@@ -153,7 +156,7 @@ class Checkup:
             parked=len({row.conversation for row in await _or(self._inbox.parked, nothing)}),
             workers=await _or(self.differences, ()),
             memory_journal=await _or(self._store.unsettled_turns, 0),
-            schedules_late=await _or(self._store.late_schedules, 0),
+            schedules_late=await _or(self._store.late_schedules, 0) if self._has_clock else 0,
         )
 
     def _seen(self, facts: _Facts) -> Health:
@@ -201,7 +204,7 @@ class Checkup:
         free_bytes = facts.free_bytes
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._home} is; make room")
-        found += [*self._outbox.troubles, *self._others()]
+        found += [*self._outbox.troubles, *self._servers()]
         if memory.state == "down":
             since = f"{memory.since:%Y-%m-%d %H:%M} UTC"
             found.append(f"the memory ({memory.kind}) cannot be used since {since}: {memory.error}")

@@ -41,6 +41,10 @@ _FIRE = f"""
     WHERE {_AS_READ}
 """  # noqa: S608 (a constant)
 _PLAN = "UPDATE schedules SET next_at = ?, fires_at = coalesce(by_hand_at, ?) WHERE id = ? AND next_at = ?"
+_IS_TAKEN = """
+    SELECT 1 FROM occurrences WHERE schedule_id = ?1 AND due_at = ?2
+    UNION ALL SELECT 1 FROM schedules WHERE id = ?1 AND next_at = ?2
+"""
 _RUN_NOW = f"""
     UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
 """  # noqa: S608 (a constant)
@@ -136,7 +140,10 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
     async def run_now(self, schedule: Schedule, at: datetime) -> bool:
         def work(connection: Connection) -> bool:
-            return connection.execute(_RUN_NOW, (to_ms(at), schedule.id)).rowcount == 1
+            at_ms = to_ms(at)
+            while connection.execute(_IS_TAKEN, (schedule.id, at_ms)).fetchone() is not None:
+                at_ms += 1  # a time is run once, so one of its own
+            return connection.execute(_RUN_NOW, (at_ms, schedule.id)).rowcount == 1
 
         return await self._engine.write(work)
 

@@ -18,7 +18,7 @@ from gateway.schedules.schedule import MOST_FAILURES, Occurrence, Schedule
 from gateway.store.approvals import SqlApprovals, insert_approvals
 from gateway.store.schedules import SqlSchedules
 from tests.conformance.approvals import ASKED, GRANT
-from tests.conformance.stores import HERE, THERE, House, claimed, claimed_reply, ended, said, try_claim, unsent
+from tests.conformance.stores import HERE, MINUTE, THERE, House, claimed, claimed_reply, ended, said, try_claim, unsent
 
 NOON = datetime(2023, 11, 14, 22, 0, tzinfo=UTC)
 """A quarter of an hour before the clock of the house."""
@@ -258,7 +258,9 @@ class ScheduleSuite:
         assert not await store.run_now(schedule, at + timedelta(minutes=1)), "its turn has not ended"
         row = await claimed(house.store)
         await house.store.turns.commit_turn(ended(row, occurrence=OccurrenceEnd(outcome="done")))
-        assert await store.run_now(schedule, at + timedelta(minutes=1))
+        assert await store.run_now(schedule, at), "the same second is another time"
+        [due] = (await store.look(at + MINUTE, limit=9)).due
+        assert due.by_hand_at == at + timedelta(milliseconds=1)
         [first] = await store.history(schedule.id)
         assert (first.is_by_hand, first.outcome) == (True, "done")
         assert not await store.run_now(replace(schedule, id=99), at)

@@ -530,6 +530,14 @@ async def test_one_whose_times_cannot_be_worked_out_is_paused_and_holds_up_no_ot
         assert "And feed the cat" in texts(channel)
 
 
+async def test_where_schedules_are_off_none_is_late(house: House) -> None:
+    async with house.gateway(ScriptedModel(), schedules={"enabled": False}) as (gateway, channel):
+        await channel.connected()
+        await plan(gateway, Once(at=NOON - 365 * DAY), next_at=NOON - 365 * DAY)
+        assert (await gateway.health()).schedules_late == 0
+        assert texts(channel) == []
+
+
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
     async with timed(house, ScriptedModel()) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
