@@ -137,7 +137,7 @@ class Schedules:
         at = now if asked_at is None else min(asked_at.replace(microsecond=0), now)
         if asked_at is not None:
             ran = await self._store.history(schedule.id)
-            if any(one.is_by_hand and one.due_at == at for one in ran):
+            if any(one.is_by_hand and one.due_at.replace(microsecond=0) == at for one in ran):  # see the store
                 return schedule
         if not await self._store.run_now(schedule, at):
             await self._there(schedule)
