@@ -10,11 +10,9 @@ from gateway.schedules.schedule import Occurrence, Schedule
 from gateway.store.engine import Connection, Engine
 from gateway.store.payloads import from_ms, to_ms
 from gateway.store.rows import columns_of, insert_new
-from gateway.store.schedules import schedule_of, send_in
+from gateway.store.schedules import CONFIGURED, schedule_of, send_in
 
-_CONFIGURED = """
-    SELECT * FROM schedules WHERE substr(key, 1, 5) = 'hook/' OR substr(key, 1, 10) = 'heartbeat/' ORDER BY id
-"""
+_CONFIGURED = f"SELECT * FROM schedules WHERE {CONFIGURED} ORDER BY id"  # noqa: S608 (a constant)
 _WAITING = "SELECT 1 FROM inbox WHERE ended_at IS NULL AND schedule_id = ? LIMIT ?"
 _LAST = "SELECT coalesce(max(due_at), 0) FROM occurrences WHERE schedule_id = ?"
 

@@ -20,7 +20,9 @@ from gateway.store.payloads import conversation_of, from_ms, inbound_json, stora
 from gateway.store.queue_rows import IS_RUNNING
 from gateway.store.rows import columns_of, insert, insert_new, insert_numbered, marks_for, value_of
 
-_OPEN = "SELECT count(*) FROM schedules WHERE user_id IN ({marks}) AND state <> 'done'"
+CONFIGURED = "(substr(key, 1, 5) = 'hook/' OR substr(key, 1, 10) = 'heartbeat/')"
+"""What stands in the configuration, or stood there; see `gateway.schedules.configured`."""
+_OPEN = f"SELECT count(*) FROM schedules WHERE user_id IN ({{marks}}) AND state <> 'done' AND NOT {CONFIGURED}"  # noqa: S608 (a constant)
 # By the message, too: an operator may have dropped it.
 _IS_BUSY = """
     EXISTS (

@@ -94,6 +94,8 @@ class HookSuite:
         hook, heartbeat = await kept(house), await kept(house, HEARTBEAT)
         store = hooks_of(house)
         assert await store.configured() == [hook, heartbeat]
+        assert await store_of(house).add(replace(HOURLY, key="one more"), most=1) is None
+        assert await store_of(house).add(replace(HOURLY, key="another"), most=2) is not None, "people's own are counted"
         assert heartbeat.rule == HEARTBEAT.rule
 
 
