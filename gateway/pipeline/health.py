@@ -104,7 +104,7 @@ class Checkup:
 
         Args:
             left_out: what the configuration names and cannot be used here.
-            servers: gives a line for each server of tools that is down.
+            servers: gives a line for each server of tools that is down, and for what tells nobody by itself.
             has_clock: schedules are switched on, so that one that is late is a trouble.
         """
         self._home = home
