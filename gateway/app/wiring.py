@@ -352,11 +352,9 @@ class Composition:
         self.channels.add(
             [self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)]
         )
-        self.configured = configured_of(self)
         self.whole_calls = WholeCalls(self.keep_file, self.channels)
         self.parking = Parking(self.dispatcher, self.operators)
         self._compose_clock()
-        self.configured.wake = self.clock.wake
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config))
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox, self.cluster.holding)
@@ -396,6 +394,7 @@ class Composition:
         """What is done at a time."""
         people = self.linking.people
         self.standing = Standing(self.access, people, self.personalities, self._has_channel)
+        self.configured = configured_of(self)
         self.clock = Clock(
             self.store.schedules,
             self.standing,
@@ -404,6 +403,7 @@ class Composition:
             outbox=self.outbox,
             telling=PausedNotices(self.channels, self.reaching, self.pairing.owner_chats, people.successors),
         )
+        self.configured.wake = self.clock.wake
         self.outbox.on_given_up = self.clock.wake
 
     def _has_channel(self, name: str) -> bool:
