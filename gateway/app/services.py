@@ -82,17 +82,21 @@ def services_of(gateway: Composition) -> OperatorServices:
         trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
         people=people,
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
-        personal=PersonalService(gateway.home, people, gateway.privacy, gateway.store.person_settings),
+        personal=PersonalService(gateway.home, people, gateway.privacy, store.person_settings),
         identity_map=IdentityMapService(gateway.identities, people, erased=gateway.privacy.erased),
         personalities=PersonalityService(gateway.personalities),
         zones=ZoneService(gateway.zones, gateway.schedules, person_ids),
-        files=FileService(
-            memory=gateway.memory.within_time,
-            versions=partial(_versions, gateway),
-            personalities=gateway.personalities,
-            naming=naming,
-            config=config,
-        ),
+        files=_file_service(gateway, naming),
+    )
+
+
+def _file_service(gateway: Composition, naming: Naming) -> FileService:
+    return FileService(
+        memory=gateway.memory.within_time,
+        versions=partial(_versions, gateway),
+        personalities=gateway.personalities,
+        naming=naming,
+        config=gateway.live,
     )
 
 

@@ -371,7 +371,10 @@ class Composition:
             commands=self.commands,
             config=self.live,
         )
-        self.checkup = Checkup(
+        self.checkup = self._checkup()
+
+    def _checkup(self) -> Checkup:
+        return Checkup(
             home=self.home,
             store=self.store.facts,
             channels=self.channels,
@@ -387,7 +390,7 @@ class Composition:
             started_at=self._started_at,
             others=lambda: [*self.mcp.problems, *self.configured.problems],
             skills=self.skills.problems,
-            has_clock=config.schedules.enabled,
+            has_clock=self.config.schedules.enabled,
         )
 
     def _compose_clock(self) -> None:

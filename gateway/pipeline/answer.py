@@ -27,7 +27,6 @@ from gateway.messages import Capabilities
 from gateway.pipeline.attachments import Question
 from gateway.pipeline.commands import STOPPED, gave_up
 from gateway.pipeline.commit import Committer, reply_to
-from gateway.pipeline.history import as_stored
 from gateway.pipeline.open_turn import Turn, TurnDependencies, TurnSettings
 from gateway.pipeline.parking import expired
 from gateway.pipeline.preview import Preview
@@ -319,21 +318,14 @@ class Answering:
         session = turn.session_after(asked, memory)
         question = turn.question(state, self._settings.approvals_expire_after_h)
         replies = await self._replies.at_end(turn, state, text, memory, question)
-        said = () if ending is not None or self._parts.voice is None else await self._parts.voice.of(turn, state, asked)
+        if ending is None and self._parts.voice is not None:
+            replies = (*replies, *await self._parts.voice.of(turn, state, asked))
         commit = replace(
             turn.ended(self._committer.end(turn.row)),
-            replies=(*replies, *said),
+            replies=replies,
             asks=question,
             session=session,
-            messages=as_stored(
-                state if turn.scheduled is None else turn.scheduled.kept(state, text),
-                asked,
-                turn.row,
-                session_id=session.id,
-                personality_id=turn.personality.id,
-                user_id=turn.user_id,
-                sources=memory.sources,
-            ),
+            messages=turn.stored(state, asked, text, memory),
             supersedes=supersedes,
             memory=(turn.scope, memory.applied) if memory.applied else None,
             proposals=memory.proposals,

@@ -20,7 +20,7 @@ from gateway.domain.heard import Heard, said_in
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER
 from gateway.domain.roles import Role, memory_of
-from gateway.domain.sessions import LOCAL, Session, SessionScope, SessionStore, with_title
+from gateway.domain.sessions import LOCAL, Session, SessionMessage, SessionScope, SessionStore, with_title
 from gateway.files.sent_files import KeepFile
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
@@ -36,7 +36,7 @@ from gateway.pipeline.clock import Clock
 from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.commit import TurnCommit, TurnStore
 from gateway.pipeline.dispatcher import Dispatcher
-from gateway.pipeline.history import History
+from gateway.pipeline.history import History, as_stored
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking
 from gateway.pipeline.presence import Presence
@@ -329,6 +329,20 @@ class Turn:
             ),
             updated_at=datetime.now(UTC),
             is_tainted=self.session.is_tainted or bool(memory.sources),
+        )
+
+    def stored(
+        self, state: AgentState, asked: Question, text: str, memory: SettledMemory
+    ) -> tuple[SessionMessage, ...]:
+        """What the session keeps of the turn; `text` is what the person is answered."""
+        return as_stored(
+            state if self.scheduled is None else self.scheduled.kept(state, text),
+            asked,
+            self.row,
+            session_id=self.session.id,
+            personality_id=self.personality.id,
+            user_id=self.user_id,
+            sources=memory.sources,
         )
 
     def question(self, state: AgentState, expire_after_h: float) -> OpenQuestion | None:

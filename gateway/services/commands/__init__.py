@@ -88,13 +88,9 @@ class Commands:
         personal("usage", "/usage", "show what you have used, and what is left", self._usage)
         personal("timezone", "/timezone [name]", "show your time zone, or choose it", self._timezone)
         personal("approvals", "/approvals", "show what waits for your yes", self._approvals)
-        personal(
-            "yes",
-            "/yes [here|always] [number …]",
-            "have done what waits for your yes",
-            partial(self._decide, is_yes=True),
-        )
-        personal("no", "/no [number …]", "drop what waits for your yes", partial(self._decide, is_yes=False))
+        yes, no = partial(self._decide, is_yes=True), partial(self._decide, is_yes=False)
+        personal("yes", "/yes [here|always] [number …]", "have done what waits for your yes", yes)
+        personal("no", "/no [number …]", "drop what waits for your yes", no)
         add("skill", "/skill [name]", "show my skills, or load one", self._skill)
         scheduled = "show what I do for you at a time, and change it"
         add("schedules", SCHEDULES, scheduled, self._schedules, right="have schedules")
