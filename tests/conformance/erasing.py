@@ -30,7 +30,7 @@ TABLES = (
     *("access_requests", "held_messages", "owner_chats", "ingest_jobs", "idempotent_requests", "api_keys"),
     *("schedules", "occurrences"),
 )
-ADD_USAGE = "INSERT INTO usage_days VALUES ('2026-11-20', ?, 'assistant', 'm', 1, 2, 3, 4, 0.5)"
+ADD_USAGE = "INSERT INTO usage_days VALUES ('2026-11-20', ?, 'assistant', 'm', 1, 2, 3, 4, 2, 1, 0.5)"
 
 
 def person(name: str) -> Person:
