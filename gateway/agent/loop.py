@@ -345,7 +345,10 @@ class AgentLoop:
         async with turn.saving:
             if await self._steps.save_steps(work.turn_id, turn.dump(), is_durable=is_durable):
                 work.on_stop()
-        reach("turn.steps_saved" if work.within is None else "delegate.steps_saved")
+        if work.within is None:
+            reach("turn.steps_saved")
+        else:
+            reach("delegate.steps_saved")
 
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:

@@ -168,8 +168,8 @@ async def spend(house: House, schedule: Schedule, turn_id: str, usd: float) -> N
         connection.execute(begun, (schedule.id, at_ms, at_ms, turn_id))
         used = """
             INSERT INTO usage (turn_id, call_id, user_id, personality_id, model, input_tokens, output_tokens,
-                               cost_usd, at)
-            VALUES (?, 'c', 'u_ada', 'assistant', 'm', 1, 1, ?, ?)
+                               cached_tokens, written_tokens, cost_usd, at)
+            VALUES (?, 'c', 'u_ada', 'assistant', 'm', 1, 1, 0, 0, ?, ?)
         """
         connection.execute(used, (turn_id, usd, at_ms))
 
