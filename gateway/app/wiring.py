@@ -60,7 +60,7 @@ from gateway.people.reaching import Reaching
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.clock import Clock, PausedNotices
 from gateway.pipeline.dispatcher import Dispatcher
-from gateway.pipeline.health import Checkup
+from gateway.pipeline.health import Abilities, Checkup
 from gateway.pipeline.history import History
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import LocalChannel
@@ -75,6 +75,7 @@ from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
 from gateway.sandbox.workspace import Workspaces
 from gateway.schedules.schedules import Schedules
 from gateway.schedules.zones import Zones
+from gateway.sdk.models.system import ServerHealth
 from gateway.services.chat import ChatService
 from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
@@ -391,7 +392,13 @@ class Composition:
             others=lambda: [*self.mcp.problems, *self.configured.problems],
             skills=self.skills.problems,
             has_clock=self.config.schedules.enabled,
+            abilities=self._abilities,
         )
+
+    def _abilities(self) -> Abilities:
+        servers = [ServerHealth(name=view.name, state=view.standing.state) for view in self.mcp.views()]
+        tier = None if self.sandbox is None or self.sandbox.tier is None else self.sandbox.tier.name
+        return Abilities(servers=servers, sandbox_tier=tier)
 
     def _compose_clock(self) -> None:
         """What is done at a time."""

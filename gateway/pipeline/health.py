@@ -21,7 +21,15 @@ from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.queues import InboxStore, LanesDue, Parked
 from gateway.pipeline.supervisor import Supervisor
-from gateway.sdk.models.system import ChannelHealth, Health, MemoryHealth, ModelHealth, QueueHealth, Verdict
+from gateway.sdk.models.system import (
+    ChannelHealth,
+    Health,
+    MemoryHealth,
+    ModelHealth,
+    QueueHealth,
+    ServerHealth,
+    Verdict,
+)
 
 # Less than this, and writing will soon fail.
 LITTLE_DISK_BYTES = 64 * 1024 * 1024
@@ -48,6 +56,9 @@ class StoreFacts(Protocol):
     async def late_schedules(self) -> int:
         """Schedules that have been due for longer than `ON_TIME`, and were not taken up."""
 
+    async def waiting_approvals(self) -> int:
+        """Calls of tools that wait for a yes."""
+
     async def unsettled_turns(self) -> int:
         """Turns whose memory updates stand in the journal only."""
 
@@ -64,6 +75,14 @@ class Reloads(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What calls of tools need besides; see `Health`."""
+
+    servers: Sequence[ServerHealth] = ()
+    sandbox_tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
     """What has to be asked for, and may not come."""
 
@@ -77,6 +96,7 @@ class _Facts:
     memory_journal: int = 0
     skills: Sequence[str] = ()
     schedules_late: int = 0
+    approvals_waiting: int = 0
 
 
 class Checkup:
@@ -101,8 +121,9 @@ class Checkup:
         others: Callable[[], Sequence[str]] = lambda: (),
         skills: Callable[[], Awaitable[Sequence[str]]] | None = None,
         has_clock: bool = True,
+        abilities: Callable[[], Abilities] = Abilities,
     ) -> None:
-        """What is told with the rest, one line each, for people.
+        """Lines for people are told with the rest.
 
         Args:
             left_out: what the configuration names and cannot be used here.
@@ -126,9 +147,9 @@ class Checkup:
         self._others = others
         self._skills = skills or _none
         self._has_clock = has_clock
+        self._abilities = abilities
         self._running: asyncio.Task[_Facts] | None = None
-        self.is_draining = False
-        """The gateway ends: it takes nothing more."""
+        self.is_draining = False  # the gateway ends: it takes nothing more
         self.differences: Callable[[], Awaitable[Sequence[str]]] = _none
         """In what the workers differ that share the database, one line each, for people."""
 
@@ -162,6 +183,7 @@ class Checkup:
             memory_journal=await _or(self._store.unsettled_turns, 0),
             skills=await self._skills(),
             schedules_late=await _or(self._store.late_schedules, 0) if self._has_clock else 0,
+            approvals_waiting=await _or(self._store.waiting_approvals, 0),
         )
 
     def _seen(self, facts: _Facts) -> Health:
@@ -173,7 +195,7 @@ class Checkup:
         must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
         memory = memory_health(self._memory, facts.memory_journal)
         troubles = self._troubles(facts, memory)
-        is_started = self._supervisor.all_tried.is_set()
+        is_started, abilities = self._supervisor.all_tried.is_set(), self._abilities()
         told = (*must_act, *impaired, *troubles, *self._left_out, *facts.skills, *facts.workers)
         return Health(
             status=verdict(
@@ -194,6 +216,9 @@ class Checkup:
             oldest_waiting_s=facts.lanes.oldest_s,
             conversations_parked=facts.parked,
             schedules_late=facts.schedules_late,
+            approvals_waiting=facts.approvals_waiting,
+            servers=tuple(abilities.servers),
+            sandbox_tier=abilities.sandbox_tier,
             memory_late=memory.late_turns,
             memory_journal=facts.memory_journal,
             problems=tuple(map(hide, (*told, *self._reloading.problems))),

@@ -66,6 +66,7 @@ _LANES = """
     WHERE due_at <= now_ms() AND claim IS NULL
 """
 _LATE = "SELECT count(*) FROM schedules WHERE fires_at < ?"
+_WAITING = "SELECT count(*) FROM approvals WHERE state = 'waiting' AND expires_at > now_ms()"
 _UNSETTLED = "SELECT count(DISTINCT turn_id) FROM memory_journal WHERE outcome IS NULL"
 
 
@@ -91,6 +92,9 @@ class SqlFacts:
 
     async def late_schedules(self) -> int:
         return int((await self._engine.row(_LATE, (wall_ms() - ON_TIME // timedelta(milliseconds=1),)))[0])
+
+    async def waiting_approvals(self) -> int:
+        return int((await self._engine.row(_WAITING))[0])
 
     async def unsettled_turns(self) -> int:
         [(turns,)] = await self._engine.rows(_UNSETTLED)

@@ -230,6 +230,7 @@ class _Gauges:
             ),
             ("ethos_conversations_parked", "Conversations that wait for a model.", health.conversations_parked),
             ("ethos_schedules_late", "Schedules that are due and not taken up.", health.schedules_late),
+            ("ethos_approvals_waiting", "Calls that wait for a yes.", health.approvals_waiting),
             (
                 "ethos_memory_late_turns",
                 "Turns whose memory updates could not be written yet.",
@@ -244,6 +245,10 @@ class _Gauges:
         yield from _of_channels(health.channels)
         up = [([model.name], model.state == "up") for model in health.models]
         yield _gauge("ethos_model_up", "1 when the model answered its last call.", ["model"], up)
+        servers = [([server.name], server.state == "up") for server in health.servers]
+        yield _gauge("ethos_server_up", "1 while the server of tools is connected.", ["server"], servers)
+        tier = [] if health.sandbox_tier is None else [([health.sandbox_tier], 1)]
+        yield _gauge("ethos_sandbox", "1 for how programs are shut in.", ["tier"], tier)
         yield from _of_budgets(self.budgets)
 
 

@@ -75,6 +75,15 @@ class WorkerHealth(ApiModel):
     channels: tuple[str, ...] = Field(description="Channels that it has.")
 
 
+class ServerHealth(ApiModel):
+    """A server of tools."""
+
+    name: str = Field(description="Its name in the configuration.")
+    state: Literal["idle", "connecting", "up", "resting"] = Field(
+        description="`idle`: nobody has needed it yet, `resting`: it failed, and is tried again later."
+    )
+
+
 class Health(ApiModel):
     """The state of the running gateway."""
 
@@ -96,6 +105,11 @@ class Health(ApiModel):
     oldest_waiting_s: float = Field(default=0.0, description="For how long the first of them has been waiting.")
     conversations_parked: int = Field(description="Conversations that wait for a model or a budget.")
     schedules_late: int = Field(default=0, description="Schedules that are due since minutes, and not taken up.")
+    approvals_waiting: int = Field(default=0, description="Calls of tools that wait for a person's yes.")
+    servers: tuple[ServerHealth, ...] = Field(default=(), description="The servers of tools.")
+    sandbox_tier: str | None = Field(
+        default=None, description="How programs are shut in; null where none was needed so far, or none works."
+    )
     memory_late: int = Field(description="Turns whose memory updates failed and are retried.")
     memory_journal: int = Field(description="Turns whose memory updates are not in the files yet.")
     problems: tuple[str, ...] = Field(default=(), description="What is wrong and what to do, for people.")

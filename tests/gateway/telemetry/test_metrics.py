@@ -16,7 +16,7 @@ from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable, PermanentSendError, TransientSendError
 from gateway.ops.telemetry.metrics import Metrics
 from gateway.pipeline import parking
-from gateway.sdk.models.system import QueueHealth
+from gateway.sdk.models.system import QueueHealth, ServerHealth
 from gateway.store.stores import SqlFacts
 from tests.gateway.way.conftest import House, settled
 from tests.model_server import Answer, ModelServer
@@ -96,6 +96,21 @@ async def test_a_conversation_is_counted_from_accept_to_receipt(house: House) ->
     assert seen["ethos_model_up", "scripted"] == 1
     assert seen["ethos_store_writable",] == 1
     assert seen["process_resident_memory_bytes",] > 1e6
+
+
+async def test_what_waits_for_a_yes_servers_and_the_sandbox_are_told(house: House) -> None:
+    async with house.gateway(ScriptedModel(), **MEASURED) as (gateway, _):
+        servers = (ServerHealth(name="one", state="up"), ServerHealth(name="two", state="resting"))
+        found = {"approvals_waiting": 3, "servers": servers, "sandbox_tier": "bubblewrap"}
+        health = (await gateway.health()).model_copy(update=found)
+        metrics = gateway._metrics
+        assert isinstance(metrics, Metrics)
+        page, _ = metrics.page(health)
+    lines = page.decode().splitlines()
+    assert "ethos_approvals_waiting 3.0" in lines
+    assert 'ethos_server_up{server="one"} 1.0' in lines
+    assert 'ethos_server_up{server="two"} 0.0' in lines
+    assert 'ethos_sandbox{tier="bubblewrap"} 1.0' in lines
 
 
 async def test_what_passed_the_cache_of_a_provider_is_counted_as_parts_of_the_input(house: House) -> None:

@@ -52,6 +52,23 @@ async def test_a_tool_of_a_server_waits_for_a_yes_and_is_then_called_once(house:
         assert gateway.sandbox.tier is not None, "it runs shut in"
 
 
+async def test_health_counts_what_waits_for_a_yes_and_names_servers_and_the_sandbox(house: House) -> None:
+    async with owned(house, ScriptedModel([POST], "Soon.", "Posted."), mcp=servers()) as (gateway, channel):
+        before = await gateway.health()
+        assert (before.approvals_waiting, [one.name for one in before.servers]) == (0, ["s"])
+        assert before.servers[0].state in ("idle", "connecting")
+        await accepted(gateway)
+        await channel.ask("post it")
+        waiting = await gateway.health()
+        assert (waiting.approvals_waiting, [(one.name, one.state) for one in waiting.servers]) == (1, [("s", "up")])
+        assert gateway.sandbox is not None
+        assert gateway.sandbox.tier is not None
+        assert waiting.sandbox_tier == gateway.sandbox.tier.name
+        [question] = await gateway.store.approvals.approvals()
+        await channel.ask(f"/no {question.id}")
+        assert (await gateway.health()).approvals_waiting == 0
+
+
 async def test_a_tool_that_changed_since_the_question_is_not_called(house: House) -> None:
     model = ScriptedModel([call("s__echo", '{"text": "tea"}')], "Soon.", [call("s__change")], "Changed.")
     async with owned(house, model, mcp=servers(effects={"change": "read"})) as (gateway, channel):
