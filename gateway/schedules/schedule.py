@@ -157,8 +157,12 @@ class ScheduleStore(Protocol):
             is_ended: those that are done, too.
         """
 
-    async def replace(self, schedule: Schedule, expected: Schedule) -> bool:
-        """Keep it in the place of `expected`; False where the row is not as expected any more, and nothing changed."""
+    async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:
+        """Keep it in the place of `expected`; False where the row is not as expected any more, and nothing changed.
+
+        Args:
+            planned_at: when its next time was worked out, where that is another one: nothing before it is due.
+        """
 
     async def remove(self, schedule_id: int) -> bool:
         """Take it away with its history and what waits of it; False where there is none."""

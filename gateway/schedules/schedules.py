@@ -177,7 +177,8 @@ class Schedules:
         for _ in range(_TRIES):
             kept = await self._there(schedule)
             changed = change(kept)
-            if changed == kept or await self._store.replace(changed, kept):
+            planned_at = None if changed.next_at in (None, kept.next_at) else self._now()
+            if changed == kept or await self._store.replace(changed, kept, planned_at=planned_at):
                 self.wake()
                 return changed
         raise ScheduleError(f"schedule {schedule.id} changes all the time; try again")

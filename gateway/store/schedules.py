@@ -107,7 +107,7 @@ class SqlSchedules(ScheduleStore, ClockStore):
         sql = f"SELECT * FROM schedules WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"  # noqa: S608 (question marks)
         return [schedule_of(row) for row in await self._engine.rows(sql, (*(user_ids or ()), limit))]
 
-    async def replace(self, schedule: Schedule, expected: Schedule) -> bool:
+    async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:
         columns = _columns(schedule)
         changes = ", ".join(f"{name} = ?" for name in columns)
 
@@ -118,8 +118,9 @@ class SqlSchedules(ScheduleStore, ClockStore):
                 return False
             fires_at = columns["fires_at"] if row["by_hand_at"] is None else row["by_hand_at"]
             tell = row["tell"] if schedule.state == "failing" else None
-            values = (*{**columns, "fires_at": fires_at}.values(), tell, schedule.id)
-            connection.execute(f"UPDATE schedules SET {changes}, tell = ? WHERE id = ?", values)  # noqa: S608 (names of ours)
+            values = (*{**columns, "fires_at": fires_at}.values(), tell, _ms(planned_at), schedule.id)
+            sql = f"UPDATE schedules SET {changes}, tell = ?, last_at = coalesce(?, last_at) WHERE id = ?"  # noqa: S608 (names of ours)
+            connection.execute(sql, values)
             return True
 
         return await self._engine.write(work)

@@ -17,6 +17,7 @@ from gateway.messages import ConversationRef
 from gateway.people.access_records import SetRank
 from gateway.schedules.rule import Cron, Every, Once, Rule
 from gateway.schedules.schedule import MOST_CAUGHT_UP, MOST_FAILURES, MOST_STEPS, Occurrence, Schedule
+from gateway.schedules.schedules import Schedules, Wanted
 from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -312,6 +313,30 @@ async def test_the_data_of_a_zone_that_has_changed_moves_what_is_due(house: Hous
             assert (await now_is(gateway, schedule)).next_at == wrong
         await wall.comes(wrong + HOUR)
         assert [one.due_at for one in await past(gateway, daily)] == [wrong + HOUR]
+
+
+@pytest.mark.parametrize("changed", [Wanted(cron="0 9 * * *"), None], ids=["another rule", "paused meanwhile"])
+async def test_a_start_brings_nothing_that_was_due_before_it_was_resumed_or_changed(
+    house: House, changed: Wanted | None
+) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        tuesday = NOON - 5 * HOUR
+        weekly = await plan(gateway, Cron(fields="0 8 * * 2"), next_at=tuesday, created_at=tuesday - DAY)
+        await wall.comes(tuesday)
+        assert len(channel.sent) == 1
+        schedules = Schedules(gateway.store.schedules, gateway.zones, now=lambda: wall.now)
+        if changed is None:
+            await schedules.pause(weekly)
+            wall.now += 30 * DAY
+            planned = await schedules.resume(weekly)
+        else:
+            wall.now += 3 * DAY
+            planned = await schedules.change(weekly, changed)
+        wall.now += timedelta(minutes=5)
+        await gateway.clock.plan()
+        assert (await now_is(gateway, weekly)).next_at == planned.next_at
+        await wall.comes(wall.now)
+        assert len(channel.sent) == 1
 
 
 # ---- where it cannot be done ----------------------------------------------------------------------------------------
