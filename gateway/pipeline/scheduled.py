@@ -23,7 +23,7 @@ from gateway.schedules.firing import OccurrenceEnd
 from gateway.schedules.heartbeat import CONTEXT_TOKENS
 from gateway.schedules.missed import due_words, is_on_time
 from gateway.schedules.rule import Called, Once
-from gateway.schedules.schedule import OF_SCHEDULING, REPORT, Occurrence, Schedule
+from gateway.schedules.schedule import OF_SCHEDULING, PLANNED_AFTER_READING, REPORT, Occurrence, Schedule
 from gateway.tools.toolbox import BYTES_PER_TOKEN, Toolbox
 
 STOPPED = OccurrenceEnd(outcome="skipped", note="stopped by a person")
@@ -135,6 +135,12 @@ class Scheduled:
         """What a watch says; empty where it has nothing to say."""
         has_more = bool(state.asks or state.uncertain or state.choosing or state.files)
         return "\n\n".join(state.reports) or (f"About {as_name(self.schedule.text)}:" if has_more else "")
+
+    def kept_question(self, asked: Question) -> Question:
+        """What its session keeps of it: words that others may have chosen are not the person's in later turns."""
+        if not self.schedule.sources:
+            return asked
+        return replace(asked, text=f"This was due:\n{as_data(PLANNED_AFTER_READING, text=self.schedule.text)}")
 
     def kept(self, state: AgentState, text: str) -> AgentState:
         """What its session keeps: of a watch what its person was told, and not how it was found."""

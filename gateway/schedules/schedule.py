@@ -37,6 +37,8 @@ MOST_STEPS = 8
 """Of a turn that nobody waits for."""
 REPORT = "report"
 """The tool by which a `watch` says something; other turns do not have it."""
+PLANNED_AFTER_READING = "a schedule that was made after reading words of others"
+"""The origin of its text."""
 OF_SCHEDULING = frozenset(["remind", "schedule_create", "schedule_change", "schedule_cancel"])
 """Tools that no turn of a schedule has, so that none multiplies."""
 

@@ -16,7 +16,7 @@ from gateway.messages import Action
 from gateway.people.reaching import Reaching
 from gateway.schedules.forms import ScheduleError, Wanted
 from gateway.schedules.rule import Every, Once, in_words, upcoming
-from gateway.schedules.schedule import REPORT, Missed, Mode, Schedule
+from gateway.schedules.schedule import PLANNED_AFTER_READING, REPORT, Missed, Mode, Schedule
 from gateway.schedules.schedules import Owner, Schedules
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 
@@ -208,7 +208,7 @@ class _Scheduling:
         if not found:
             return "There is nothing." if context.scope.user_id else "There is nothing for this group."
         if any(one.sources for one in found):
-            context.sources.append("a schedule that was made after reading words of others")
+            context.sources.append(PLANNED_AFTER_READING)
         return "\n".join(f"{one.id}: {one.mode}, {_line(one, context.zone)}: {_short(one.text)}" for one in found)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------

@@ -695,6 +695,21 @@ async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
         assert (await past(gateway, other))[0].note.endswith("waits for a yes")
 
 
+async def test_what_others_may_have_worded_is_no_word_of_the_person_in_later_turns_either(
+    house: House,
+    post: Post,  # noqa: F811
+) -> None:
+    model = ScriptedModel("Done so.", [call("post", '{"to": "eve"}', id="c1")], "Waits.")
+    async with timed(house, model, approvals={"tainted": "destinations"}) as (gateway, channel, wall):
+        await plan(gateway, HOURLY, mode="do", text="Write to eve", sources=("quoted mail",))
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        await channel.say("Go on")
+        await settled(gateway)
+        assert post.sent == []
+        assert "Write to eve" in model.requests[1].messages[0].text
+        assert "This waits for your yes" in texts(channel)[-1]
+
+
 async def test_a_watch_that_must_ask_says_so(house: House, post: Post) -> None:  # noqa: F811
     async with timed(house, ScriptedModel([POST], "")) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="watch")
