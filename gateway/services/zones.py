@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from gateway.schedules.rule import Every
+from gateway.schedules.rule import is_by_its_zone
 from gateway.schedules.schedule import Schedule
 from gateway.schedules.schedules import Schedules
 from gateway.schedules.zones import UnknownZone, Zones
@@ -45,7 +45,7 @@ class ZoneService:
             except UnknownZone as error:
                 raise Malformed(str(error)) from error
         theirs = await self._schedules.of(sorted({user_id, *await self._person_ids(user_id)}))
-        return zone, [one for one in theirs if one.zone != zone and not isinstance(one.rule, Every)]
+        return zone, [one for one in theirs if one.zone != zone and is_by_its_zone(one.rule)]
 
 
 def _person(caller: Caller) -> str:
