@@ -150,13 +150,19 @@ class ScheduleStore(Protocol):
         """The one that this key has made."""
 
     async def schedules(
-        self, *, user_ids: Sequence[str] | None = None, is_ended: bool = False, limit: int = 1_000
+        self,
+        *,
+        user_ids: Sequence[str] | None = None,
+        is_ended: bool = False,
+        delivered_in: ConversationRef | None = None,
+        limit: int = 1_000,
     ) -> Sequence[Schedule]:
         """Those of a person, or all; oldest first.
 
         Args:
             user_ids: None for everybody's.
             is_ended: those that are done, too.
+            delivered_in: only those that are delivered in this conversation, whatever the thread.
         """
 
     async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:

@@ -151,6 +151,15 @@ class ScheduleSuite:
         assert await store.schedules(user_ids=[]) == []
         assert await store.schedules(limit=1) == [first]
 
+    async def test_those_of_one_conversation_are_found_in_all_its_threads(self, house: House) -> None:
+        group = ConversationRef(channel="fake", conversation="group")
+        await added(house, text="elsewhere")
+        here = await added(house, text="here", conversation=group, user_id="u_bob")
+        below = await added(house, text="below", conversation=replace(group, thread="t"))
+        await added(house, text="other channel", conversation=replace(group, channel="mail"))
+        assert await store_of(house).schedules(delivered_in=group) == [here, below]
+        assert await store_of(house).schedules(delivered_in=group, user_ids=["u_bob"]) == [here]
+
     async def test_a_number_is_given_once_so_that_no_event_of_another_schedule_is_met_again(self, house: House) -> None:
         first = await begun(house)
         assert await store_of(house).remove(first.id)
