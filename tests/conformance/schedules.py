@@ -355,8 +355,9 @@ class ScheduleSuite:
 
     async def test_a_delivery_that_is_given_up_counts_as_a_failure(self, house: House) -> None:
         schedule, row = await self._delivered(house, "say")
-        notice = OutboundMessage(id="n", conversation=HERE, text="given up")
+        notice = OutboundMessage(id=f"{row.message.id}.given-up", conversation=HERE, text="given up")
         await house.store.outbox.record_dead(row, "was away for a day", notice)
+        await house.store.outbox.record_dead(await claimed_reply(house.store), "was away for another day")
         found = await store_of(house).schedule(schedule.id)
         assert found is not None
         assert (found.state, found.failures, found.why) == ("active", 1, None)
