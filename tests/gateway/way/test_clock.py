@@ -670,6 +670,24 @@ async def test_a_call_waits_for_the_person_and_its_yes_runs_as_the_schedules_per
         assert "Butler" in model.requests[-1].system
 
 
+async def test_the_question_of_a_turn_that_had_to_wait_for_long_waits_until_the_next_time_that_is_to_come(
+    house: House,
+    post: Post,  # noqa: F811
+) -> None:
+    model = ScriptedModel([ModelUnavailable("away", retry_after_s=0.01)], [POST], "Waits.")
+    async with timed(house, model) as (gateway, _, wall):
+        schedule = await plan(gateway, HOURLY, mode="do")
+        wall.now = NOON + HOUR + timedelta(seconds=30)
+        await gateway.clock.look()
+        wall.now = NOON + 2 * HOUR + timedelta(seconds=10)  # and its clock has not looked again
+        async with asyncio.timeout(30):
+            while not await gateway.store.approvals.approvals():
+                await asyncio.sleep(0.01)
+        [waiting] = await gateway.store.approvals.approvals()
+        assert (await now_is(gateway, schedule)).next_at == NOON + 2 * HOUR
+        assert waiting.expires_at - waiting.asked_at == HOUR - timedelta(seconds=10)
+
+
 async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
     house: House,
     post: Post,  # noqa: F811
@@ -716,5 +734,5 @@ async def test_a_watch_that_must_ask_says_so(house: House, post: Post) -> None: 
         await wall.comes(NOON + HOUR + timedelta(seconds=30))
         assert texts(channel)[0].startswith("About `Water the plants`:")
         [waiting] = await gateway.store.approvals.approvals()
-        assert waiting.expires_at <= datetime.now(UTC) + timedelta(hours=72)
+        assert waiting.expires_at - waiting.asked_at == HOUR - timedelta(seconds=30), "then it is due again"
         assert [one.outcome for one in await past(gateway, schedule)] == ["done"]
