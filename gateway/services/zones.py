@@ -21,10 +21,10 @@ class ZoneService:
         self._schedules = schedules
         self._person_ids = person_ids
 
-    async def show(self, caller: Caller) -> tuple[str, bool]:
-        """The zone that holds for the caller, and whether they have chosen it."""
-        chosen = await self._zones.chosen(_person(caller))
-        return chosen or self._zones.default, chosen is not None
+    async def show(self, caller: Caller) -> tuple[str, str | None]:
+        """The zone that holds for the caller, and what they have chosen, which this machine may not know any more."""
+        user_id = _person(caller)
+        return await self._zones.of(user_id), await self._zones.chosen(user_id)
 
     async def choose(self, caller: Caller, name: str | None) -> tuple[str, Sequence[Schedule]]:
         """Keep a choice, or take it back; the zone that holds now, and the caller's schedules by another clock.

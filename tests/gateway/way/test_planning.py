@@ -445,6 +445,19 @@ async def test_the_fifty_first_is_refused_and_says_what_to_do(tmp_path: Path) ->
 # ---- the zone --------------------------------------------------------------------------------------------------------
 
 
+async def test_a_zone_that_is_gone_from_the_machine_stops_neither_answers_nor_the_heartbeat(house: House) -> None:
+    model = ScriptedModel("Hello.", use("remind", text="x", in_minutes=5), "ok")
+    async with house.gateway(model, heartbeat={"every": "1h", "to": "fake:1"}) as (gateway, channel):
+        assert await channel.ask("Hello") == "Hello."
+        [session] = await gateway.store.sessions.list_sessions()
+        await gateway.store.person_settings.put(session.user_id, "time_zone", "Mars/Olympus")
+        gateway.zones._lately.clear()  # as after a restart
+        assert (await channel.ask("Remind me")).startswith("ok")
+        await gateway.configured.settle()
+        assert [one.zone for one in await planned(gateway)] == ["UTC", "UTC"]
+        assert "Mars/Olympus is not known on this machine" in await channel.ask("/timezone")
+
+
 async def test_a_person_shows_and_chooses_their_zone_and_what_is_planned_keeps_its_own(house: House) -> None:
     daily = use("schedule_create", mode="say", text="x", cron="0 8 * * *")
     hourly = use("schedule_create", mode="say", text="x", every_minutes=60, id="c2")
