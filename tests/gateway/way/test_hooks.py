@@ -23,6 +23,7 @@ from gateway.config.file import load_config
 from gateway.domain.hook_proofs import WINDOW_S, standard_signature
 from gateway.errors import ConfigError, ModelRefused, ModelUnavailable, StoreUnavailable
 from gateway.messages import Action
+from gateway.people.access_records import Rank, SetRank
 from gateway.schedules.hooks import MOST_WAITING
 from gateway.schedules.rule import Once
 from gateway.schedules.schedule import MOST_FAILURES, TAKEN_OUT, Schedule
@@ -560,6 +561,27 @@ async def test_another_person_is_told_where_they_wrote_and_a_guest_or_stranger_i
         await settled(gateway)
         assert (channel.sent[-1].conversation.conversation, channel.sent[-1].text) == ("c2", "for two")
         assert (await row(gateway)).account == "2"
+
+
+@pytest.mark.parametrize("rank", ["revoked", "guest"])
+async def test_for_a_person_who_may_have_none_any_more_no_call_is_taken_and_one_that_waits_is_not_done(
+    house: House, rank: Rank
+) -> None:
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "to": "fake:2"}}
+    model = ScriptedModel([ModelUnavailable("down", retry_after_s=0.5)], "never")
+    async with hooked(house, model, hooks) as (gateway, channel, service):
+        await channel.ask("/help", user="2", conversation="c2")
+        assert (await service.calls()).status_code == 202
+        await channel.until(lambda: "waits, because I cannot reach my model" in channel.sent[-1].text)
+        change = SetRank(accounts=("fake:2",), rank=rank, via="test", at=datetime.now(UTC))
+        await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+        assert (await service.calls(headers=signed(id_="msg_2"))).status_code == 503
+        async with asyncio.timeout(20):
+            while (await row(gateway)).state == "active":
+                await asyncio.sleep(0.01)
+        assert await history(gateway) == ["failed"]
+        assert len(model.requests) == 1
 
 
 async def test_without_an_owner_who_has_written_a_call_is_to_be_sent_again(house: House) -> None:
