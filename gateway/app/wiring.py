@@ -412,6 +412,7 @@ class Composition:
             dispatcher=self.dispatcher,
             outbox=self.outbox,
             telling=PausedNotices(self.channels, self.reaching, self.pairing.owner_chats, people.successors),
+            is_enabled=self.config.schedules.enabled,
         )
         self.configured.wake = self.clock.wake
         self.outbox.on_given_up = self.clock.wake

@@ -56,15 +56,17 @@ class Clock:
         dispatcher: Dispatcher,
         outbox: Outbox,
         telling: PausedNotices,
+        is_enabled: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Nothing is read yet; `now` is the wall clock."""
+        """Nothing is read yet; `now` is the wall clock. Where it is not enabled, it only tells of paused hooks."""
         self._store = store
         self._standing = standing
         self._heartbeats = heartbeats
         self._dispatcher = dispatcher
         self._outbox = outbox
         self._telling = telling
+        self._is_enabled = is_enabled
         self.now = now
         self._woken = asyncio.Event()
         self.tell: Callable[[], object] = lambda: None
@@ -88,7 +90,7 @@ class Clock:
             wait_s = LONGEST_S
             try:
                 now = self.now()
-                if now < planned_at - ON_TIME:  # at the start, and when the clock was set back
+                if self._is_enabled and now < planned_at - ON_TIME:  # at the start, and when the clock was set back
                     await self.plan()
                 planned_at = now
                 next_at = await self.look()
@@ -124,6 +126,8 @@ class Clock:
         while True:
             now = self.now()
             coming = await self._store.look(now, limit=AT_ONCE)
+            if not self._is_enabled:
+                coming = replace(coming, due=(), next_at=None)
             if coming.due:
                 await self._standing.refresh()
             firings = [await self._firing(due, now) for due in coming.due]

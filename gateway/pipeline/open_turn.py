@@ -337,7 +337,7 @@ class Turn:
         """What the session keeps of the turn; `text` is what the person is answered."""
         return as_stored(
             state if self.scheduled is None else self.scheduled.kept(state, text),
-            asked,
+            asked if self.scheduled is None else self.scheduled.kept_question(asked),
             self.row,
             session_id=self.session.id,
             personality_id=self.personality.id,

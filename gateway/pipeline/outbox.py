@@ -32,7 +32,8 @@ VOICE = ".voice"
 """How the id of a voice note ends."""
 QUIET_S = 20.0
 _SECONDS_PER_HOUR = 3600.0
-_NOTICES = (".late", ".given-up")
+BESIDE = (VOICE, ".late", ".given-up")
+"""How the ids of messages end that stand beside an answer: without them nothing of it is missing."""
 # Said in front of a reply whose first copy may have arrived.
 REPEAT_NOTE = "(This may be a repeat.) "
 
@@ -369,7 +370,7 @@ def _given_up_notice(row: OutboxRow) -> OutboundMessage | None:
 
 def _notice(row: OutboxRow, name: str, text: str) -> OutboundMessage | None:
     """What the person is told of a reply; of a notice itself, or of a voice note, nothing is told."""
-    if row.message.id.endswith(_NOTICES) or row.message.id.endswith(VOICE):
+    if row.message.id.endswith(BESIDE):
         return None
     message = row.message
     return OutboundMessage(

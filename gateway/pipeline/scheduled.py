@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gateway.agent.model import ChatMessage
 from gateway.agent.prompt import estimated_tokens
@@ -22,8 +22,8 @@ from gateway.protocols import MemoryContext
 from gateway.schedules.firing import OccurrenceEnd
 from gateway.schedules.heartbeat import CONTEXT_TOKENS
 from gateway.schedules.missed import due_words, is_on_time
-from gateway.schedules.rule import Called, Once
-from gateway.schedules.schedule import OF_SCHEDULING, REPORT, Occurrence, Schedule
+from gateway.schedules.rule import Called, Once, next_after
+from gateway.schedules.schedule import OF_SCHEDULING, PLANNED_AFTER_READING, REPORT, Occurrence, Schedule
 from gateway.tools.toolbox import BYTES_PER_TOKEN, Toolbox
 
 STOPPED = OccurrenceEnd(outcome="skipped", note="stopped by a person")
@@ -110,10 +110,12 @@ class Scheduled:
 
     def asks_for_h(self, longest_h: float) -> float:
         """How long a question of it waits: until it is due again, at most."""
-        next_at = None if isinstance(self.schedule.rule, Once) else self.schedule.next_at
-        if next_at is None:
+        rule, next_at = self.schedule.rule, self.schedule.next_at
+        if next_at is not None and next_at <= self.began_at:  # it has waited itself, and the clock comes to it soon
+            next_at = next_after(rule, self.schedule.zone, self.began_at)
+        if next_at is None or isinstance(rule, Once):
             return longest_h
-        return min(longest_h, max(timedelta(0), next_at - self.began_at).total_seconds() / 3600)
+        return min(longest_h, (next_at - self.began_at).total_seconds() / 3600)
 
     # ---- what is said -----------------------------------------------------------------------------------------------
 
@@ -135,6 +137,12 @@ class Scheduled:
         """What a watch says; empty where it has nothing to say."""
         has_more = bool(state.asks or state.uncertain or state.choosing or state.files)
         return "\n\n".join(state.reports) or (f"About {as_name(self.schedule.text)}:" if has_more else "")
+
+    def kept_question(self, asked: Question) -> Question:
+        """What its session keeps of it: words that others may have chosen are not the person's in later turns."""
+        if not self.schedule.sources:
+            return asked
+        return replace(asked, text=f"This was due:\n{as_data(PLANNED_AFTER_READING, text=self.schedule.text)}")
 
     def kept(self, state: AgentState, text: str) -> AgentState:
         """What its session keeps: of a watch what its person was told, and not how it was found."""

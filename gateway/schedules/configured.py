@@ -140,7 +140,9 @@ class Configured:
                 if made is not None:
                     self.wake()
                     return made
-            elif wanted == kept or await self._schedules.replace(wanted, kept):
+                continue
+            planned_at = None if wanted.next_at in (None, kept.next_at) else self._now()
+            if wanted == kept or await self._schedules.replace(wanted, kept, planned_at=planned_at):
                 if wanted.next_at != kept.next_at:
                     self.wake()
                 return wanted

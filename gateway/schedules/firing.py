@@ -21,7 +21,7 @@ class Due:
     """A schedule whose time has come.
 
     Attributes:
-        last_at: the last time of its rule that was taken up.
+        last_at: the last time of its rule that was taken up, or when its next one was planned, whichever came later.
         by_hand_at: when a person said that it is to run once; None: it is due by its rule.
         is_running: an earlier occurrence of it has not ended.
     """

@@ -100,11 +100,6 @@ class Form:
     zone: str
     missed: Missed
 
-    @property
-    def is_on_the_clock(self) -> bool:
-        """Whether its zone matters."""
-        return not isinstance(self.rule, Every) and not (isinstance(self.rule, Once) and self.rule.wall is None)
-
 
 def read_new(wanted: Wanted, *, zone: str, now: datetime) -> Form:
     """What a new schedule is to be; `zone` where none is given.

@@ -116,6 +116,11 @@ def upcoming(rule: Rule, zone: str, after: datetime, count: int = 3) -> Sequence
     return times
 
 
+def is_by_its_zone(rule: Rule) -> bool:
+    """Whether the zone of a schedule says when it is due; a heartbeat goes by where its person is now."""
+    return isinstance(rule, Cron | Days) or (isinstance(rule, Once) and rule.wall is not None)
+
+
 def in_words(rule: Rule, zone: str) -> str:
     """For people: "every weekday at 08:00 (Europe/Berlin)"."""
     match rule:

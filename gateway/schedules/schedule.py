@@ -37,6 +37,8 @@ MOST_STEPS = 8
 """Of a turn that nobody waits for."""
 REPORT = "report"
 """The tool by which a `watch` says something; other turns do not have it."""
+PLANNED_AFTER_READING = "a schedule that was made after reading words of others"
+"""The origin of its text."""
 OF_SCHEDULING = frozenset(["remind", "schedule_create", "schedule_change", "schedule_cancel"])
 """Tools that no turn of a schedule has, so that none multiplies."""
 
@@ -148,17 +150,27 @@ class ScheduleStore(Protocol):
         """The one that this key has made."""
 
     async def schedules(
-        self, *, user_ids: Sequence[str] | None = None, is_ended: bool = False, limit: int = 1_000
+        self,
+        *,
+        user_ids: Sequence[str] | None = None,
+        is_ended: bool = False,
+        delivered_in: ConversationRef | None = None,
+        limit: int = 1_000,
     ) -> Sequence[Schedule]:
         """Those of a person, or all; oldest first.
 
         Args:
             user_ids: None for everybody's.
             is_ended: those that are done, too.
+            delivered_in: only those that are delivered in this conversation, whatever the thread.
         """
 
-    async def replace(self, schedule: Schedule, expected: Schedule) -> bool:
-        """Keep it in the place of `expected`; False where the row is not as expected any more, and nothing changed."""
+    async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:
+        """Keep it in the place of `expected`; False where the row is not as expected any more, and nothing changed.
+
+        Args:
+            planned_at: when its next time was worked out, where that is another one: nothing before it is due.
+        """
 
     async def remove(self, schedule_id: int) -> bool:
         """Take it away with its history and what waits of it; False where there is none."""

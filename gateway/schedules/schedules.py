@@ -15,6 +15,7 @@ from gateway.schedules.zones import Zones
 __all__ = ["Owner", "ScheduleError", "Schedules", "Wanted"]
 
 _TRIES = 5
+_TOO_MANY = f"there are {MOST_OF_PERSON} schedules, which is the most; remove one: /schedules"
 _ALL = 100_000  # of each person 50 are not done at most
 
 
@@ -74,7 +75,7 @@ class Schedules:
             form = read_new(wanted, zone=zone, now=now)
             made = await self._store.add(_new(form, owner, key, now), most=MOST_OF_PERSON, ids=owner.user_ids)
             if made is None:
-                raise ScheduleError(f"there are {MOST_OF_PERSON} schedules, which is the most; remove one: /schedules")
+                raise ScheduleError(_TOO_MANY)
             if (made.user_id, _form(made), made.created_at) == (owner.user_id, form, now):
                 self.wake()
                 return made
@@ -83,26 +84,37 @@ class Schedules:
             raise ScheduleError(f"this key has made schedule {made.id} with another form; take a new key for a new one")
         return made
 
-    async def of(self, user_ids: Sequence[str] | None, *, is_ended: bool = False) -> Sequence[Schedule]:
+    async def of(
+        self, user_ids: Sequence[str] | None, *, is_ended: bool = False, delivered_in: ConversationRef | None = None
+    ) -> Sequence[Schedule]:
         """Those of a person, or all; oldest first.
 
         Args:
             is_ended: those of which nothing is due any more, too.
+            delivered_in: only those that are delivered in this conversation, whatever the thread.
         """
-        return await self._store.schedules(user_ids=user_ids, is_ended=is_ended, limit=_ALL)
+        return await self._store.schedules(user_ids=user_ids, is_ended=is_ended, delivered_in=delivered_in, limit=_ALL)
 
     async def get(self, schedule_id: int, user_ids: Sequence[str] | None) -> Schedule | None:
         """One by its number; None where there is none, or it belongs to none of these."""
         found = await self._store.schedule(schedule_id)
         return found if found is not None and (user_ids is None or found.user_id in user_ids) else None
 
-    async def change(self, schedule: Schedule, wanted: Wanted) -> Schedule:
+    async def change(self, schedule: Schedule, wanted: Wanted, *, user_ids: Sequence[str] = ()) -> Schedule:
         """Change what is given; a new rule takes the place of the old one, and makes one active that was done.
 
+        Args:
+            user_ids: all ids of its person, whose schedules are counted together.
+
         Raises:
-            ScheduleError: something is wrong with the form, or it is gone, or stands in the configuration.
+            ScheduleError: something is wrong with the form, or it is gone, or stands in the configuration; or it was
+                done, and the person has too many others.
         """
         _refuse_configured(schedule)
+        if schedule.state == "done" and _changed(schedule, wanted, self._now()).state == "active":
+            theirs = await self.of(sorted({schedule.user_id, *user_ids}))
+            if sum(not one.is_configured for one in theirs) >= MOST_OF_PERSON:
+                raise ScheduleError(_TOO_MANY)
         return await self._replaced(schedule, lambda kept: _changed(kept, wanted, self._now()))
 
     async def pause(self, schedule: Schedule) -> Schedule:
@@ -177,7 +189,8 @@ class Schedules:
         for _ in range(_TRIES):
             kept = await self._there(schedule)
             changed = change(kept)
-            if changed == kept or await self._store.replace(changed, kept):
+            planned_at = None if changed.next_at in (None, kept.next_at) else self._now()
+            if changed == kept or await self._store.replace(changed, kept, planned_at=planned_at):
                 self.wake()
                 return changed
         raise ScheduleError(f"schedule {schedule.id} changes all the time; try again")

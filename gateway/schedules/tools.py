@@ -15,8 +15,8 @@ from gateway.domain.visible import as_name
 from gateway.messages import Action
 from gateway.people.reaching import Reaching
 from gateway.schedules.forms import ScheduleError, Wanted
-from gateway.schedules.rule import Every, Once, in_words, upcoming
-from gateway.schedules.schedule import REPORT, Missed, Mode, Schedule
+from gateway.schedules.rule import Once, in_words, is_by_its_zone, upcoming
+from gateway.schedules.schedule import PLANNED_AFTER_READING, REPORT, Missed, Mode, Schedule
 from gateway.schedules.schedules import Owner, Schedules
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 
@@ -208,7 +208,7 @@ class _Scheduling:
         if not found:
             return "There is nothing." if context.scope.user_id else "There is nothing for this group."
         if any(one.sources for one in found):
-            context.sources.append("a schedule that was made after reading words of others")
+            context.sources.append(PLANNED_AFTER_READING)
         return "\n".join(f"{one.id}: {one.mode}, {_line(one, context.zone)}: {_short(one.text)}" for one in found)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
@@ -261,9 +261,8 @@ class _Scheduling:
     async def _shown(self, schedule: Schedule, context: ToolContext, owner: Owner, *, is_new: bool = False) -> str:
         """What the model is told; below the answer the person sees the same, from the gateway."""
         said = _line(schedule, context.zone)
-        is_on_the_clock = not isinstance(schedule.rule, Every) and getattr(schedule.rule, "wall", True) is not None
         hint = ""
-        if is_new and is_on_the_clock and await self._zones_told(context, owner):
+        if is_new and is_by_its_zone(schedule.rule) and await self._zones_told(context, owner):
             hint = f" That is the clock of {schedule.zone}; if yours is another one, say `/timezone Europe/Berlin`."
         name = as_name(schedule.text)
         context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {name}, {said}.{hint}_"

@@ -40,14 +40,14 @@ class Zones:
         return self._default()
 
     async def of(self, user_id: str | None) -> str:
-        """Where the person's clock is; the configured zone for None, and for all who chose none."""
-        return (None if user_id is None else await self.chosen(user_id)) or self.default
+        """Where the person's clock is; the configured zone for None, and for all who chose none that is there."""
+        return (None if user_id is None else _if_there(await self.chosen(user_id))) or self.default
 
     async def lately(self, user_id: str) -> str:
         """The same as it was at most a minute ago, so that not every turn asks the store."""
         zone, until_s = self._lately.get(user_id, (None, 0.0))
         if until_s <= monotonic():
-            zone = await self.chosen(user_id)
+            zone = _if_there(await self.chosen(user_id))
             self._lately[user_id] = zone, monotonic() + _LATELY_S
             self._lately.move_to_end(user_id)
             if len(self._lately) > _MOST_LATELY:
@@ -55,7 +55,7 @@ class Zones:
         return zone or self.default
 
     async def chosen(self, user_id: str) -> str | None:
-        """What the person chose; None where they chose nothing."""
+        """What the person chose, whether or not this machine still knows it; None where they chose nothing."""
         return await self._settings.get(user_id, _CHOSEN)
 
     async def choose(self, user_id: str, name: str) -> str:
@@ -82,6 +82,15 @@ class Zones:
         if told is None:
             await self._settings.put(user_id, _TOLD, key)
         return told in (None, key)
+
+
+def _if_there(zone: str | None) -> str | None:
+    """The zone, unless its data is gone from this machine since it was chosen."""
+    if zone is not None:
+        with suppress(ValueError):
+            zone_of(zone)
+            return zone
+    return None
 
 
 def known_zone(name: str) -> str:

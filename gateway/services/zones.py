@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from gateway.schedules.rule import Every
+from gateway.schedules.rule import is_by_its_zone
 from gateway.schedules.schedule import Schedule
 from gateway.schedules.schedules import Schedules
 from gateway.schedules.zones import UnknownZone, Zones
@@ -21,10 +21,10 @@ class ZoneService:
         self._schedules = schedules
         self._person_ids = person_ids
 
-    async def show(self, caller: Caller) -> tuple[str, bool]:
-        """The zone that holds for the caller, and whether they have chosen it."""
-        chosen = await self._zones.chosen(_person(caller))
-        return chosen or self._zones.default, chosen is not None
+    async def show(self, caller: Caller) -> tuple[str, str | None]:
+        """The zone that holds for the caller, and what they have chosen, which this machine may not know any more."""
+        user_id = _person(caller)
+        return await self._zones.of(user_id), await self._zones.chosen(user_id)
 
     async def choose(self, caller: Caller, name: str | None) -> tuple[str, Sequence[Schedule]]:
         """Keep a choice, or take it back; the zone that holds now, and the caller's schedules by another clock.
@@ -45,7 +45,7 @@ class ZoneService:
             except UnknownZone as error:
                 raise Malformed(str(error)) from error
         theirs = await self._schedules.of(sorted({user_id, *await self._person_ids(user_id)}))
-        return zone, [one for one in theirs if one.zone != zone and not isinstance(one.rule, Every)]
+        return zone, [one for one in theirs if one.zone != zone and is_by_its_zone(one.rule)]
 
 
 def _person(caller: Caller) -> str:

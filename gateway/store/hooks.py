@@ -18,7 +18,7 @@ _LAST = "SELECT coalesce(max(due_at), 0) FROM occurrences WHERE schedule_id = ?"
 
 
 class SqlHooks(HookStore):
-    """The lock of the schedule's row makes one order of all calls of a hook, on all workers."""
+    """Calls of all hooks are committed in one order, on all workers."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -52,4 +52,4 @@ class SqlHooks(HookStore):
             send_in(connection, message, occurrence)
             return "new"
 
-        return await self._engine.write(work, alone=())  # the lock of the row is enough
+        return await self._engine.write(work, alone=("schedules",))  # nor while a person is taken out of that store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.messages import OutboundMessage
+from gateway.pipeline.outbox import BESIDE
 from gateway.schedules.firing import OccurrenceEnd
 from gateway.schedules.schedule import MOST_FAILURES
 from gateway.store.engine import Connection
@@ -54,11 +55,15 @@ def end_delivery(
 ) -> None:
     """A reply of this turn is given up: where it was what a schedule had due there, that failed.
 
+    A voice note, or a word on a reply that is late, is not what was due.
+
     Args:
         is_refused: its channel does not take it, and never will: the schedule is paused, and its person told elsewhere.
     """
     why = f"what was due could not be delivered: {error}"
     pauses = why if is_refused else None
     end = OccurrenceEnd(outcome="failed", note=why, pauses=pauses, tell="elsewhere")
+    if message.id.endswith(BESIDE):
+        return
     if connection.execute(_DELIVERED_HERE, (turn_id, *key_of(message.conversation)[:2])).fetchone() is not None:
         end_occurrence(connection, turn_id, end)

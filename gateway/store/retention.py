@@ -117,7 +117,9 @@ def old_rows(connection: Connection, table: Aging, *, before_ms: int, limit: int
 
 
 def forget_rows(connection: Connection, table: Aging, ids: Sequence[int], *, before_ms: int) -> None:
-    """Delete rows; with single calls of models, also the sums of the days before."""
+    """Delete rows; of models' calls also the sums of the days before, of schedules what was granted to them."""
     connection.executemany(f"DELETE FROM {table} WHERE id = ?", [(each,) for each in ids])  # noqa: S608 (names of ours)
+    if table == "schedules":
+        connection.executemany("DELETE FROM grants WHERE schedule_id = ?", [(each,) for each in ids])
     if table == "usage":
         connection.execute("DELETE FROM usage_days WHERE day < ?", (from_ms(before_ms).date().isoformat(),))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from gateway.messages import InboundMessage, OutboundMessage
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
 from gateway.schedules.firing import SCHEDULED, ClockStore, Coming, Due, Firing, Happening
 from gateway.schedules.rule import read_rule, rule_text
 from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleStore
@@ -99,15 +99,23 @@ class SqlSchedules(ScheduleStore, ClockStore):
         return None if row is None else schedule_of(row)
 
     async def schedules(
-        self, *, user_ids: Sequence[str] | None = None, is_ended: bool = False, limit: int = 1_000
+        self,
+        *,
+        user_ids: Sequence[str] | None = None,
+        is_ended: bool = False,
+        delivered_in: ConversationRef | None = None,
+        limit: int = 1_000,
     ) -> Sequence[Schedule]:
         conditions = ["TRUE"] if is_ended else ["state <> 'done'"]
         if user_ids is not None:
             conditions.append(f"user_id IN ({marks_for(user_ids)})")
+        place = () if delivered_in is None else (delivered_in.channel, delivered_in.conversation)
+        if place:
+            conditions.append("channel = ? AND conversation = ?")
         sql = f"SELECT * FROM schedules WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"  # noqa: S608 (question marks)
-        return [schedule_of(row) for row in await self._engine.rows(sql, (*(user_ids or ()), limit))]
+        return [schedule_of(row) for row in await self._engine.rows(sql, (*(user_ids or ()), *place, limit))]
 
-    async def replace(self, schedule: Schedule, expected: Schedule) -> bool:
+    async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:
         columns = _columns(schedule)
         changes = ", ".join(f"{name} = ?" for name in columns)
 
@@ -118,8 +126,9 @@ class SqlSchedules(ScheduleStore, ClockStore):
                 return False
             fires_at = columns["fires_at"] if row["by_hand_at"] is None else row["by_hand_at"]
             tell = row["tell"] if schedule.state == "failing" else None
-            values = (*{**columns, "fires_at": fires_at}.values(), tell, schedule.id)
-            connection.execute(f"UPDATE schedules SET {changes}, tell = ? WHERE id = ?", values)  # noqa: S608 (names of ours)
+            values = (*{**columns, "fires_at": fires_at}.values(), tell, _ms(planned_at), schedule.id)
+            sql = f"UPDATE schedules SET {changes}, tell = ?, last_at = coalesce(?, last_at) WHERE id = ?"  # noqa: S608 (names of ours)
+            connection.execute(sql, values)
             return True
 
         return await self._engine.write(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from gateway.schedules.hooks import HookCall
 from gateway.schedules.rule import Called, Once, Within
 from gateway.schedules.schedule import Schedule
 from gateway.store.engine import Connection
+from gateway.store.erasure import ALONE
 from gateway.store.heartbeats import SqlBeats
 from gateway.store.hooks import SqlHooks
 from tests.conformance.schedules import HOURLY, NOON, store_of
@@ -87,6 +89,24 @@ class HookSuite:
         assert await take(house, hook, "a") == "paused"
         assert await store_of(house).remove(hook.id)
         assert await take(house, hook, "b") == "paused"
+        assert await try_claim(house.store) is None
+
+    async def test_a_call_that_comes_while_its_person_is_erased_leaves_nothing(self, house: House) -> None:
+        hook, has_begun, may_end = await kept(house), threading.Event(), threading.Event()
+
+        def erasing(connection: Connection) -> None:
+            connection.execute("SELECT turn_id FROM occurrences").fetchall()
+            has_begun.set()
+            may_end.wait(60)
+            connection.execute("DELETE FROM schedules WHERE id = ?", (hook.id,))
+
+        erasure = asyncio.create_task(store_of(house)._engine.write(erasing, alone=ALONE))
+        await asyncio.to_thread(has_begun.wait, 60)
+        call = asyncio.create_task(take(house, hook, "a"))
+        await asyncio.wait([call], timeout=0.3)
+        may_end.set()
+        await erasure
+        assert await call == "paused"
         assert await try_claim(house.store) is None
 
     async def test_what_stands_in_the_configuration_is_told_from_what_people_made(self, house: House) -> None:

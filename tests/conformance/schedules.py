@@ -151,6 +151,15 @@ class ScheduleSuite:
         assert await store.schedules(user_ids=[]) == []
         assert await store.schedules(limit=1) == [first]
 
+    async def test_those_of_one_conversation_are_found_in_all_its_threads(self, house: House) -> None:
+        group = ConversationRef(channel="fake", conversation="group")
+        await added(house, text="elsewhere")
+        here = await added(house, text="here", conversation=group, user_id="u_bob")
+        below = await added(house, text="below", conversation=replace(group, thread="t"))
+        await added(house, text="other channel", conversation=replace(group, channel="mail"))
+        assert await store_of(house).schedules(delivered_in=group) == [here, below]
+        assert await store_of(house).schedules(delivered_in=group, user_ids=["u_bob"]) == [here]
+
     async def test_a_number_is_given_once_so_that_no_event_of_another_schedule_is_met_again(self, house: House) -> None:
         first = await begun(house)
         assert await store_of(house).remove(first.id)
@@ -346,8 +355,9 @@ class ScheduleSuite:
 
     async def test_a_delivery_that_is_given_up_counts_as_a_failure(self, house: House) -> None:
         schedule, row = await self._delivered(house, "say")
-        notice = OutboundMessage(id="n", conversation=HERE, text="given up")
+        notice = OutboundMessage(id=f"{row.message.id}.given-up", conversation=HERE, text="given up")
         await house.store.outbox.record_dead(row, "was away for a day", notice)
+        await house.store.outbox.record_dead(await claimed_reply(house.store), "was away for another day")
         found = await store_of(house).schedule(schedule.id)
         assert found is not None
         assert (found.state, found.failures, found.why) == ("active", 1, None)

@@ -19,8 +19,11 @@ NONE = "default"
 async def timezone_text(service: ZoneService, caller: Caller, name: str) -> str:
     """Show the zone, or choose one."""
     if not name:
-        zone, is_chosen = await service.show(caller)
-        if is_chosen:
+        zone, chosen = await service.show(caller)
+        if chosen not in (None, zone):
+            gone = f"{chosen} is not known on this machine any more"
+            return f"{gone}, so I take that of this gateway: {_shown(zone)}. {_HOW}"
+        if chosen is not None:
             return f"Your time zone is {_shown(zone)}. `/timezone {NONE}` takes that back."
         return f"You have chosen no time zone, so I take that of this gateway: {_shown(zone)}. {_HOW}"
     zone, kept = await service.choose(caller, None if name.casefold() == NONE else name)

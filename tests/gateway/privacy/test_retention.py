@@ -199,6 +199,13 @@ async def test_what_came_of_schedules_goes_when_it_is_old_and_schedules_when_not
         once, hourly = await plan(gateway), await plan(gateway, HOURLY)
         await wall.comes(NOON + timedelta(hours=1))
         assert len(channel.sent) == 2
+        for schedule in (once, hourly):
+            grant = f"""
+                INSERT INTO grants (user_id, personality_id, tool, pin, destination, scope, session_id, granted_at,
+                                    granted_by, schedule_id)
+                VALUES ('u', 'assistant', 'post', 'p', '', 'always', '', 1, 'u', {schedule.id})
+            """  # noqa: S608 (a number)
+            await execute(gateway, grant)
         for table, column in (("occurrences", "begun_at"), ("schedules", "last_at")):
             await execute(gateway, f"UPDATE {table} SET {column} = {wall_ms()}")  # noqa: S608 (names of ours)
         assert await forget(gateway, only(tools_days=30), in_days=29) == {}
@@ -207,6 +214,7 @@ async def test_what_came_of_schedules_goes_when_it_is_old_and_schedules_when_not
         store = gateway.store.schedules
         assert await store.schedule(once.id) is None
         assert await store.schedule(hourly.id) is not None
+        assert [one.schedule_id for one in await gateway.store.approvals.grants()] == [hourly.id]
 
 
 async def test_old_files_go(house: House) -> None:

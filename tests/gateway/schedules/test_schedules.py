@@ -259,6 +259,11 @@ async def test_a_person_has_fifty_over_all_linked_accounts_and_what_is_done_does
     assert (await desk.made("one more", owner=other, every_minutes=60)).id == MOST_OF_PERSON + 1
     assert len(await desk.schedules.of(other.user_ids)) == MOST_OF_PERSON
     assert len(await desk.schedules.of(other.user_ids, is_ended=True)) == MOST_OF_PERSON + 1
+    done = await desk.store.schedule(kept.id)
+    assert done is not None
+    with pytest.raises(ScheduleError, match="there are 50 schedules"):
+        await desk.schedules.change(done, Wanted(every_minutes=30), user_ids=other.user_ids)
+    assert (await desk.schedules.change(done, Wanted(text="It was done"), user_ids=other.user_ids)).state == "done"
 
 
 async def test_one_person_does_not_find_what_another_has(desk: Desk) -> None:

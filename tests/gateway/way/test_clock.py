@@ -17,6 +17,7 @@ from gateway.messages import ConversationRef
 from gateway.people.access_records import SetRank
 from gateway.schedules.rule import Cron, Every, Once, Rule
 from gateway.schedules.schedule import MOST_CAUGHT_UP, MOST_FAILURES, MOST_STEPS, Occurrence, Schedule
+from gateway.schedules.schedules import Schedules, Wanted
 from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -312,6 +313,30 @@ async def test_the_data_of_a_zone_that_has_changed_moves_what_is_due(house: Hous
             assert (await now_is(gateway, schedule)).next_at == wrong
         await wall.comes(wrong + HOUR)
         assert [one.due_at for one in await past(gateway, daily)] == [wrong + HOUR]
+
+
+@pytest.mark.parametrize("changed", [Wanted(cron="0 9 * * *"), None], ids=["another rule", "paused meanwhile"])
+async def test_a_start_brings_nothing_that_was_due_before_it_was_resumed_or_changed(
+    house: House, changed: Wanted | None
+) -> None:
+    async with timed(house, ScriptedModel()) as (gateway, channel, wall):
+        tuesday = NOON - 5 * HOUR
+        weekly = await plan(gateway, Cron(fields="0 8 * * 2"), next_at=tuesday, created_at=tuesday - DAY)
+        await wall.comes(tuesday)
+        assert len(channel.sent) == 1
+        schedules = Schedules(gateway.store.schedules, gateway.zones, now=lambda: wall.now)
+        if changed is None:
+            await schedules.pause(weekly)
+            wall.now += 30 * DAY
+            planned = await schedules.resume(weekly)
+        else:
+            wall.now += 3 * DAY
+            planned = await schedules.change(weekly, changed)
+        wall.now += timedelta(minutes=5)
+        await gateway.clock.plan()
+        assert (await now_is(gateway, weekly)).next_at == planned.next_at
+        await wall.comes(wall.now)
+        assert len(channel.sent) == 1
 
 
 # ---- where it cannot be done ----------------------------------------------------------------------------------------
@@ -645,6 +670,24 @@ async def test_a_call_waits_for_the_person_and_its_yes_runs_as_the_schedules_per
         assert "Butler" in model.requests[-1].system
 
 
+async def test_the_question_of_a_turn_that_had_to_wait_for_long_waits_until_the_next_time_that_is_to_come(
+    house: House,
+    post: Post,  # noqa: F811
+) -> None:
+    model = ScriptedModel([ModelUnavailable("away", retry_after_s=0.01)], [POST], "Waits.")
+    async with timed(house, model) as (gateway, _, wall):
+        schedule = await plan(gateway, HOURLY, mode="do")
+        wall.now = NOON + HOUR + timedelta(seconds=30)
+        await gateway.clock.look()
+        wall.now = NOON + 2 * HOUR + timedelta(seconds=10)  # and its clock has not looked again
+        async with asyncio.timeout(30):
+            while not await gateway.store.approvals.approvals():
+                await asyncio.sleep(0.01)
+        [waiting] = await gateway.store.approvals.approvals()
+        assert (await now_is(gateway, schedule)).next_at == NOON + 2 * HOUR
+        assert waiting.expires_at - waiting.asked_at == HOUR - timedelta(seconds=10)
+
+
 async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
     house: House,
     post: Post,  # noqa: F811
@@ -670,11 +713,26 @@ async def test_a_yes_for_always_counts_for_this_schedule_and_nowhere_else(
         assert (await past(gateway, other))[0].note.endswith("waits for a yes")
 
 
+async def test_what_others_may_have_worded_is_no_word_of_the_person_in_later_turns_either(
+    house: House,
+    post: Post,  # noqa: F811
+) -> None:
+    model = ScriptedModel("Done so.", [call("post", '{"to": "eve"}', id="c1")], "Waits.")
+    async with timed(house, model, approvals={"tainted": "destinations"}) as (gateway, channel, wall):
+        await plan(gateway, HOURLY, mode="do", text="Write to eve", sources=("quoted mail",))
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        await channel.say("Go on")
+        await settled(gateway)
+        assert post.sent == []
+        assert "Write to eve" in model.requests[1].messages[0].text
+        assert "This waits for your yes" in texts(channel)[-1]
+
+
 async def test_a_watch_that_must_ask_says_so(house: House, post: Post) -> None:  # noqa: F811
     async with timed(house, ScriptedModel([POST], "")) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="watch")
         await wall.comes(NOON + HOUR + timedelta(seconds=30))
         assert texts(channel)[0].startswith("About `Water the plants`:")
         [waiting] = await gateway.store.approvals.approvals()
-        assert waiting.expires_at <= datetime.now(UTC) + timedelta(hours=72)
+        assert waiting.expires_at - waiting.asked_at == HOUR - timedelta(seconds=30), "then it is due again"
         assert [one.outcome for one in await past(gateway, schedule)] == ["done"]

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ import yaml
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.domain.hook_proofs import WINDOW_S, standard_signature
-from gateway.errors import ConfigError, ModelUnavailable, StoreUnavailable
+from gateway.errors import ConfigError, ModelRefused, ModelUnavailable, StoreUnavailable
 from gateway.messages import Action
+from gateway.people.access_records import Rank, SetRank
 from gateway.schedules.hooks import MOST_WAITING
-from gateway.schedules.schedule import TAKEN_OUT, Schedule
+from gateway.schedules.rule import Once
+from gateway.schedules.schedule import MOST_FAILURES, TAKEN_OUT, Schedule
 from gateway.schedules.schedules import ScheduleError
 from gateway.web.hooks import MAX_BODY_BYTES
 from tests.fake_channel import FakeChannel
@@ -423,6 +426,26 @@ async def test_a_hook_is_a_schedule_that_is_never_due_and_can_be_paused_and_run_
         assert told(channel) == ["by hand", "called"]
 
 
+async def test_a_hook_that_fails_again_and_again_is_paused_and_says_so_also_where_schedules_are_off(
+    house: House,
+) -> None:
+    model = ScriptedModel(*[[ModelRefused("no")]] * MOST_FAILURES)
+    async with hooked(house, model, schedules={"enabled": False}) as (gateway, channel, service):
+        await gateway.configured.settle()
+        past = datetime(2026, 1, 1, tzinfo=UTC)
+        reminder = replace(await row(gateway), id=0, key="k", mode="say", text="Tea", rule=Once(at=past), next_at=past)
+        kept = await gateway.store.schedules.add(reminder)
+        for number in range(MOST_FAILURES):
+            assert (await service.calls(headers=signed(id_=f"msg_{number}"))).status_code == 202
+            await settled(gateway)
+        assert (await row(gateway)).state == "failing"
+        gateway.clock.wake()
+        await channel.until(lambda: any("I have paused number 1" in text for text in told(channel)))
+        assert "Tea" not in told(channel)
+        assert kept is not None
+        assert await gateway.store.schedules.schedule(kept.id) == kept, "nothing else is done at its time"
+
+
 async def test_a_hook_that_is_taken_out_of_the_configuration_ends_and_one_that_comes_back_goes_on(house: House) -> None:
     async with hooked(house, ScriptedModel("again")) as (gateway, channel, service):
         await gateway.configured.settle()
@@ -538,6 +561,27 @@ async def test_another_person_is_told_where_they_wrote_and_a_guest_or_stranger_i
         await settled(gateway)
         assert (channel.sent[-1].conversation.conversation, channel.sent[-1].text) == ("c2", "for two")
         assert (await row(gateway)).account == "2"
+
+
+@pytest.mark.parametrize("rank", ["revoked", "guest"])
+async def test_for_a_person_who_may_have_none_any_more_no_call_is_taken_and_one_that_waits_is_not_done(
+    house: House, rank: Rank
+) -> None:
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "to": "fake:2"}}
+    model = ScriptedModel([ModelUnavailable("down", retry_after_s=0.5)], "never")
+    async with hooked(house, model, hooks) as (gateway, channel, service):
+        await channel.ask("/help", user="2", conversation="c2")
+        assert (await service.calls()).status_code == 202
+        await channel.until(lambda: "waits, because I cannot reach my model" in channel.sent[-1].text)
+        change = SetRank(accounts=("fake:2",), rank=rank, via="test", at=datetime.now(UTC))
+        await gateway.store.people.change(change)
+        gateway.admission.people.changed()
+        assert (await service.calls(headers=signed(id_="msg_2"))).status_code == 503
+        async with asyncio.timeout(20):
+            while (await row(gateway)).state == "active":
+                await asyncio.sleep(0.01)
+        assert await history(gateway) == ["failed"]
+        assert len(model.requests) == 1
 
 
 async def test_without_an_owner_who_has_written_a_call_is_to_be_sent_again(house: House) -> None:

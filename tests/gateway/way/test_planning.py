@@ -445,15 +445,31 @@ async def test_the_fifty_first_is_refused_and_says_what_to_do(tmp_path: Path) ->
 # ---- the zone --------------------------------------------------------------------------------------------------------
 
 
+async def test_a_zone_that_is_gone_from_the_machine_stops_neither_answers_nor_the_heartbeat(house: House) -> None:
+    model = ScriptedModel("Hello.", use("remind", text="x", in_minutes=5), "ok")
+    async with house.gateway(model, heartbeat={"every": "1h", "to": "fake:1"}) as (gateway, channel):
+        assert await channel.ask("Hello") == "Hello."
+        [session] = await gateway.store.sessions.list_sessions()
+        await gateway.store.person_settings.put(session.user_id, "time_zone", "Mars/Olympus")
+        gateway.zones._lately.clear()  # as after a restart
+        assert (await channel.ask("Remind me")).startswith("ok")
+        await gateway.configured.settle()
+        assert [one.zone for one in await planned(gateway)] == ["UTC", "UTC"]
+        assert "Mars/Olympus is not known on this machine" in await channel.ask("/timezone")
+
+
 async def test_a_person_shows_and_chooses_their_zone_and_what_is_planned_keeps_its_own(house: House) -> None:
     daily = use("schedule_create", mode="say", text="x", cron="0 8 * * *")
     hourly = use("schedule_create", mode="say", text="x", every_minutes=60, id="c2")
-    model = ScriptedModel([*daily, *hourly], "ok", daily, "ok")
-    async with house.gateway(model) as (gateway, channel):
+    soon = use("remind", text="x", in_minutes=60, id="c3")
+    hooks = {"ci": {"secret": "t" * 40, "proof": "address", "text": "Say what failed.", "to": "fake:1"}}
+    model = ScriptedModel([*daily, *hourly, *soon], "ok", daily, "ok")
+    async with house.gateway(model, hooks=hooks) as (gateway, channel):
         assert (await channel.ask("/timezone")).startswith(
             "You have chosen no time zone, so I take that of this gateway: **UTC**, where it is "
         )
         await channel.ask("daily")
+        await gateway.configured.settle()  # what stands in the configuration has the person's own clock, or none
         assert await channel.ask("/timezone Berlin") == (
             "That did not work: 'Berlin' is no time zone; did you mean Europe/Berlin?"
         )
@@ -462,10 +478,10 @@ async def test_a_person_shows_and_chooses_their_zone_and_what_is_planned_keeps_i
         assert chosen.endswith(" What is planned keeps its own: 1 (UTC). Ask me to change it, if it is to move.")
         assert (await channel.ask("/timezone")).startswith("Your time zone is **Europe/Berlin**")
         assert "every day at 08:00 (Europe/Berlin); next" in await channel.ask("daily")
-        assert [one.zone for one in await planned(gateway)] == ["UTC", "UTC", "Europe/Berlin"]
+        assert [one.zone for one in await planned(gateway)] == [*["UTC"] * 4, "Europe/Berlin"]
         back = await channel.ask("/timezone default")
         assert back.startswith("From now on your time zone is **UTC**")
-        assert "3 (Europe/Berlin)" in back
+        assert "5 (Europe/Berlin)" in back
         assert "for you alone: ask me in a direct chat" in await answer_to(channel, in_group(channel, "/timezone"))
 
 

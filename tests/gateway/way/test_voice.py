@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gateway.speech import saying
 from tests import sounds
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.test_clock import HOUR, HOURLY, NOON, now_is, past, plan, timed
 from tests.scripted_model import Hang, ScriptedModel, call
 from tests.speech_server import SpeechServer
 
@@ -448,6 +450,37 @@ async def test_too_many_notes_at_once_hold_up_no_answers(
         server.behaviour.held.set()
         await channel.until(lambda: len(notes(channel)) == 3)
         await settled(gateway)
+
+
+async def test_a_watch_says_aloud_what_it_reports_and_nothing_else(house: House, server: SpeechServer) -> None:
+    report = call("report", '{"text": "Dry!"}')
+    model = ScriptedModel("I looked, and all is well.", [report], "I told them.")
+    async with timed(house, model, speech=speech(server), fake=SENT) as (gateway, channel, wall):
+        await channel.ask("/voice always")
+        await plan(gateway, HOURLY, mode="watch")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert len(channel.sent) == 1, "a silent watch is silent"
+        await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
+        await channel.until(lambda: bool(notes(channel)))
+    assert [one["input"] for one in server.said] == ["Dry!"]
+
+
+async def test_a_server_that_does_not_speak_pauses_no_schedule(
+    house: House, server: SpeechServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.behaviour.failures = [(503, "down")] * 2
+    monkeypatch.setattr("gateway.speech.endpoint.AGAIN_S", 0.0)
+    async with timed(house, ScriptedModel("Dry."), speech=speech(server), fake=SENT) as (gateway, channel, wall):
+        await channel.ask("/voice always")
+        schedule = await plan(gateway, HOURLY, mode="do")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        async with asyncio.timeout(30):
+            while not await gateway.store.deliveries.rows("outbox", chosen="dead"):
+                await asyncio.sleep(0.01)
+        assert (await now_is(gateway, schedule)).state == "active"
+        assert [one.outcome for one in await past(gateway, schedule)] == ["done"]
+        await wall.comes(wall.now)
+        assert [one.text for one in channel.sent[1:]] == ["Dry."]
 
 
 async def test_what_was_said_aloud_goes_with_the_person(house: House, server: SpeechServer) -> None:
