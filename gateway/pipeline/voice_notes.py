@@ -90,7 +90,7 @@ class VoiceNotes:
             return ()
         from gateway.speech.spoken import spoken  # noqa: PLC0415 (only where something is said)
 
-        text = spoken(state.text)
+        text = spoken(state.text if turn.is_shown else "\n\n".join(state.reports))
         speech = Speech(text=text, user_id=turn.user_id, personality_id=turn.personality.id)
         return [replace(reply_to(turn.row, "", "voice"), speech=speech)] if text else ()
 

@@ -84,6 +84,25 @@ async def test_what_people_send_is_kept_for_the_tools_whatever_it_is(house: Hous
     assert "of a kind that I cannot read; kept as " in told(model, 0)
 
 
+async def test_files_of_one_message_with_the_same_name_are_all_kept(house: House) -> None:
+    names = ["image.png", "image.png", "image-2.png", "IMAGE.png", "", "", "read me", "read me"]
+    files = [
+        Attachment(media_type="application/zip", filename=name, size_bytes=1, ref=str(number))
+        for number, name in enumerate(names)
+    ]
+    model = ScriptedModel("Seen.")
+    async with house.gateway(model, tools=ON) as (gateway, channel):
+        channel.given = {file.ref: file.ref.encode() for file in files}
+        message = replace(channel.message("Keep these"), attachments=tuple(files))
+        await channel.deliver(message)
+        await channel.answers_to(message)
+        workspace = gateway.workspaces.of_person(await user_of(gateway, "fake:1"))
+        kept = {workspace.read(each.name)[0]: each.name for each in workspace.files()}
+    assert sorted(kept) == [file.ref.encode() for file in files]
+    shown = told(model, 0)
+    assert [shown.count(f'kept as {name}"') for name in kept.values()] == [1] * 8, "the model knows which is which"
+
+
 async def test_what_finds_no_room_is_named_as_not_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workspace, "used_bytes", lambda _self: QUOTA_BYTES)
     model = ScriptedModel("Seen.")

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gateway.speech import saying
 from tests import sounds
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.test_clock import HOUR, HOURLY, NOON, plan, timed
 from tests.scripted_model import Hang, ScriptedModel, call
 from tests.speech_server import SpeechServer
 
@@ -352,6 +354,18 @@ async def test_a_channel_without_voice_notes_gets_none_and_a_group_only_where_it
         await asked(channel, replace(spoken, conversation=message.conversation))
         await settled(gateway)
     assert [one["input"] for one in server.said] == ["Three."]
+
+
+async def test_of_a_watch_what_it_reports_is_said_and_nothing_else_of_it(house: House, server: SpeechServer) -> None:
+    model = ScriptedModel("Dull.", [call("report", '{"text": "It rains."}')], "I have told them.")
+    async with timed(house, model, speech=speech(server), fake=SENT) as (gateway, channel, wall):
+        await channel.ask("/voice always")
+        await plan(gateway, HOURLY, mode="watch", missed="skip", text="Look at the sky")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert (server.said, notes(channel)) == ([], []), "it is silent"
+        await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
+    assert [one["input"] for one in server.said] == ["It rains."]
+    assert [one.text for one in channel.sent[1:]] == ["It rains.", ""]
 
 
 async def test_a_server_that_does_not_speak_costs_no_answer_and_is_noted(
