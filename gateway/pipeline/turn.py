@@ -241,12 +241,12 @@ class TurnRunner:
         """What the person has recorded. It is kept with the steps of the turn, so that it is not paid for twice."""
         parts, row = self._parts, turn.row
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
-        if state.heard:
+        if state.heard and (state.messages or not any(one.is_passing for one in state.heard)):
             return turn, state.heard
         async with self._listening:
             hear = parts.hearing
             asked = None if hear is None else partial(hear, spender=turn.spender)
-            state.heard = await heard_in(row.message, channel, asked, keeper)
+            state.heard = await heard_in(row.message, channel, asked, keeper, state.heard)
         if hear is not None:
             await parts.store.save_steps(row.turn_id, state.dump(), is_durable=True)
             reach("speech.heard")

@@ -56,7 +56,8 @@ class Hearing:
             )
         except (ModelError, StoreError) as error:
             _log.warning("recording_not_heard", seconds=round(recording.seconds), reason=str(error))
-            return Heard(seconds=recording.seconds, fault=_why(error))
+            fault = _why(error)
+            return Heard(seconds=recording.seconds, fault=fault, is_passing=fault in (_NO_BUDGET, _DOWN))
         return _heard(transcript, recording.seconds)
 
 

@@ -215,6 +215,37 @@ async def test_it_is_heard_once_also_where_the_message_waits_for_its_model(house
     assert len(server.heard) == 1
 
 
+async def test_what_could_not_be_heard_is_tried_again_when_its_message_has_waited(
+    house: House, server: SpeechServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.speech.endpoint.AGAIN_S", 0.0)
+    server.behaviour.failures = [(503, "down")] * 2
+    model = ScriptedModel([ModelUnavailable("down")], "Sunny.")
+    async with house.gateway(model, speech=speech(server, "listen")) as (_, channel):
+        message = recorded(channel)
+        await channel.deliver(message)
+        _, answer = await channel.answers_to(message, 2)
+    assert answer == f"_I heard: “{HEARD}”_\n\nSunny."
+
+
+async def test_a_recording_that_waits_for_the_next_days_budget_is_heard_then(
+    house: House, server: SpeechServer
+) -> None:
+    async with house.gateway(ScriptedModel("One."), speech=speech(server), budgets={"user": {"turns": 1}}) as (
+        _,
+        channel,
+    ):
+        await channel.ask("Hello")
+        await channel.deliver(waiting := recorded(channel))
+        assert (await channel.answers_to(waiting))[0].startswith("You have used up")
+        given = channel.given
+    assert server.heard == []
+    async with house.gateway(ScriptedModel("Sunny."), speech=speech(server)) as (_, channel):
+        channel.given |= given
+        assert (await channel.answers_to(waiting))[0] == f"_I heard: “{HEARD}”_\n\nSunny."
+    assert len(server.heard) == 1
+
+
 async def test_a_command_with_a_recording_pays_for_no_hearing(house: House, server: SpeechServer) -> None:
     async with house.gateway(ScriptedModel(), speech=speech(server, "listen")) as (_, channel):
         assert "Besides" in await asked(channel, recorded(channel, text="/help"))
