@@ -83,7 +83,7 @@ def seconds_of_webm(data: bytes, most_s: float) -> float | None:
     for name, body in _elements(data):
         if name == _TOO_MANY:
             return None
-        if name == _SCALE:
+        if name == _SCALE and len(body) <= 8:
             scale_ns = int.from_bytes(body) or scale_ns
         elif name == _DURATION and len(body) in (4, 8):
             said = struct.unpack(">f" if len(body) == 4 else ">d", body)[0]

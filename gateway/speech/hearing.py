@@ -14,6 +14,8 @@ from gateway.speech.contract import Listen, Recording, Transcript
 from gateway.speech.metered import Metered, TooSlow
 
 MAX_S = 20 * 60.0
+MOST_CHARGED_S = 2 * MAX_S
+"""A service that says more of one recording is wrong."""
 MAX_TEXT_CHARS = 40_000
 """More than anybody says in 20 minutes."""
 _TOO_LONG = f"it is longer than {MAX_S / 60:.0f} minutes, which is the most that I listen to"
@@ -49,16 +51,29 @@ class Hearing:
         recording = Recording(data=data, filename=sound.filename, media_type=sound.media_type, seconds=sound.seconds)
         try:
             transcript = await self._metered.call(
-                lambda: self._listen(recording),
+                lambda: self._asked(recording),
                 spender,
                 most_s=recording.seconds,
-                seconds_of=lambda transcript: max(recording.seconds, transcript.seconds or 0.0),
+                seconds_of=lambda transcript: _charged_s(transcript, recording.seconds),
             )
         except (ModelError, StoreError) as error:
             _log.warning("recording_not_heard", seconds=round(recording.seconds), reason=str(error))
             fault = _why(error)
             return Heard(seconds=recording.seconds, fault=fault, is_passing=fault in (_NO_BUDGET, _DOWN))
         return _heard(transcript, recording.seconds)
+
+    async def _asked(self, recording: Recording) -> Transcript:
+        """A package of another author may give anything."""
+        given = await self._listen(recording)
+        if not isinstance(given, Transcript) or not isinstance(given.text, str):
+            raise TypeError(f"it gave a {type(given).__name__}; expected a Transcript with a text")
+        return given
+
+
+def _charged_s(transcript: Transcript, counted_s: float) -> float:
+    """The larger of what was counted and what the service says, where that can be the length of a recording."""
+    said_s = transcript.seconds or 0.0
+    return said_s if counted_s < said_s <= MOST_CHARGED_S else counted_s
 
 
 def _heard(transcript: Transcript, seconds: float) -> Heard:

@@ -106,7 +106,7 @@ async def converted(tier: Tier, program: str, data: bytes, form: str) -> bytes |
             await asyncio.to_thread(source.write_bytes, data)
             ran = await run(tier, Plan(workspace=workspace, temporary=place, limits=limits), command)
             found = await asyncio.to_thread(_read, made) if ran.exit_code == 0 else None
-    except SandboxFailed as error:
+    except (SandboxFailed, OSError) as error:  # OSError: the disk is full
         _log.warning("sound_not_converted", reason=str(error))
         return None
     if found is None or not is_opus(found):

@@ -72,6 +72,12 @@ def test_what_is_no_recording_is_none(data: bytes) -> None:
     assert sound_in(data) is None
 
 
+def test_a_scale_of_times_that_no_number_holds_is_passed_over() -> None:
+    info = b"\x2a\xd7\xb1\x40\xff" + b"\xff" * 255
+    block = b"\xe7\x81\x09\xa3\x85\x81\x00\x00\x80\x00"
+    assert seconds(b"\x1aE\xdf\xa3\x80" + info + b"\x44\x89\x84" + struct.pack(">f", 5_000.0) + block) == 5.0
+
+
 def test_what_is_made_to_take_long_is_not_counted_to_its_end() -> None:
     frame = b"\xff\xfb\x90\x00" + bytes(413)
     assert seconds(frame * 9 + b"\xff" * 1_000 + frame * 9) == pytest.approx(18 * 1152 / 44_100)

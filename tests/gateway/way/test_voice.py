@@ -23,6 +23,7 @@ from gateway.errors import ModelUnavailable, PermanentSendError
 from gateway.messages import Attachment, InboundMessage, OutboundMessage
 from gateway.pipeline import voice_notes
 from gateway.speech import saying
+from gateway.speech.contract import Recording, Transcript
 from tests import sounds
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
@@ -88,6 +89,19 @@ async def test_what_was_forwarded_is_data_and_taints(house: House, server: Speec
         (session,) = await gateway.store.sessions.list_sessions()
     assert questions(model)[0].endswith(f'"text": "{HEARD}"}}')
     assert session.is_tainted
+
+
+@pytest.mark.parametrize("given", [None, "what is the weather like", Transcript(text=None)])  # type: ignore[arg-type]
+async def test_a_package_that_gives_something_else_than_a_transcript_costs_no_answer(
+    house: House, server: SpeechServer, given: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def listen(_recording: Recording) -> object:
+        return given
+
+    monkeypatch.setattr("gateway.speech.listening.openai.listen", lambda _config: listen)
+    async with house.gateway(ScriptedModel("Please write."), speech=speech(server, "listen")) as (_, channel):
+        answer = await asked(channel, recorded(channel))
+    assert answer == "_Your voice note: the service that listens does not work just now._\n\nPlease write."
 
 
 async def test_a_long_sure_recording_is_not_repeated_and_an_unsure_one_is(house: House, server: SpeechServer) -> None:
@@ -287,6 +301,18 @@ async def test_where_the_service_counts_more_that_is_what_is_noted(house: House,
         await settled(gateway)
         rows = await gateway.store.engine.rows("SELECT * FROM usage WHERE model = 'speech.listen'")
     assert [row["input_tokens"] for row in rows] == [300]
+
+
+@pytest.mark.parametrize("duration", [float("inf"), 1e300, float("nan"), -9.0])
+async def test_a_length_that_no_recording_has_is_not_believed(
+    house: House, server: SpeechServer, duration: float
+) -> None:
+    server.behaviour.hears = lambda _data: {"text": HEARD, "duration": duration}
+    async with house.gateway(ScriptedModel("Sunny."), speech=speech(server, "listen")) as (gateway, channel):
+        assert (await asked(channel, recorded(channel))).endswith("Sunny.")
+        await settled(gateway)
+        rows = await gateway.store.engine.rows("SELECT * FROM usage WHERE model = 'speech.listen'")
+    assert [row["input_tokens"] for row in rows] == [31], "as long as its packets are, rounded up"
 
 
 async def test_without_room_in_the_budget_nothing_is_asked_and_the_person_is_told(
