@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import structlog
 
@@ -64,10 +65,11 @@ class Hearing:
 
     async def _asked(self, recording: Recording) -> Transcript:
         """A package of another author may give anything."""
-        given = await self._listen(recording)
+        given: Any = await self._listen(recording)
         if not isinstance(given, Transcript) or not isinstance(given.text, str):
             raise TypeError(f"it gave a {type(given).__name__}; expected a Transcript with a text")
-        return given
+        transcript: Transcript = given
+        return transcript
 
 
 def _charged_s(transcript: Transcript, counted_s: float) -> float:
