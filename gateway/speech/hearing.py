@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import structlog
@@ -27,6 +28,9 @@ _NO_BUDGET = "there is no room for it in today's budget"
 _SLOW = "the service that listens took too long"
 _DOWN = "the service that listens does not work just now"
 _REFUSED = "the service that listens does not take it"
+
+# What no store and no terminal takes: control characters, and sequences that begin with one.
+_NO_TEXT = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 _log = structlog.get_logger(__name__)
 
@@ -79,7 +83,7 @@ def _charged_s(transcript: Transcript, counted_s: float) -> float:
 
 
 def _heard(transcript: Transcript, seconds: float) -> Heard:
-    text = transcript.text.strip()[:MAX_TEXT_CHARS]
+    text = _NO_TEXT.sub("", transcript.text.encode("utf-8", "replace").decode()).strip()[:MAX_TEXT_CHARS]
     if not any(character.isalnum() for character in text):
         return Heard(seconds=seconds, fault=_SILENCE)
     return Heard(text=text, seconds=seconds, is_unsure=transcript.is_unsure)

@@ -91,6 +91,15 @@ async def test_what_was_forwarded_is_data_and_taints(house: House, server: Speec
     assert session.is_tainted
 
 
+async def test_words_that_no_store_takes_are_cleaned_and_cost_no_answer(house: House, server: SpeechServer) -> None:
+    server.behaviour.hears = lambda _data: "what\0 is \ud83d the weather\x1b[31m like"
+    model = ScriptedModel("Sunny.")
+    async with house.gateway(model, speech=speech(server, "listen")) as (_, channel):
+        answer = await asked(channel, recorded(channel))
+    assert answer.endswith("Sunny.")
+    assert questions(model) == ["[voice note: 3 s] what is ? the weather like"]
+
+
 @pytest.mark.parametrize("given", [None, "what is the weather like", Transcript(text=None)])  # type: ignore[arg-type]
 async def test_a_package_that_gives_something_else_than_a_transcript_costs_no_answer(
     house: House, server: SpeechServer, given: object, monkeypatch: pytest.MonkeyPatch
@@ -535,6 +544,24 @@ async def test_what_was_said_aloud_goes_with_the_person(house: House, server: Sp
         await _erase(gateway, user.id)
     assert not _rows(house.home, "kanarie")
     assert not _rows(house.home, user.id, "person_settings", "user_id")
+
+
+async def test_a_note_that_is_made_while_its_person_is_erased_leaves_no_file(
+    house: House, server: SpeechServer
+) -> None:
+    server.behaviour.held = threading.Event()
+    model = ScriptedModel("One.")
+    async with house.gateway(model, speech=speech(server, "speak"), fake=SENT) as (gateway, channel):
+        await channel.ask("/voice always")
+        await channel.ask("Hello")
+        while not server.said:
+            await asyncio.sleep(0.01)
+        (user,) = await gateway.identities.users()
+        await _erase(gateway, user.id)
+        server.behaviour.held.set()
+        await settled(gateway)
+    assert notes(channel) == []
+    assert [path for path in (house.home / "exports").rglob("*") if path.is_file()] == []
 
 
 async def _erase(gateway: Gateway, user_id: str) -> None:
