@@ -422,6 +422,23 @@ async def test_a_channel_without_voice_notes_gets_none_and_a_group_only_where_it
     assert [one["input"] for one in server.said] == ["Three."]
 
 
+async def test_what_is_said_of_a_long_answer_is_worked_out_beside_the_loop(
+    house: House, server: SpeechServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(answer: str) -> str:
+        threads.append(threading.current_thread())
+        return answer
+
+    monkeypatch.setattr("gateway.speech.spoken.spoken", noted)
+    async with house.gateway(ScriptedModel("One."), speech=speech(server, "speak"), fake=SENT) as (gateway, channel):
+        await channel.ask("/voice always")
+        await channel.ask("Hello")
+        await settled(gateway)
+    assert [thread is threading.main_thread() for thread in threads] == [False]
+
+
 async def test_of_a_watch_what_it_reports_is_said_and_nothing_else_of_it(house: House, server: SpeechServer) -> None:
     model = ScriptedModel("Dull.", [call("report", '{"text": "It rains."}')], "I have told them.")
     async with timed(house, model, speech=speech(server), fake=SENT) as (gateway, channel, wall):
