@@ -20,14 +20,14 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable, PermanentSendError
-from gateway.messages import Attachment, InboundMessage, OutboundMessage
+from gateway.messages import Attachment, InboundMessage, OutboundMessage, Receipt
 from gateway.pipeline import voice_notes
 from gateway.speech import saying
 from gateway.speech.contract import Recording, Transcript
 from tests import sounds
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
-from tests.gateway.way.test_clock import HOUR, HOURLY, NOON, plan, timed
+from tests.gateway.way.test_clock import HOUR, HOURLY, NOON, now_is, past, plan, timed
 from tests.scripted_model import Hang, ScriptedModel, call
 from tests.speech_server import SpeechServer
 
@@ -449,6 +449,36 @@ async def test_of_a_watch_what_it_reports_is_said_and_nothing_else_of_it(house: 
         await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
     assert [one["input"] for one in server.said] == ["It rains."]
     assert [one.text for one in channel.sent[1:]] == ["It rains.", ""]
+
+
+@pytest.mark.parametrize("has_answered", [True, False])
+async def test_a_note_that_cannot_be_said_or_sent_pauses_no_schedule(
+    house: House, server: SpeechServer, *, has_answered: bool
+) -> None:
+    async with timed(house, ScriptedModel("Thirsty."), speech=speech(server, "speak"), fake=SENT) as (
+        gateway,
+        channel,
+        wall,
+    ):
+        await channel.ask("/voice always")
+        schedule = await plan(gateway, HOURLY, mode="do")
+        if has_answered:
+            send = channel.send
+
+            async def refuses(message: OutboundMessage) -> Receipt:
+                if message.attachments:
+                    raise PermanentSendError("no voice notes here")
+                return await send(message)
+
+            channel.send = refuses  # type: ignore[method-assign]
+        else:
+            server.behaviour.failures = [(400, "no")] * 2
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert channel.sent[-1].text == "Thirsty."
+        (dead,) = await gateway.store.deliveries.rows("outbox", chosen="dead")
+        assert dead.text == "(voice note)" if not has_answered else dead.id.endswith(".voice")
+        assert (await now_is(gateway, schedule)).state == "active"
+        assert [(one.outcome, one.note) for one in await past(gateway, schedule)] == [("done", "")]
 
 
 async def test_a_server_that_does_not_speak_costs_no_answer_and_is_noted(
