@@ -110,12 +110,16 @@ async def test_of_many_messages_with_large_files_a_few_are_in_memory_at_once(
 ) -> None:
     monkeypatch.setattr(turn, "TURNS_FETCHING", 2)
     fetching, peak = 0, 0
+    are_two = asyncio.Event()
 
     async def fetch(_self: FakeChannel, _attachment: Attachment, _max_bytes: int) -> bytes:
         nonlocal fetching, peak
         fetching += 1
         peak = max(peak, fetching)
-        for _ in range(50):  # all others come to this point meanwhile
+        if fetching == 2:
+            are_two.set()
+        await are_two.wait()
+        for _ in range(50):  # others would come to this point meanwhile
             await asyncio.sleep(0)
         fetching -= 1
         return b"data"
