@@ -122,7 +122,8 @@ def message_from_event(
     raw_text = str(event.get("text") or "")
     mentions_bot = mentions(app, event)
     shared = shared_in(event, app)
-    files = tuple(_attachment(each) for each in event.get("files") or () if each.get("mode") not in _WITHOUT_CONTENT)
+    given = [each for each in event.get("files") or () if each.get("mode") not in _WITHOUT_CONTENT]
+    files = tuple(_attachment(each, user) for each in given)
     if not (is_direct or mentions_bot) or not (raw_text or files or shared):
         return None
     author_key = event.get("client_msg_id")
@@ -312,11 +313,12 @@ def _sender(name: str, organisation: str, user: str, profile: Payload | None) ->
     return Sender(channel=name, user=f"{organisation}/{user}", display_name=str(shown), is_verified=True)
 
 
-def _attachment(file: Payload) -> Attachment:
+def _attachment(file: Payload, user: str) -> Attachment:
+    """A file that this user sends; a clip that another person has recorded is a file like any other."""
     return Attachment(
         media_type=str(file.get("mimetype") or "application/octet-stream"),
         filename=str(file.get("name") or file.get("title") or file["id"]),
         size_bytes=int(file.get("size") or 0),
         ref=str(file["id"]),
-        is_voice=file.get("subtype") == _CLIP,
+        is_voice=file.get("subtype") == _CLIP and file.get("user") == user,
     )

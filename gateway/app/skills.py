@@ -61,8 +61,7 @@ class Skills:
         Raises:
             StoreUnavailable: what is trusted cannot be read.
         """
-        is_empty = self._library is None or not self._library.entries
-        if is_empty and not (self._may_be_new and await self._has_some()):
+        if self._library is None and not (self._may_be_new and await self._has_some()):
             return None
         library = self.library
         skills = await library.of(personality_id)

@@ -9,6 +9,7 @@ import structlog
 
 from gateway.config.packages import Packages
 from gateway.config.speech import LISTEN, LISTENING, SPEAK, SPEAKING, ServiceConfig, load_speech_kind
+from gateway.files.sent_files import drop_kept
 from gateway.pipeline.open_turn import Hearing
 from gateway.pipeline.voice_notes import VoiceNotes
 from gateway.runtime.logs import hiding, secrets_in
@@ -51,6 +52,8 @@ def voice_notes_of(gateway: Composition, tier: Callable[[], Awaitable[Tier | Non
     say = Saying(speak, metered, tier).say
     voice = VoiceNotes(say, gateway.store.person_settings, gateway.channels, gateway.keep_file)
     gateway.outbox.voiced = voice.make
+    if not gateway.store.is_shared:  # of other workers one may have made the same, and a sweep finds what is left
+        gateway.outbox.not_sent = drop_kept
     return voice
 
 

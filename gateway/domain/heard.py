@@ -21,6 +21,7 @@ class Heard:
         seconds: as long it is, as its bytes say; 0 where that is not known.
         is_unsure: the service was not sure of the words.
         kept: a word on where the recording is in the workspace, for the model.
+        is_passing: nothing was heard or paid for, and another time it may be.
     """
 
     text: str = ""
@@ -28,6 +29,7 @@ class Heard:
     is_unsure: bool = False
     fault: str = ""
     kept: str = ""
+    is_passing: bool = False
 
     @property
     def for_model(self) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gateway.files.atomic import inside, make_private_directory, write_atomically
 from gateway.files.home import EXPORTS_NAME
+from gateway.messages import OutboundMessage
 
 KeepFile = Callable[[str, str, bytes], Awaitable[str]]
 """Keeps a file for a user under a name that no other content has, and gives the attachment's `ref`; raises `FileError`.
@@ -26,3 +28,15 @@ def kept_in(home: Path) -> KeepFile:
         return str(place)
 
     return keep
+
+
+async def drop_kept(message: OutboundMessage) -> None:
+    """Remove the files of a message that nobody is sent after all, such as one whose person was erased meanwhile."""
+
+    def drop(place: Path) -> None:
+        with contextlib.suppress(OSError):  # the directory has others
+            place.unlink(missing_ok=True)
+            place.parent.rmdir()
+
+    for file in message.attachments:
+        await asyncio.to_thread(drop, Path(file.ref))

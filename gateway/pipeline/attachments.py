@@ -6,8 +6,10 @@ Files are shown to the model where it can see them, and named to it otherwise.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 import structlog
 
@@ -61,20 +63,33 @@ def has_pictures(message: InboundMessage) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeper:
-    """Puts the files of one message into a workspace, where tools find them; the same files twice are there once."""
+    """Puts the files of one message into a workspace, where tools find them.
+
+    The same message twice has the same files there; two files with one name have two.
+    """
 
     workspace: Workspace
     folder: str
+    _names: set[str] = field(default_factory=set, repr=False, compare=False)
 
     async def keep(self, filename: str, data: bytes, *, is_own: bool = False) -> str:
         """A word on where it is, or why not; `is_own` as in `Workspace.write`."""
-        name = f"{self.folder}/{''.join(filter(str.isprintable, filename))[-_MAX_NAME_CHARS:].lstrip('/') or 'file'}"
+        name = f"{self.folder}/{self._free(filename)}"
         try:
             await asyncio.to_thread(self.workspace.write, name, data, is_own=is_own, most_bytes=MAX_KEPT_BYTES)
         except (NoSuchFile, FileError) as error:
             _log.warning("attachment_not_kept", error=str(error))
             return f"not kept: {error}"
         return f"kept as {name}"
+
+    def _free(self, filename: str) -> str:
+        """The name, or one like it that no other file of the message has."""
+        name = "".join(filter(str.isprintable, filename))[-_MAX_NAME_CHARS:].lstrip("/") or "file"
+        path = PurePosixPath(name)
+        numbered = (str(path.with_name(f"{path.stem}-{number}{path.suffix}")) for number in itertools.count(2))
+        free = next(one for one in itertools.chain([name], numbered) if one not in self._names)
+        self._names.add(free)
+        return free
 
 
 async def read_message(

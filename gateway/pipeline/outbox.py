@@ -77,6 +77,8 @@ class Outbox:
         """Around the sending of a reply: gives it with files that another worker made."""
         self.voiced: Callable[[OutboxRow], Awaitable[OutboundMessage]] = _no_service
         """Makes the voice note of a row, before it is sent; raises `NotYet`, or what `send` raises."""
+        self.not_sent: Callable[[OutboundMessage], Awaitable[None]] = _nothing_shown
+        """Told of a voice note whose row is gone, so that nothing of it is left."""
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -257,6 +259,7 @@ class Outbox:
         reach("speech.saying")
         made = await self.voiced(row)
         if not await self._store.exchange(row, made):
+            await self.not_sent(made)
             raise _NotHeld("the voice note is gone, or another worker has the channel")
         reach("speech.made")
         return replace(row, message=made, is_uncertain=False)  # nothing of it can have been sent before

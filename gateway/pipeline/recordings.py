@@ -21,12 +21,24 @@ def recordings_in(message: InboundMessage) -> Sequence[Attachment]:
 
 
 async def heard_in(
-    message: InboundMessage, adapter: ChannelAdapter | None, hear: Hear | None, keeper: Keeper | None
+    message: InboundMessage,
+    adapter: ChannelAdapter | None,
+    hear: Hear | None,
+    keeper: Keeper | None,
+    known: Sequence[Heard] = (),
 ) -> list[Heard]:
-    """What is said in each recording of the message, or why that is not known; `hear` None: there is no service."""
+    """What is said in each recording of the message, or why that is not known.
+
+    Args:
+        hear: None: there is no service.
+        known: what an earlier try of the turn has found, of which only that is asked again which may be another by now.
+    """
     found = []
     for number, file in enumerate(recordings_in(message), start=1):
-        found.append(await _heard(file, number, adapter, hear, keeper, is_own=message.is_trusted_text))
+        before = known[number - 1] if number <= len(known) else None
+        if before is None or before.is_passing:
+            before = await _heard(file, number, adapter, hear, keeper, is_own=message.is_trusted_text)
+        found.append(before)
     return found
 
 

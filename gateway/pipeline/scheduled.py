@@ -24,6 +24,7 @@ from gateway.schedules.heartbeat import CONTEXT_TOKENS
 from gateway.schedules.missed import due_words, is_on_time
 from gateway.schedules.rule import Called, Once, next_after
 from gateway.schedules.schedule import OF_SCHEDULING, PLANNED_AFTER_READING, REPORT, Occurrence, Schedule
+from gateway.tools.contract import DELEGATE
 from gateway.tools.toolbox import BYTES_PER_TOKEN, Toolbox
 
 STOPPED = OccurrenceEnd(outcome="skipped", note="stopped by a person")
@@ -101,7 +102,7 @@ class Scheduled:
         """None that plans something; and where the turn is silent else, the one by which it says something."""
         chosen = [tool for tool in allowed.tools if tool.name not in OF_SCHEDULING]
         if self.schedule.is_heartbeat:
-            chosen = [tool for tool in chosen if tool.effect == "read"]
+            chosen = [tool for tool in chosen if tool.effect == "read" and tool.name != DELEGATE]
         if self.is_watch:
             from gateway.schedules.tools import REPORT_TOOL  # noqa: PLC0415 (only a watch needs it)
 

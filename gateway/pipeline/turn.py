@@ -45,6 +45,8 @@ from gateway.tools.forms import OpenQuestion
 TURNS_WITH_PICTURES = 16
 # Recordings stay in memory while they are heard, each up to 25 MB.
 TURNS_LISTENING = 8
+# Files are in memory while they are kept and read, each up to 25 MB.
+TURNS_FETCHING = 8
 ENDING = frozenset({"new", "stop"})
 """Commands after which the question of a server is not open any more."""
 SAID_YES = "(The person said yes. The call is made now, exactly as it was shown.)"
@@ -71,12 +73,13 @@ class TurnRunner:
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._with_pictures = asyncio.Semaphore(TURNS_WITH_PICTURES)
         self._listening = asyncio.Semaphore(TURNS_LISTENING)
+        self._fetching = asyncio.Semaphore(TURNS_FETCHING)
 
     def renewed(self, settings: TurnSettings) -> TurnRunner:
         """One with other settings; turns of both wait for one another as turns of one do."""
         other = TurnRunner(self._parts, settings)
         other._session_locks, other._with_pictures = self._session_locks, self._with_pictures
-        other._listening = self._listening
+        other._listening, other._fetching = self._listening, self._fetching
         return other
 
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
@@ -204,7 +207,9 @@ class TurnRunner:
         heard: Sequence[Heard] = ()
         if command is None and recordings_in(row.message):
             turn, heard = await self._heard(turn, channel, keeper)
-        question = await read_message(row.message, channel, parts.documents, heard=heard, keeper=keeper)
+        has_files = len(recordings_in(row.message)) < len(row.message.attachments)
+        async with self._fetching if has_files else contextlib.nullcontext():
+            question = await read_message(row.message, channel, parts.documents, heard=heard, keeper=keeper)
         problem = refusal_of(question.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
             await self._end_with_text(row, control, problem or stopped(row.message))
@@ -241,12 +246,12 @@ class TurnRunner:
         """What the person has recorded. It is kept with the steps of the turn, so that it is not paid for twice."""
         parts, row = self._parts, turn.row
         state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
-        if state.heard:
+        if state.heard and (state.messages or not any(one.is_passing for one in state.heard)):
             return turn, state.heard
         async with self._listening:
             hear = parts.hearing
             asked = None if hear is None else partial(hear, spender=turn.spender)
-            state.heard = await heard_in(row.message, channel, asked, keeper)
+            state.heard = await heard_in(row.message, channel, asked, keeper, state.heard)
         if hear is not None:
             await parts.store.save_steps(row.turn_id, state.dump(), is_durable=True)
             reach("speech.heard")

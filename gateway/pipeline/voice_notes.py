@@ -88,9 +88,7 @@ class VoiceNotes:
         when = await chosen(self._settings, turn.user_id)
         if when == "never" or (when == "when_spoken_to" and not is_spoken_to):
             return ()
-        from gateway.speech.spoken import spoken  # noqa: PLC0415 (only where something is said)
-
-        text = spoken(state.text if turn.is_shown else "\n\n".join(state.reports))
+        text = await asyncio.to_thread(_spoken, state.text if turn.is_shown else "\n\n".join(state.reports))
         speech = Speech(text=text, user_id=turn.user_id, personality_id=turn.personality.id)
         return [replace(reply_to(turn.row, "", "voice"), speech=speech)] if text else ()
 
@@ -135,3 +133,10 @@ class VoiceNotes:
             duration_s=round(said.sound.seconds or 0.0, 3),
             waveform=said.waveform,
         )
+
+
+def _spoken(answer: str) -> str:
+    """Blocks, a long answer for a good part of a second."""
+    from gateway.speech.spoken import spoken  # noqa: PLC0415 (only where something is said)
+
+    return spoken(answer)

@@ -13,6 +13,8 @@ from gateway.speech import boxes, ogg
 
 MOST_BYTES_PER_S = 64_000
 """Of compressed speech; what has more of them in a second is longer than it says."""
+MOST_STRAY = 100_000
+"""Marks of a frame that begin none, as a picture at the end of a file has some; each takes time to look at."""
 _PLAIN = frozenset([1, 3, 6, 7, 0xFFFE])  # of WAVE: PCM, float, A-law, mu-law, and whichever of these in its long form
 _MPEG_KBITS = {
     (3, 3): (0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
@@ -86,11 +88,14 @@ def _behind_tag(data: bytes) -> int:
     return 10 + (a << 21 | b << 14 | c << 7 | d)
 
 
-def _frames_s(data: bytes, at: int, most_s: float) -> float:
-    seconds = 0.0
+def _frames_s(data: bytes, at: int, most_s: float) -> float | None:
+    seconds, stray = 0.0, 0
     while 0 <= at < len(data) - 4 and seconds <= most_s:
         frame = _frame(data, at)
         if frame is None:  # a decoder goes on with the next one that it finds
+            stray += 1
+            if stray > MOST_STRAY:
+                return None
             at = data.find(b"\xff", at + 1)
             continue
         seconds += frame[0]

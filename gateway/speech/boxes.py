@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 from gateway.speech.ogg import packet_s
 
+MOST_ELEMENTS = 1_000_000
+"""Of WebM that are looked at, several for each packet of the longest recording; each takes time."""
 _CONTAINERS = frozenset([b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"])
 _AAC_FRAME = 1024
-_NOT_KNOWN = -1
+_NOT_KNOWN = _TOO_MANY = -1
 # Those elements of EBML that are gone into.
 _SEGMENT, _CLUSTER, _GROUP, _INFO, _TRACKS, _ENTRY = (
     0x18538067, 0x1F43B675, 0xA0, 0x1549A966, 0x1654AE6B, 0xAE,
@@ -72,11 +74,16 @@ def _boxes(data: bytes, at: int, end: int, depth: int = 0) -> Iterator[tuple[byt
 
 
 def seconds_of_webm(data: bytes, most_s: float) -> float | None:
-    """The longest of what it says, of when its last block begins, and of its Opus packets. None: no block is in it."""
+    """The longest of what it says, of when its last block begins, and of its Opus packets.
+
+    None: no block is in it, or too much besides.
+    """
     scale_ns, said, cluster, last, counted_s, blocks = 1_000_000, 0.0, 0, 0, 0.0, 0
     codec = b""
     for name, body in _elements(data):
-        if name == _SCALE:
+        if name == _TOO_MANY:
+            return None
+        if name == _SCALE and len(body) <= 8:
             scale_ns = int.from_bytes(body) or scale_ns
         elif name == _DURATION and len(body) in (4, 8):
             said = struct.unpack(">f" if len(body) == 4 else ">d", body)[0]
@@ -100,9 +107,13 @@ def seconds_of_webm(data: bytes, most_s: float) -> float | None:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Every element that holds no others; one whose size is not known is gone into."""
-    at = 0
+    """Every element that holds no others; one whose size is not known is gone into. `_TOO_MANY` is the last one."""
+    at = looked_at = 0
     while at < len(data):
+        looked_at += 1
+        if looked_at > MOST_ELEMENTS:
+            yield _TOO_MANY, b""
+            return
         name, at = _number(data, at, keeps_mark=True)
         size, at = _number(data, at, keeps_mark=False)
         if name in _INSIDE:

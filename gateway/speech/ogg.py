@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 OPUS_HEAD = b"OpusHead"
+MOST_PACKETS, MOST_STREAMS = 1_000_000, 1_000
+"""Of a file that is counted: the longest recording has half as many, and one stream; each takes time."""
 _PAGE = b"OggS"
 _HEADER_BYTES, _HEAD_BYTES = 27, 32
 _RATE = 48_000
@@ -81,10 +83,15 @@ def packets(data: bytes) -> Iterator[Packet]:
 
 
 def seconds_of(data: bytes, most_s: float) -> float | None:
-    """How long it is; it is counted no further than a little over `most_s`. None: not Opus and not Vorbis."""
+    """How long it is; it is counted no further than a little over `most_s`.
+
+    None: it is not Opus and not Vorbis, or made of too many pieces.
+    """
     streams: dict[int, _Stream] = {}
     done_s = counted_s = 0.0
-    for packet in packets(data):
+    for number, packet in enumerate(packets(data)):
+        if number == MOST_PACKETS or len(streams) > MOST_STREAMS:
+            return None
         stream = streams.get(packet.serial)
         if stream is None or (packet.is_first_page and packet.head.startswith((OPUS_HEAD, _VORBIS_HEAD))):
             done_s += 0.0 if stream is None else stream.seconds

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SLOWEST_CHARS_PER_S = 8.0
 """A slow voice says more than that; what it may cost is reserved by it."""
+MOST_S = 3_600.0
+"""No answer is longer, whatever a sound says of itself."""
 _PROGRAM = "ffmpeg"
 _PLACES = "/usr/local/bin:/usr/bin:/bin"
 _KBITS = "32k"
@@ -62,7 +64,7 @@ class Saying:
             lambda: self._asked(text),
             spender,
             most_s=len(text) / SLOWEST_CHARS_PER_S,
-            seconds_of=lambda said: said[1].seconds or 0.0,
+            seconds_of=lambda said: min(said[1].seconds or 0.0, MOST_S),
         )
         if not is_opus(data):
             data, sound = await self._as_opus(data, sound) or (data, sound)
@@ -106,7 +108,7 @@ async def converted(tier: Tier, program: str, data: bytes, form: str) -> bytes |
             await asyncio.to_thread(source.write_bytes, data)
             ran = await run(tier, Plan(workspace=workspace, temporary=place, limits=limits), command)
             found = await asyncio.to_thread(_read, made) if ran.exit_code == 0 else None
-    except SandboxFailed as error:
+    except (SandboxFailed, OSError) as error:  # OSError: the disk is full
         _log.warning("sound_not_converted", reason=str(error))
         return None
     if found is None or not is_opus(found):

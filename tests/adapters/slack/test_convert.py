@@ -163,6 +163,12 @@ def test_a_clip_that_was_recorded_is_a_voice_note_without_a_text() -> None:
     assert not any(each.is_voice for each in message("file_share").attachments)
 
 
+def test_a_clip_that_another_person_recorded_is_a_file_and_not_the_senders_own_voice() -> None:
+    shared = message("audio_clip", user="U0OTHER")
+    (file,) = shared.attachments
+    assert (file.is_voice, file.ref) == (False, "F2147483899")
+
+
 def test_history_gives_the_same_message_as_the_event() -> None:
     envelope = payload("message_im")
     conversation = convert.conversation_of(envelope)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.speech.audio import sound_in
-from gateway.speech.ogg import is_opus, packet_s, waveform
+from gateway.speech.audio import MOST_STRAY, sound_in
+from gateway.speech.boxes import MOST_ELEMENTS
+from gateway.speech.ogg import MOST_PACKETS, MOST_STREAMS, is_opus, packet_s, waveform
 from tests import sounds
 
 FORMS = {
@@ -69,6 +70,26 @@ def test_it_is_counted_no_further_than_it_matters() -> None:
 @pytest.mark.parametrize("data", [b"", b"MZ\x90\x00", b"%PDF-1.7", b"\xff\xd8\xff\xe0" + bytes(40), b"hello " * 10])
 def test_what_is_no_recording_is_none(data: bytes) -> None:
     assert sound_in(data) is None
+
+
+def test_a_scale_of_times_that_no_number_holds_is_passed_over() -> None:
+    info = b"\x2a\xd7\xb1\x40\xff" + b"\xff" * 255
+    block = b"\xe7\x81\x09\xa3\x85\x81\x00\x00\x80\x00"
+    assert seconds(b"\x1aE\xdf\xa3\x80" + info + b"\x44\x89\x84" + struct.pack(">f", 5_000.0) + block) == 5.0
+
+
+def test_what_is_made_to_take_long_is_not_counted_to_its_end() -> None:
+    frame = b"\xff\xfb\x90\x00" + bytes(413)
+    assert seconds(frame * 9 + b"\xff" * 1_000 + frame * 9) == pytest.approx(18 * 1152 / 44_100)
+    assert seconds(frame + b"\xff" * (MOST_STRAY + 9) + frame * 9) is None
+    assert seconds(b"\x1aE\xdf\xa3\x80" + b"\xa0\x80" * MOST_ELEMENTS) is None
+    vorbis = b"\x01vorbis" + bytes(5) + b"\xff" * 4 + bytes(12) + b"\x66\x01"  # of 4 GHz, so none of it takes long
+    quick = sounds.page([b""] * 255, granule=0, number=1)
+    assert seconds(sounds.page([vorbis], granule=0, number=0, flags=2) + quick * (MOST_PACKETS // 255 + 1)) is None
+    heads = (sounds.opus(0.02, serial=number) for number in range(MOST_STREAMS + 2))
+    assert seconds(b"".join(heads)) is None
+    block = b"\xa3\x85\x81\x00\x00\x80\x00"
+    assert seconds(b"\x1aE\xdf\xa3\x80" + block + b"\xa0\x80" * MOST_ELEMENTS) is None
 
 
 def test_one_whose_length_cannot_be_counted_has_none() -> None:

@@ -27,6 +27,7 @@ LISTS = {
     "approval": "/approvals",
     "change": "/memory/changes",
     "proposal": "/memory/proposals",
+    "schedule": "/schedules",
     "session": "/sessions",
 }
 # What answers nobody here with a person's key.

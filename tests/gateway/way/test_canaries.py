@@ -32,6 +32,7 @@ PERSONALITIES = ("assistant", "engineer", "researcher", *PRIVATE)
 COMMANDS = (
     "/memory", "/memory log", "/memory proposals", "/memory why CANARY", "/memory approve 1", "/memory undo 1",
     "/search CANARY", "/search canary*", "/whoami", "/usage", "/personality", "/help", "/approvals", "/tools",
+    "/schedules", "/timezone",
 )  # fmt: skip
 
 
@@ -57,6 +58,8 @@ class CuriousModel:
             calls.append(call("search_conversations", '{"query": "canary*", "limit": 50}'))
             if asked.startswith("post "):
                 calls = [call("post", json.dumps({"to": asked.removeprefix("post "), "text": asked}))]
+            if asked.startswith("plan "):
+                calls = [call("remind", json.dumps({"text": asked.removeprefix("plan "), "in_minutes": 1_000}))]
         message = ChatMessage(role="assistant", text="" if calls else repr(request.messages), tool_calls=tuple(calls))
         yield ModelReply(message=message, usage=ModelUsage(model=self.name, input_tokens=1, output_tokens=1))
 
@@ -98,6 +101,12 @@ async def everybody_wants_to_act(channel: FakeChannel) -> None:
         await channel.deliver(channel.message(f"post CANARY-{user}xpost", user=user, conversation=f"direct {user}"))
 
 
+async def everybody_plans(channel: FakeChannel) -> None:
+    """So that everybody has a schedule."""
+    for user in PEOPLE:
+        await channel.deliver(channel.message(f"plan CANARY-{user}xplan", user=user, conversation=f"direct {user}"))
+
+
 async def everybody_asks(channels: list[FakeChannel]) -> None:
     """Each person each command on each kind of channel."""
     for number, channel in enumerate(channels[:: len(PERSONALITIES)]):
@@ -137,6 +146,8 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
         await patiently_settled(gateway)
         await everybody_wants_to_act(channels[0])
         await patiently_settled(gateway)
+        await everybody_plans(channels[1])
+        await patiently_settled(gateway)
         await everybody_asks(channels)
         await patiently_settled(gateway)
         in_direct = list(model.requests)
@@ -152,7 +163,7 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
 async def whose_words_are_where(
     gateway: Gateway, channels: list[FakeChannel], in_direct: list[ModelRequest], in_groups: list[ModelRequest]
 ) -> None:
-    turns = len(PEOPLE) * (len(channels) + 2)
+    turns = len(PEOPLE) * (len(channels) + 3)
     assert len(in_direct) == 2 * turns
     searched = 0
     for request in in_direct:
@@ -170,7 +181,7 @@ async def whose_words_are_where(
         where = answer.conversation.conversation
         shown = owners(f"{answer.text} {answer.actions}")
         assert shown <= {where.removeprefix("direct ")} if where != "group" else "CANARY" not in answer.text
-    for command in ("USER.md**", "waits for your yes", "It had read: quoted mail", "`post` with"):
+    for command in ("USER.md**", "waits for your yes", "It had read: quoted mail", "`post` with", "xplan"):
         assert sum(command in answer.text for answer in answers) >= len(PEOPLE), command
 
     users = {user: await gateway.identities.resolve(f"fake:{user}", "") for user in PEOPLE}

@@ -13,9 +13,11 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable
 from gateway.messages import Attachment
+from gateway.pipeline import turn
 from gateway.sandbox.workspace import QUOTA_BYTES, Workspace
 from gateway.tools import own as tools
 from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Tool, ToolContext
+from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call
 
@@ -82,6 +84,56 @@ async def test_what_people_send_is_kept_for_the_tools_whatever_it_is(house: Hous
     for name in names:
         assert f"kept as {name}" in told(model, 0)
     assert "of a kind that I cannot read; kept as " in told(model, 0)
+
+
+async def test_files_of_one_message_with_the_same_name_are_all_kept(house: House) -> None:
+    names = ["image.png", "image.png", "image-2.png", "IMAGE.png", "", "", "read me", "read me"]
+    files = [
+        Attachment(media_type="application/zip", filename=name, size_bytes=1, ref=str(number))
+        for number, name in enumerate(names)
+    ]
+    model = ScriptedModel("Seen.")
+    async with house.gateway(model, tools=ON) as (gateway, channel):
+        channel.given = {file.ref: file.ref.encode() for file in files}
+        message = replace(channel.message("Keep these"), attachments=tuple(files))
+        await channel.deliver(message)
+        await channel.answers_to(message)
+        workspace = gateway.workspaces.of_person(await user_of(gateway, "fake:1"))
+        kept = {workspace.read(each.name)[0]: each.name for each in workspace.files()}
+    assert sorted(kept) == [file.ref.encode() for file in files]
+    shown = told(model, 0)
+    assert [shown.count(f'kept as {name}"') for name in kept.values()] == [1] * 8, "the model knows which is which"
+
+
+async def test_of_many_messages_with_large_files_a_few_are_in_memory_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "TURNS_FETCHING", 2)
+    fetching, peak = 0, 0
+    are_two = asyncio.Event()
+
+    async def fetch(_self: FakeChannel, _attachment: Attachment, _max_bytes: int) -> bytes:
+        nonlocal fetching, peak
+        fetching += 1
+        peak = max(peak, fetching)
+        if fetching == 2:
+            are_two.set()
+        await are_two.wait()
+        for _ in range(50):  # others would come to this point meanwhile
+            await asyncio.sleep(0)
+        fetching -= 1
+        return b"data"
+
+    monkeypatch.setattr(FakeChannel, "fetch", fetch)
+    file = Attachment(media_type="application/zip", filename="a.zip", size_bytes=4, ref="0")
+    async with house.gateway(ScriptedModel(*["Seen."] * 6), tools=ON) as (_gateway, channel):
+        messages = [
+            replace(channel.message("Keep it", user=str(user), conversation=f"c{user}"), attachments=(file,))
+            for user in range(6)
+        ]
+        await asyncio.gather(*map(channel.deliver, messages))
+        assert await asyncio.gather(*map(channel.answers_to, messages)) == [["Seen."]] * 6
+    assert peak == 2
 
 
 async def test_what_finds_no_room_is_named_as_not_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,8 @@ async def test_it_knows_nothing_again_of_what_it_looked_at_before_only_after_a_r
 
 async def test_it_sees_no_history_and_has_no_tool_that_changes_anything(house: House) -> None:
     model = ScriptedModel("Hello!", "Nothing.")
-    async with beating(house, model, tools={"files": True, "messages": True}) as (gateway, channel, wall):
+    tools = {"files": True, "messages": True, "delegate": True}
+    async with beating(house, model, tools=tools) as (gateway, channel, wall):
         await channel.ask("My secret word is xyzzy")
         await settled(gateway)
         await beat(gateway, wall)
@@ -200,6 +201,7 @@ async def test_it_sees_no_history_and_has_no_tool_that_changes_anything(house: H
         assert {"report", "read_file", "schedule_list", "search_conversations"} <= names
         effects = {gateway.toolbox().find(name).effect for name in names - {"report"}}  # type: ignore[union-attr]
         assert effects == {"read"}
+        assert "delegate" not in names, "a sub-agent has no small context"
 
 
 async def test_its_context_is_small_whatever_is_remembered_and_however_long_its_file_is(house: House) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.mcp.server import Times
+from gateway.messages import Attachment
 from gateway.store.engine import statement
 from tests import forks
 from tests.gateway.way import asking_process
@@ -200,7 +201,12 @@ async def test_what_is_late_forwarded_or_a_file_is_not_taken_for_the_answer(hous
     async with owned(house, model, mcp=servers(notes)) as (gateway, channel):
         await accepted(gateway)
         await channel.ask("pay ada")
-        for message in (channel.message("what they say", is_trusted_text=False), channel.message(" ")):
+        spoken = Attachment(media_type="audio/ogg", filename="voice.ogg", size_bytes=9, ref="r", is_voice=True)
+        for message in (
+            channel.message("what they say", is_trusted_text=False),
+            channel.message(" "),
+            channel.message("", attachments=(spoken,)),
+        ):
             await channel.deliver(message)
             assert (await channel.answers_to(message))[0].startswith("Only words of your own can be the answer")
         await gateway.store.engine.write(statement("UPDATE open_questions SET asked_at = asked_at - 3600001", ()))

@@ -236,6 +236,20 @@ async def test_a_changed_byte_withholds_a_skill_from_the_next_turn_on(house: Hou
     assert ["packing" in request.system for request in model.requests] == [True, False, True]
 
 
+async def test_the_only_skill_is_there_again_when_its_files_are(house: House, tmp_path: Path) -> None:
+    root = write(place(house))
+    model = ScriptedModel("One.", "Two.", "Three.")
+    async with house.gateway(model) as (gateway, channel):
+        await trust(gateway)
+        gateway.skills.library._look_every_s = 0.0
+        await channel.ask("one")
+        root.rename(tmp_path / "away")
+        await channel.ask("two")
+        (tmp_path / "away").rename(root)
+        await channel.ask("three")
+    assert ["packing" in request.system for request in model.requests] == [True, False, True]
+
+
 async def test_what_changes_in_the_middle_of_a_turn_is_neither_read_nor_run(house: House) -> None:
     root = write(place(house), scripts__a_dot_py="print(7)", references__b_dot_md="Socks.")
     read = call("read_skill_file", '{"skill": "packing", "name": "references/b.md"}', id="f1")

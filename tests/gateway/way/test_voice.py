@@ -20,9 +20,10 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable, PermanentSendError
-from gateway.messages import Attachment, InboundMessage, OutboundMessage
+from gateway.messages import Attachment, InboundMessage, OutboundMessage, Receipt
 from gateway.pipeline import voice_notes
 from gateway.speech import saying
+from gateway.speech.contract import Recording, Transcript
 from tests import sounds
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
@@ -88,6 +89,28 @@ async def test_what_was_forwarded_is_data_and_taints(house: House, server: Speec
         (session,) = await gateway.store.sessions.list_sessions()
     assert questions(model)[0].endswith(f'"text": "{HEARD}"}}')
     assert session.is_tainted
+
+
+async def test_words_that_no_store_takes_are_cleaned_and_cost_no_answer(house: House, server: SpeechServer) -> None:
+    server.behaviour.hears = lambda _data: "what\0 is \ud83d the weather\x1b[31m like"
+    model = ScriptedModel("Sunny.")
+    async with house.gateway(model, speech=speech(server, "listen")) as (_, channel):
+        answer = await asked(channel, recorded(channel))
+    assert answer.endswith("Sunny.")
+    assert questions(model) == ["[voice note: 3 s] what is ? the weather like"]
+
+
+@pytest.mark.parametrize("given", [None, "what is the weather like", Transcript(text=None)])  # type: ignore[arg-type]
+async def test_a_package_that_gives_something_else_than_a_transcript_costs_no_answer(
+    house: House, server: SpeechServer, given: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def listen(_recording: Recording) -> object:
+        return given
+
+    monkeypatch.setattr("gateway.speech.listening.openai.listen", lambda _config: listen)
+    async with house.gateway(ScriptedModel("Please write."), speech=speech(server, "listen")) as (_, channel):
+        answer = await asked(channel, recorded(channel))
+    assert answer == "_Your voice note: the service that listens does not work just now._\n\nPlease write."
 
 
 async def test_a_long_sure_recording_is_not_repeated_and_an_unsure_one_is(house: House, server: SpeechServer) -> None:
@@ -215,6 +238,37 @@ async def test_it_is_heard_once_also_where_the_message_waits_for_its_model(house
     assert len(server.heard) == 1
 
 
+async def test_what_could_not_be_heard_is_tried_again_when_its_message_has_waited(
+    house: House, server: SpeechServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.speech.endpoint.AGAIN_S", 0.0)
+    server.behaviour.failures = [(503, "down")] * 2
+    model = ScriptedModel([ModelUnavailable("down")], "Sunny.")
+    async with house.gateway(model, speech=speech(server, "listen")) as (_, channel):
+        message = recorded(channel)
+        await channel.deliver(message)
+        _, answer = await channel.answers_to(message, 2)
+    assert answer == f"_I heard: “{HEARD}”_\n\nSunny."
+
+
+async def test_a_recording_that_waits_for_the_next_days_budget_is_heard_then(
+    house: House, server: SpeechServer
+) -> None:
+    async with house.gateway(ScriptedModel("One."), speech=speech(server), budgets={"user": {"turns": 1}}) as (
+        _,
+        channel,
+    ):
+        await channel.ask("Hello")
+        await channel.deliver(waiting := recorded(channel))
+        assert (await channel.answers_to(waiting))[0].startswith("You have used up")
+        given = channel.given
+    assert server.heard == []
+    async with house.gateway(ScriptedModel("Sunny."), speech=speech(server)) as (_, channel):
+        channel.given |= given
+        assert (await channel.answers_to(waiting))[0] == f"_I heard: “{HEARD}”_\n\nSunny."
+    assert len(server.heard) == 1
+
+
 async def test_a_command_with_a_recording_pays_for_no_hearing(house: House, server: SpeechServer) -> None:
     async with house.gateway(ScriptedModel(), speech=speech(server, "listen")) as (_, channel):
         assert "Besides" in await asked(channel, recorded(channel, text="/help"))
@@ -256,6 +310,18 @@ async def test_where_the_service_counts_more_that_is_what_is_noted(house: House,
         await settled(gateway)
         rows = await gateway.store.engine.rows("SELECT * FROM usage WHERE model = 'speech.listen'")
     assert [row["input_tokens"] for row in rows] == [300]
+
+
+@pytest.mark.parametrize("duration", [float("inf"), 1e300, float("nan"), -9.0])
+async def test_a_length_that_no_recording_has_is_not_believed(
+    house: House, server: SpeechServer, duration: float
+) -> None:
+    server.behaviour.hears = lambda _data: {"text": HEARD, "duration": duration}
+    async with house.gateway(ScriptedModel("Sunny."), speech=speech(server, "listen")) as (gateway, channel):
+        assert (await asked(channel, recorded(channel))).endswith("Sunny.")
+        await settled(gateway)
+        rows = await gateway.store.engine.rows("SELECT * FROM usage WHERE model = 'speech.listen'")
+    assert [row["input_tokens"] for row in rows] == [31], "as long as its packets are, rounded up"
 
 
 async def test_without_room_in_the_budget_nothing_is_asked_and_the_person_is_told(
@@ -354,6 +420,65 @@ async def test_a_channel_without_voice_notes_gets_none_and_a_group_only_where_it
         await asked(channel, replace(spoken, conversation=message.conversation))
         await settled(gateway)
     assert [one["input"] for one in server.said] == ["Three."]
+
+
+async def test_what_is_said_of_a_long_answer_is_worked_out_beside_the_loop(
+    house: House, server: SpeechServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(answer: str) -> str:
+        threads.append(threading.current_thread())
+        return answer
+
+    monkeypatch.setattr("gateway.speech.spoken.spoken", noted)
+    async with house.gateway(ScriptedModel("One."), speech=speech(server, "speak"), fake=SENT) as (gateway, channel):
+        await channel.ask("/voice always")
+        await channel.ask("Hello")
+        await settled(gateway)
+    assert [thread is threading.main_thread() for thread in threads] == [False]
+
+
+async def test_of_a_watch_what_it_reports_is_said_and_nothing_else_of_it(house: House, server: SpeechServer) -> None:
+    model = ScriptedModel("Dull.", [call("report", '{"text": "It rains."}')], "I have told them.")
+    async with timed(house, model, speech=speech(server), fake=SENT) as (gateway, channel, wall):
+        await channel.ask("/voice always")
+        await plan(gateway, HOURLY, mode="watch", missed="skip", text="Look at the sky")
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert (server.said, notes(channel)) == ([], []), "it is silent"
+        await wall.comes(NOON + 2 * HOUR + timedelta(seconds=30))
+    assert [one["input"] for one in server.said] == ["It rains."]
+    assert [one.text for one in channel.sent[1:]] == ["It rains.", ""]
+
+
+@pytest.mark.parametrize("has_answered", [True, False])
+async def test_a_note_that_cannot_be_said_or_sent_pauses_no_schedule(
+    house: House, server: SpeechServer, *, has_answered: bool
+) -> None:
+    async with timed(house, ScriptedModel("Thirsty."), speech=speech(server, "speak"), fake=SENT) as (
+        gateway,
+        channel,
+        wall,
+    ):
+        await channel.ask("/voice always")
+        schedule = await plan(gateway, HOURLY, mode="do")
+        if has_answered:
+            send = channel.send
+
+            async def refuses(message: OutboundMessage) -> Receipt:
+                if message.attachments:
+                    raise PermanentSendError("no voice notes here")
+                return await send(message)
+
+            channel.send = refuses  # type: ignore[method-assign]
+        else:
+            server.behaviour.failures = [(400, "no")] * 2
+        await wall.comes(NOON + HOUR + timedelta(seconds=30))
+        assert channel.sent[-1].text == "Thirsty."
+        (dead,) = await gateway.store.deliveries.rows("outbox", chosen="dead")
+        assert dead.text == "(voice note)" if not has_answered else dead.id.endswith(".voice")
+        assert (await now_is(gateway, schedule)).state == "active"
+        assert [(one.outcome, one.note) for one in await past(gateway, schedule)] == [("done", "")]
 
 
 async def test_a_server_that_does_not_speak_costs_no_answer_and_is_noted(
@@ -497,6 +622,24 @@ async def test_what_was_said_aloud_goes_with_the_person(house: House, server: Sp
         await _erase(gateway, user.id)
     assert not _rows(house.home, "kanarie")
     assert not _rows(house.home, user.id, "person_settings", "user_id")
+
+
+async def test_a_note_that_is_made_while_its_person_is_erased_leaves_no_file(
+    house: House, server: SpeechServer
+) -> None:
+    server.behaviour.held = threading.Event()
+    model = ScriptedModel("One.")
+    async with house.gateway(model, speech=speech(server, "speak"), fake=SENT) as (gateway, channel):
+        await channel.ask("/voice always")
+        await channel.ask("Hello")
+        while not server.said:
+            await asyncio.sleep(0.01)
+        (user,) = await gateway.identities.users()
+        await _erase(gateway, user.id)
+        server.behaviour.held.set()
+        await settled(gateway)
+    assert notes(channel) == []
+    assert [path for path in (house.home / "exports").rglob("*") if path.is_file()] == []
 
 
 async def _erase(gateway: Gateway, user_id: str) -> None:
