@@ -60,10 +60,10 @@ def end_delivery(
     Args:
         is_refused: its channel does not take it, and never will: the schedule is paused, and its person told elsewhere.
     """
+    if message.id.endswith(BESIDE):
+        return
     why = f"what was due could not be delivered: {error}"
     pauses = why if is_refused else None
     end = OccurrenceEnd(outcome="failed", note=why, pauses=pauses, tell="elsewhere")
-    if message.id.endswith(BESIDE):
-        return
     if connection.execute(_DELIVERED_HERE, (turn_id, *key_of(message.conversation)[:2])).fetchone() is not None:
         end_occurrence(connection, turn_id, end)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
-from gateway.pipeline.outbox import VOICE
 from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row, at_once, statement
@@ -170,8 +169,7 @@ class SqlOutbox:
 
         def work(connection: Connection) -> None:
             if connection.execute(_DEAD, values).rowcount == 1:
-                if not row.message.id.endswith(VOICE):  # the answer itself is delivered
-                    end_delivery(connection, row.turn_id, row.message, storable(error), is_refused=notice is None)
+                end_delivery(connection, row.turn_id, row.message, storable(error), is_refused=notice is None)
                 insert_replies(connection, row.turn_id, () if notice is None else (notice,))
 
         await self._engine.write(work, alone=())

@@ -37,7 +37,7 @@ SILENT = {
     "/memory/search": "is refused to the key of a person",
     "/personalities/{personality}": "its files are everybody's",
     **dict.fromkeys(("/files", "/files/text", "/files/revision"), "is refused to the key of a person"),
-    "/mcp/servers": "is refused to the key of a person",
+    **dict.fromkeys(("/mcp/servers", "/skills", "/skills/{skill}"), "is refused to the key of a person"),
     # The trace memory is off here; tests/gateway/api/test_traces.py asks each of these as two people.
     **dict.fromkeys(
         (
@@ -113,6 +113,7 @@ def ids_for(
         "trace": ["1"],
         "erasure": ["e_none"],
         "approval": ["1"],
+        "skill": ["none"],
     }
     for name, items in known.items():
         own = [item for item in items if item.get("user") == user_id]
