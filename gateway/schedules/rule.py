@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from gateway.errors import EthosError
 
@@ -109,10 +110,11 @@ def next_after(rule: Rule, zone: str, after: datetime) -> datetime | None:
 
 
 def upcoming(rule: Rule, zone: str, after: datetime, count: int = 3) -> Sequence[datetime]:
-    """The next times, UTC; fewer where there are no more."""
+    """The next times, UTC; fewer where there are no more, none where the zone's data is gone from this machine."""
     times: list[datetime] = []
-    while len(times) < count and (due := next_after(rule, zone, times[-1] if times else after)) is not None:
-        times.append(due)
+    with suppress(ZoneInfoNotFoundError):
+        while len(times) < count and (due := next_after(rule, zone, times[-1] if times else after)) is not None:
+            times.append(due)
     return times
 
 
@@ -125,8 +127,7 @@ def in_words(rule: Rule, zone: str) -> str:
     """For people: "every weekday at 08:00 (Europe/Berlin)"."""
     match rule:
         case Once(at=at, wall=wall):
-            local = wall or at.astimezone(ZoneInfo(zone))
-            return f"once, on {local:%a, %d %b %Y} at {local:%H:%M} ({zone})"
+            return _once_in_words(at, wall, zone)
         case Every(minutes=minutes):
             return f"every {_counted(minutes // 60, 'hour') if minutes % 60 == 0 else _counted(minutes, 'minute')}"
         case Cron(fields=fields):
@@ -258,6 +259,16 @@ def _times_within(rule: Within, zone: ZoneInfo, after: datetime) -> Iterator[dat
             yield due
             due += period
         day += timedelta(days=1)
+
+
+def _once_in_words(at: datetime, wall: datetime | None, zone: str) -> str:
+    local = wall
+    if local is None:
+        try:
+            local = at.astimezone(ZoneInfo(zone))
+        except ZoneInfoNotFoundError:
+            local, zone = at, "UTC"
+    return f"once, on {local:%a, %d %b %Y} at {local:%H:%M} ({zone})"
 
 
 def _configured_in_words(rule: Within | Called, zone: str) -> str:

@@ -77,6 +77,20 @@ async def test_the_list_has_number_rule_next_time_and_state_on_the_persons_clock
         ]  # fmt: skip
 
 
+async def test_one_whose_zone_is_gone_from_the_machine_is_listed_with_all_others(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        first, second = await make(gateway), await make(gateway, "Feed the cat")
+        before = await kept(gateway, first)
+        assert await gateway.store.schedules.replace(replace(before, zone="Mars/Olympus"), before)
+        soon = await kept(gateway, await make(gateway, "Tea", **dict.fromkeys(WEEKLY), in_minutes=60))
+        assert await gateway.store.schedules.replace(replace(soon, zone="Mars/Olympus"), soon)
+        answer = await channel.ask("/schedules")
+        assert f"- {first}: Water the plants, every week on Monday at 18:00 (Mars/Olympus), to fake. Next: " in answer
+        assert f"- {second}: Feed the cat" in answer
+        assert f"- {soon.id}: Tea, once, on " in answer
+
+
 async def test_one_is_shown_with_its_history_and_buttons_that_change_it(house: House) -> None:
     async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
         await channel.ask("hello")
