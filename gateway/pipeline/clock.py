@@ -252,13 +252,14 @@ class PausedNotices:
         self._successors = successors
 
     async def notices(self, schedule: Schedule, where: Where) -> Sequence[OutboundMessage]:
-        """For its person, in one direct chat of theirs; for the owners where there is none."""
+        """For its person, in one direct chat of theirs; for the owners where there is none, without its text."""
         if where == "here" and self._channels.capabilities(schedule.conversation.channel) is not None:
             return [self._notice(schedule, schedule.conversation, _told(schedule))]
         elsewhere = [chat for chat in await self._own_chats(schedule) if not _is_same(chat, schedule.conversation)]
         if elsewhere:
             return [self._notice(schedule, elsewhere[0], _told(schedule))]
-        text = f"{as_name(schedule.display_name)} cannot be told this where it was to arrive. {_told(schedule)}"
+        told = _told(schedule, has_text=False)
+        text = f"{as_name(schedule.display_name)} cannot be told this where it was to arrive. {told}"
         chats = [chat for chat in await self._owner_chats() if not _is_same(chat, schedule.conversation)]
         return [self._notice(schedule, chat, text) for chat in chats]
 
@@ -280,11 +281,12 @@ def late_note(due_at: datetime, now: datetime, zone: str) -> str:
     return "" if is_on_time(due_at, now) else f"\n\n_This was due {due_words(due_at, now, zone)}._"
 
 
-def _told(schedule: Schedule) -> str:
+def _told(schedule: Schedule, *, has_text: bool = True) -> str:
     """What people are told of a schedule that was paused, or that came to nothing."""
-    what = f"number {schedule.id} ({as_name(schedule.text)})"
+    what = f"number {schedule.id}" + (f" ({as_name(schedule.text)})" if has_text else "")
     if schedule.state != "failing":
-        return f"What was due of {what} did not arrive: {schedule.why}.\n\nIt says: {schedule.text}"
+        says = f"\n\nIt says: {schedule.text}" if has_text else ""
+        return f"What was due of {what} did not arrive: {schedule.why}.{says}"
     number = schedule.id
     how = f"`/schedules resume {number}` starts it again, `/schedules` lists all."
     return f"I have paused {what}: {schedule.why}.\n\n{how}"

@@ -464,7 +464,8 @@ async def test_where_the_person_has_no_other_channel_the_owners_are_told(house: 
         last = channel.sent[-1]
         assert last.conversation == CHAT
         assert last.text.startswith("`Ben` cannot be told this where it was to arrive.")
-        assert "It says: Water the plants" in last.text
+        assert f"What was due of number {schedule.id} did not arrive" in last.text
+        assert "Water the plants" not in last.text, "it is the person's own"
         assert (await now_is(gateway, schedule)).state == "done"
 
 
