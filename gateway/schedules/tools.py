@@ -23,6 +23,7 @@ from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 SHOWN_TIMES = 3
 _SHOWN_CHARS = 300
 _NOT_BY_ITSELF = "a schedule made this turn, and makes no other; tell the person what you would plan"
+_EXAMPLES = ("Europe/Berlin", "America/New_York")
 _IS_SHOWN = "The person sees the times below your answer, with a button to undo it: do not list them."
 
 PersonIds = Callable[[str], Awaitable[Collection[str]]]
@@ -263,7 +264,8 @@ class _Scheduling:
         said = _line(schedule, context.zone)
         hint = ""
         if is_new and is_by_its_zone(schedule.rule) and await self._zones_told(context, owner):
-            hint = f" That is the clock of {schedule.zone}; if yours is another one, say `/timezone Europe/Berlin`."
+            other = next(zone for zone in _EXAMPLES if zone != schedule.zone)
+            hint = f" That is the clock of {schedule.zone}; if yours is another one, say `/timezone {other}`."
         name = as_name(schedule.text)
         context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {name}, {said}.{hint}_"
         return f"Schedule {schedule.id}: {said}. {_IS_SHOWN}"
