@@ -139,9 +139,9 @@ async def test_ten_thousand_that_are_due_in_a_minute_are_taken_up_in_order_and_i
         async def watch() -> None:
             nonlocal slowest_s
             while True:
-                before_s = time.monotonic()
+                before_s = time.thread_time()  # of this thread alone, however busy the machine is
                 await asyncio.sleep(0)
-                slowest_s = max(slowest_s, time.monotonic() - before_s)
+                slowest_s = max(slowest_s, time.thread_time() - before_s)
 
         watching = asyncio.create_task(watch())
         await gateway.clock.look()
