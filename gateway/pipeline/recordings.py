@@ -60,7 +60,9 @@ async def _heard(
         return Heard(fault=f"it {fault or COULD_NOT}")
     kept = ""
     if keeper is not None:
-        kept = await keeper.keep(f"voice-{number}.{await asyncio.to_thread(_extension, data)}", data, is_own=is_own)
+        # In a folder of its own: a later try of the turn keeps the files of the message, and not the recordings again.
+        name = f"recorded/voice-{number}.{await asyncio.to_thread(_extension, data)}"
+        kept = await keeper.keep(name, data, is_own=is_own)
     heard = Heard(fault=NO_SERVICE) if hear is None else await hear(data)
     return replace(heard, kept=kept)
 

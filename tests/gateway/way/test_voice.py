@@ -238,6 +238,23 @@ async def test_it_is_heard_once_also_where_the_message_waits_for_its_model(house
     assert len(server.heard) == 1
 
 
+async def test_a_file_of_the_name_that_the_recording_has_here_does_not_take_its_place_when_the_message_has_waited(
+    house: House, server: SpeechServer
+) -> None:
+    model = ScriptedModel([ModelUnavailable("down")], "Sunny.")
+    async with house.gateway(model, speech=speech(server, "listen"), tools={"files": True}) as (gateway, channel):
+        message = recorded(channel)
+        channel.given["f"] = b"file"
+        file = Attachment(media_type="application/zip", filename="voice-1.ogg", size_bytes=4, ref="f")
+        message = replace(message, attachments=(*message.attachments, file))
+        await channel.deliver(message)
+        await channel.answers_to(message, 2)
+        (user,) = await gateway.identities.users()
+        workspace = gateway.workspaces.of_person(user.id)
+        kept = [workspace.read(each.name) for each in workspace.files()]
+    assert sorted(kept) == sorted([(sounds.opus(3.0), True), (b"file", False)])
+
+
 async def test_what_could_not_be_heard_is_tried_again_when_its_message_has_waited(
     house: House, server: SpeechServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
