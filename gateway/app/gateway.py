@@ -248,12 +248,13 @@ class Gateway(Composition):
     def _parts(self) -> list[asyncio.Task[None]]:
         """What runs, by the roles of this worker."""
         roles = self.cluster.worker.roles
+        answers = "turns" in roles or "channels" in roles  # who has a channel answers what has files there
         clock = partial(self.cluster.jobs.keep, "schedules", self.clock.run)
         parts: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("outbox", self.outbox.run),
-            *([("dispatcher", self.dispatcher.run)] if "turns" in roles else []),
+            *([("dispatcher", self.dispatcher.run)] if answers else []),
             ("memory", self.memory.run),
-            *([("mcp", self.mcp.run)] if "turns" in roles else []),
+            *([("mcp", self.mcp.run)] if answers else []),
             ("traces", self.traces.run),
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),

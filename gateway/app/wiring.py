@@ -246,13 +246,13 @@ class Composition:
 
     def _compose_queues(self, owner: str) -> None:
         """The two queues, and what serves them."""
-        config, store = self.config, self.store
+        config, store, roles = self.config, self.store, self.cluster.worker.roles
         self.outbox = Outbox(store.outbox, self.channels, policy_of(config))
         self.dispatcher = Dispatcher(
             store.lanes,
             config.limits,
             owner=owner,
-            takes_turns="turns" in self.cluster.worker.roles,
+            takes="all" if "turns" in roles else "files" if "channels" in roles else "none",
             is_shared=self.cluster.is_shared,
             elsewhere=lambda: self.channels.names_elsewhere,
         )

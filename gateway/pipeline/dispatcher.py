@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -28,6 +28,9 @@ from gateway.runtime.rhythm import until_next_moment
 if TYPE_CHECKING:
     from gateway.pipeline.turn import TurnRunner
 
+Takes = Literal["all", "files", "none"]
+"""`files`: those with files that only this worker can fetch, because it has their channel."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -40,7 +43,7 @@ class Dispatcher:
         limits: LimitsConfig,
         *,
         owner: str,
-        takes_turns: bool = True,
+        takes: Takes = "all",
         is_shared: bool = False,
         elsewhere: Callable[[], Collection[str]] = tuple,
     ) -> None:
@@ -48,14 +51,15 @@ class Dispatcher:
 
         Args:
             owner: names this process in claims.
-            takes_turns: False: all are left to other workers, and `run` is not called.
+            takes: which messages are answered here. `none`: `run` is not called.
             is_shared: there may be other workers, and somebody calls `look_here` for what they leave.
             elsewhere: the channels that other workers hold, and alone fetch files from.
         """
         self._store = store
         self._owner = owner
         self._lease_s = limits.lease_s
-        self._places = limits.running_turns if takes_turns else 0
+        self._places = limits.running_turns if takes != "none" else 0
+        self._has_files = takes == "files"
         self._turns_of_one = {
             LOCAL: limits.running_turns_of_one_account(LOCAL),
             "": limits.running_turns_of_one_account(""),
@@ -75,7 +79,7 @@ class Dispatcher:
         self.on_stop: Callable[[ConversationRef, int], None] = lambda _conversation, _seq: None
         """Is told of each `/stop` that met no turn here: another worker may run it."""
         self.on_work: Callable[[], None] = lambda: None
-        """Is told when there may be something to claim, and no place for it here."""
+        """Is told when there may be something to claim that has no place here."""
 
     def take_over(self, turns: TurnRunner, policy: DeliveryPolicy) -> None:
         """Run turns so from the next one on; those that run go on as they are."""
@@ -102,7 +106,7 @@ class Dispatcher:
 
     def look(self) -> None:
         """Say that there may be something to claim. Cheap, and harmless when there is not."""
-        if self.free_places <= 0:
+        if self.free_places <= 0 or self._has_files:
             self.on_work()
         self.look_here()
 
@@ -245,6 +249,7 @@ class Dispatcher:
             limit=limit,
             turns_of_one=self._turns_of_one,
             elsewhere=self._elsewhere(),
+            has_files=self._has_files,
             after_death_s=self._attempts.after_death_s,
             alone=alone,
         )

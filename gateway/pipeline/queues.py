@@ -157,6 +157,7 @@ class LaneStore(Protocol):
         limit: int,
         turns_of_one: Mapping[str, int],
         elsewhere: Collection[str] = (),
+        has_files: bool = False,
         after_death_s: Callable[[int], float] = lambda _deaths: 0.0,
         alone: int | None = None,
     ) -> Claimed:
@@ -169,6 +170,7 @@ class LaneStore(Protocol):
             limit: so many at most.
             turns_of_one: how many lanes of one sender may be claimed at once, by channel; `""` for all others.
             elsewhere: the channels that other workers hold: a message with files to fetch is theirs.
+            has_files: only such messages; others are left to other workers.
             after_death_s: how long a message waits after so many lone deaths.
             alone: only this lane, also where its message is a suspect; for a worker that runs nothing else.
         """

@@ -108,6 +108,7 @@ class SqlLanes:
         limit: int,
         turns_of_one: Mapping[str, int],
         elsewhere: Collection[str] = (),
+        has_files: bool = False,
         after_death_s: Callable[[int], float] = lambda _deaths: 0.0,
         alone: int | None = None,
     ) -> Claimed:
@@ -117,6 +118,7 @@ class SqlLanes:
             limit=limit,
             most=turns_of_one,
             elsewhere=elsewhere,
+            has_files=has_files,
             alone=alone,
         )
         rows: list[InboxRow] = []
@@ -190,6 +192,7 @@ class _Claiming:
     limit: int
     most: Mapping[str, int]
     elsewhere: Collection[str]
+    has_files: bool
     alone: int | None
     dead: set[str] = field(default_factory=set)
     """Workers whose leases were found to be over: then nothing was claimed, as all that they held is freed first."""
@@ -256,6 +259,8 @@ class _Claiming:
             further += f"AND id NOT IN ({marks_for(suspects)}) "
         if self.alone is not None:
             further += "AND id = ? "
+        if self.has_files:
+            further += "AND needs_channel "
         if self.elsewhere:
             further += f"AND NOT (needs_channel AND channel IN ({marks_for(self.elsewhere)})) "
         return further, (*suspects, *(() if self.alone is None else (self.alone,)), *self.elsewhere)

@@ -38,10 +38,13 @@ async def take(
     limit: int = 1,
     most: int = 100,
     elsewhere: Collection[str] = (),
+    has_files: bool = False,
 ) -> Sequence[InboxRow]:
     """What a worker claims, for a minute."""
     of_one = {"": most, "local": most}
-    got = await house.store.lanes.claim(worker, lease_s=60, limit=limit, turns_of_one=of_one, elsewhere=elsewhere)
+    got = await house.store.lanes.claim(
+        worker, lease_s=60, limit=limit, turns_of_one=of_one, elsewhere=elsewhere, has_files=has_files
+    )
     return got.rows
 
 
@@ -179,6 +182,13 @@ class LaneSuite:
         assert await answered(house, row)
         assert await take(house, limit=9, elsewhere=["mail", "web"]) == []
         assert sorted(names(await take(house, limit=9, elsewhere=["mail"]))) == ["a", "c"]
+
+    async def test_who_only_holds_the_channel_gets_what_has_files_and_nothing_else(self, house: House) -> None:
+        await write(house, "a", attachments=(PICTURE,))
+        await write(house, "b", THERE)
+        assert await take(house, limit=9, elsewhere=["web"], has_files=True) == []
+        assert names(await take(house, limit=9, elsewhere=["mail"], has_files=True)) == ["a"]
+        assert names(await take(house, limit=9)) == ["b"]
 
     async def test_at_a_start_nothing_is_taken_from_a_worker_that_lives(self, house: House) -> None:
         workers = SqlWorkers(house.store.engine)
