@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
+_MARK = b"told:"
 HOW_TO_INSTALL = "needs espeak-ng and ffmpeg: apt-get install espeak-ng ffmpeg"
 needs_programs = pytest.mark.skipif(not (shutil.which("espeak-ng") and shutil.which("ffmpeg")), reason=HOW_TO_INSTALL)
 
@@ -50,6 +51,16 @@ def wave(seconds: float, *, rate: int = 8_000) -> bytes:
         + form
         + (b"data" + struct.pack("<I", len(data)) + data)
     )
+
+
+def marked(mark: str) -> bytes:
+    """A recording that a listener can tell from all others."""
+    return opus(1.0) + page([_MARK + mark.encode() + b";"], granule=48_000, number=9)
+
+
+def mark_in(data: bytes) -> str:
+    """The mark of a recording."""
+    return data.partition(_MARK)[2].partition(b";")[0].decode()
 
 
 def spoken(text: str) -> bytes:

@@ -22,17 +22,11 @@ from tests.faults.traffic import Traffic, tokens
 from tests.speech_server import Behaviour, SpeechServer
 
 FAULTS = (*(f"`{name}`" for name in failpoints.SPEECH_POINTS), "`turn.committed`", "`outbox.recorded`")
-_MARK = b"told:"
-
-
-def recording(token: str) -> bytes:
-    """A recording that a listener can tell from all others."""
-    return sounds.opus(1.0) + sounds.page([_MARK + token.encode() + b";"], granule=48_000, number=9)
 
 
 def told_in(data: bytes) -> str:
     """What the listener hears; no token of the traffic, whose answers are counted by them."""
-    return data.partition(_MARK)[2].partition(b";")[0].decode().replace("k", "r", 1)
+    return sounds.mark_in(data).replace("k", "r", 1)
 
 
 class VoicePlatform(WirePlatform):
@@ -42,7 +36,7 @@ class VoicePlatform(WirePlatform):
         return {**super().settings(), "has_voice": True}
 
     def _recorded(self, text: str) -> dict[str, str]:
-        return {"voice": base64.b64encode(recording(tokens(text)[0])).decode()}
+        return {"voice": base64.b64encode(sounds.marked(tokens(text)[0])).decode()}
 
 
 @dataclass(slots=True)

@@ -12,18 +12,23 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from zipfile import ZipFile
 
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
 from gateway.app.gateway import Gateway
-from gateway.messages import InboundMessage, QuotedText
+from gateway.messages import Attachment, InboundMessage, QuotedText
+from tests import sounds
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.canary_answers import canaries, whose_words_are_answered
 from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.test_voice import server
 from tests.scripted_model import call
+from tests.speech_server import SpeechServer
 
+__all__ = ["server"]
 PEOPLE = [str(number) for number in range(1, 21)]
 KINDS = ("terminal", "web", "telegram", "slack", "discord", "mail", "webhook")
 PRIVATE = ("confidant", "diary")
@@ -107,6 +112,17 @@ async def everybody_plans(channel: FakeChannel) -> None:
         await channel.deliver(channel.message(f"plan CANARY-{user}xplan", user=user, conversation=f"direct {user}"))
 
 
+async def everybody_says_something(channel: FakeChannel) -> None:
+    """So that everybody has words that were heard."""
+    for user in PEOPLE:
+        ref = f"voice {user}"
+        channel.given[ref] = sounds.marked(f"CANARY-{user}xvoice")
+        size_bytes = len(channel.given[ref])
+        file = Attachment(media_type="audio/ogg", filename="v", size_bytes=size_bytes, ref=ref, is_voice=True)
+        message = channel.message("", user=user, conversation=f"direct {user}")
+        await channel.deliver(replace(message, attachments=(file,)))
+
+
 async def everybody_asks(channels: list[FakeChannel]) -> None:
     """Each person each command on each kind of channel."""
     for number, channel in enumerate(channels[:: len(PERSONALITIES)]):
@@ -127,7 +143,8 @@ async def everybody_meets(channels: list[FakeChannel]) -> None:
 
 
 @pytest.mark.slow
-async def test_nothing_of_one_person_reaches_another(house: House) -> None:
+async def test_nothing_of_one_person_reaches_another(house: House, server: SpeechServer) -> None:
+    server.behaviour.hears = sounds.mark_in
     for name in PRIVATE:
         directory = house.home / "personalities" / name
         directory.mkdir(parents=True)
@@ -137,7 +154,8 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
     settings = {name: {"kind": "tests.fake_channel", "personality": name.split("-")[1]} for name in names}
     model = CuriousModel()
     tools = {"packages": [{"package": "tests.tool_packages.counting", "file": str(house.home / "posted")}]}
-    async with house.served(model, channels=settings, tools=tools) as gateway:
+    listen = {"model": "any", "base_url": server.url}
+    async with house.served(model, channels=settings, tools=tools, speech={"listen": listen}) as gateway:
         by_name = {channel.name: channel for channel in gateway.adapters if isinstance(channel, FakeChannel)}
         channels = [by_name[name] for name in names]
         await everybody_speaks(channels)
@@ -147,6 +165,8 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
         await everybody_wants_to_act(channels[0])
         await patiently_settled(gateway)
         await everybody_plans(channels[1])
+        await patiently_settled(gateway)
+        await everybody_says_something(channels[1])
         await patiently_settled(gateway)
         await everybody_asks(channels)
         await patiently_settled(gateway)
@@ -163,7 +183,7 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
 async def whose_words_are_where(
     gateway: Gateway, channels: list[FakeChannel], in_direct: list[ModelRequest], in_groups: list[ModelRequest]
 ) -> None:
-    turns = len(PEOPLE) * (len(channels) + 3)
+    turns = len(PEOPLE) * (len(channels) + 4)
     assert len(in_direct) == 2 * turns
     searched = 0
     for request in in_direct:
@@ -181,7 +201,14 @@ async def whose_words_are_where(
         where = answer.conversation.conversation
         shown = owners(f"{answer.text} {answer.actions}")
         assert shown <= {where.removeprefix("direct ")} if where != "group" else "CANARY" not in answer.text
-    for command in ("USER.md**", "waits for your yes", "It had read: quoted mail", "`post` with", "xplan"):
+    for command in (
+        "USER.md**",
+        "waits for your yes",
+        "It had read: quoted mail",
+        "`post` with",
+        "xplan",
+        "I heard: “CANARY",
+    ):
         assert sum(command in answer.text for answer in answers) >= len(PEOPLE), command
 
     users = {user: await gateway.identities.resolve(f"fake:{user}", "") for user in PEOPLE}
@@ -203,7 +230,9 @@ async def everybody_exports(gateway: Gateway, channel: FakeChannel) -> None:
         assert exports
         for path in exports:
             with ZipFile(path) as archive:
-                assert canaries("\n".join(archive.read(name).decode() for name in archive.namelist())) == {user}
+                text = "\n".join(archive.read(name).decode() for name in archive.namelist())
+                assert canaries(text) == {user}
+                assert f"CANARY-{user}xvoice" in text, "what was heard is the person's"
 
 
 async def patiently_settled(gateway: Gateway) -> None:
