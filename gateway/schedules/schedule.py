@@ -168,6 +168,8 @@ class ScheduleStore(Protocol):
     async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:
         """Keep it in the place of `expected`; False where the row is not as expected any more, and nothing changed.
 
+        Grants were given to what it was: where its person, personality, mode or text is another, they end.
+
         Args:
             planned_at: when its next time was worked out, where that is another one: nothing before it is due.
         """

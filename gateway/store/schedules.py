@@ -129,6 +129,8 @@ class SqlSchedules(ScheduleStore, ClockStore):
             values = (*{**columns, "fires_at": fires_at}.values(), tell, _ms(planned_at), schedule.id)
             sql = f"UPDATE schedules SET {changes}, tell = ?, last_at = coalesce(?, last_at) WHERE id = ?"  # noqa: S608 (names of ours)
             connection.execute(sql, values)
+            if _granted(schedule) != _granted(expected):
+                connection.execute("DELETE FROM grants WHERE schedule_id = ?", (schedule.id,))
             return True
 
         return await self._engine.write(work)
@@ -285,6 +287,11 @@ def _due(row: Row) -> Due:
         last_at=None if last_ms is None else from_ms(last_ms),
         by_hand_at=None if by_hand_ms is None else from_ms(by_hand_ms),
     )
+
+
+def _granted(schedule: Schedule) -> tuple[str, ...]:
+    """What a grant was given to: where any of it is another, the person is asked again."""
+    return (schedule.user_id, schedule.personality_id, schedule.mode, schedule.text)
 
 
 def _ms(moment: datetime | None) -> int | None:

@@ -87,6 +87,9 @@ class HookEndpoint:
         keeping = asyncio.ensure_future(hooks.take(name, delivery, text))
         try:
             return await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            keeping.add_done_callback(_log_if_not_kept)
+            raise
         except EthosError as error:
             _log.warning("hook_not_taken", hook=name, error=str(error))
             text = "The call could not be kept now; send it again. The gateway's log says why."
@@ -107,6 +110,12 @@ class HookEndpoint:
         except TimeoutError as error:
             raise _Refusal(408, "The body did not come in time.", connection="close") from error
         return bytes(body)
+
+
+def _log_if_not_kept(keeping: asyncio.Future[str]) -> None:
+    """The service is gone, so its call is told of here."""
+    if not keeping.cancelled() and (error := keeping.exception()) is not None:
+        _log.warning("hook_not_taken", error=str(error))
 
 
 def _answer(taken: str, delivery: str) -> Response:

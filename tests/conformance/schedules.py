@@ -437,6 +437,18 @@ class ScheduleSuite:
         assert found is not None
         assert found.state == "withdrawn"
 
+    @pytest.mark.parametrize(
+        ("changed", "left"),
+        [({"why": "x"}, 1), ({"text": "y"}, 0), ({"user_id": "u_y"}, 0), ({"personality_id": "y"}, 0)],
+    )
+    async def test_a_grant_ends_where_what_it_was_given_to_is_changed(
+        self, house: House, changed: dict[str, Any], left: int
+    ) -> None:
+        schedule = await added(house)
+        approvals = await self._asked(house, schedule.id)
+        assert await store_of(house).replace(replace(schedule, **changed), schedule)
+        assert len(await approvals.grants()) == left
+
     async def _asked(self, house: House, schedule_id: int) -> SqlApprovals:
         """An approval of the schedule waits, and another has given it a grant."""
         until = now(house) + timedelta(hours=72)

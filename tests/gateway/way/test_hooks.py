@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
@@ -373,6 +374,29 @@ async def test_a_service_that_goes_away_does_not_take_its_call_back(
             while await history(gateway) != ["done"]:
                 await asyncio.sleep(0.01)
         assert told(channel) == ["kept"]
+
+
+async def test_where_the_service_is_gone_the_log_says_that_its_call_could_not_be_kept(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hooked(house, ScriptedModel("kept")) as (gateway, _channel, service):
+        goes_on, began = asyncio.Event(), asyncio.Event()
+
+        async def full(*_: object, **__: object) -> None:
+            began.set()
+            await goes_on.wait()
+            raise StoreUnavailable("the disk is full")
+
+        monkeypatch.setattr(gateway.hooks._store, "take", full)
+        with capture_logs() as logs:
+            calling = asyncio.create_task(service.calls())
+            await began.wait()
+            calling.cancel()
+            await asyncio.wait([calling])
+            goes_on.set()
+            async with asyncio.timeout(20):
+                while not any(line["event"] == "hook_not_taken" for line in logs):
+                    await asyncio.sleep(0.01)
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(house: House) -> None:
