@@ -16,9 +16,9 @@ from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage
 from gateway.config.values import zone_of
 from gateway.domain.provenance import RULES, as_data
-from gateway.errors import ModelRefused
+from gateway.errors import BudgetExhausted, ModelRefused, ModelUnavailable
 from gateway.runtime.failpoints import reach
-from gateway.tools.contract import ToolError
+from gateway.tools.contract import ToolError, ToolUnavailable
 from gateway.tools.delegate import delegable
 
 STEPS = 6
@@ -80,9 +80,13 @@ class SubAgents:
             try:
                 await run(work, state)
             except ModelRefused as error:
-                raise ToolError(
-                    f"the sub-agent's model does not do this: {turn.work.context.hide(str(error))}"
-                ) from error
+                why = turn.work.context.hide(str(error))
+                raise ToolError(f"the sub-agent's model does not do this: {why}") from error
+            except ModelUnavailable as error:
+                if isinstance(error, BudgetExhausted) or work.model.name == turn.work.model.name:
+                    raise  # the turn has no model either
+                why = turn.work.context.hide(str(error))
+                raise ToolUnavailable(f"the sub-agent's model does not answer; do it yourself ({why})") from error
         reach("delegate.ended")
         text = state.messages[-1].text.strip()
         whole = text if len(text) <= MAX_REPORT_CHARS else text[: MAX_REPORT_CHARS - len(_CUT)] + _CUT

@@ -94,6 +94,7 @@ class Delegating(Protocol):
 
         Raises:
             ToolError: the tools are none that a sub-agent may have, or the model refuses.
+            ToolUnavailable: its model is another one than the turn's, and gives no answer now.
             ModelUnavailable: no answer now.
         """
 

@@ -24,7 +24,7 @@ from gateway.tools.spec import ToolCall
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import owned
 from tests.gateway.way.test_web import Site, fetch, site
-from tests.model_server import Answer, Call, ModelServer
+from tests.model_server import Answer, Call, Failure, ModelServer
 from tests.scripted_model import Hang, ScriptedModel, call
 
 __all__ = ["site"]  # a fixture
@@ -380,6 +380,21 @@ async def test_other_tools_say_in_the_preview_what_they_do_too_and_only_while_th
 
 
 # ---- whose model it is ----------------------------------------------------------------------------------------------
+
+
+async def test_where_only_the_model_for_small_work_is_away_the_turn_goes_on_without_a_sub_agent(house: House) -> None:
+    async with ModelServer() as server, ModelServer() as away:
+        away.script([Failure(status=401)], repeats=True)
+        models = {
+            "main": {"provider": "openai", "model": "large", "base_url": server.openai_url},
+            "helper": {"provider": "openai", "model": "small", "base_url": away.openai_url},
+        }
+        task = Call(name="delegate", arguments='{"task": "find it"}')
+        server.script([Answer(calls=(task,)), Answer(text="I looked myself.")])
+        async with house.gateway(model="main", models=models, tools=ON) as (_, channel):
+            assert await channel.ask("look") == "I looked myself."
+        told = server.requests[1].body["messages"][-1]["content"]
+    assert "not done: the sub-agent's model does not answer; do it yourself" in told
 
 
 @pytest.mark.parametrize("has_helper", [False, True])
