@@ -48,6 +48,10 @@ _IS_TAKEN = """
 _RUN_NOW = f"""
     UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
 """  # noqa: S608 (a constant)
+_FORGIVE = """
+    UPDATE schedules SET forgiven_at = (SELECT max(due_at) FROM occurrences WHERE schedule_id = schedules.id)
+    WHERE id = ?
+"""
 _DROP_TEXTS = f"""
     UPDATE inbox SET state = 'done', ended_at = ?, error = 'its schedule was removed'
     WHERE schedule_id = ? AND ended_at IS NULL AND NOT ({IS_RUNNING}) RETURNING lane, turn_id
@@ -129,6 +133,8 @@ class SqlSchedules(ScheduleStore, ClockStore):
             values = (*{**columns, "fires_at": fires_at}.values(), tell, _ms(planned_at), schedule.id)
             sql = f"UPDATE schedules SET {changes}, tell = ?, last_at = coalesce(?, last_at) WHERE id = ?"  # noqa: S608 (names of ours)
             connection.execute(sql, values)
+            if schedule.failures < expected.failures:
+                connection.execute(_FORGIVE, (schedule.id,))
             return True
 
         return await self._engine.write(work)

@@ -315,6 +315,21 @@ class ScheduleSuite:
         coming = await store.look(now(house), limit=10)
         assert (coming.due, coming.untold) == ([], [(found, "here")])
 
+    async def test_failures_before_a_person_let_it_go_on_are_not_counted_again(self, house: House) -> None:
+        schedule, store = await added(house), store_of(house)
+        for number in range(MOST_FAILURES + 1):
+            at = NOON + timedelta(minutes=number)
+            found = await store.schedule(schedule.id)
+            assert found is not None
+            await store.replace(replace(found, state="active", next_at=at, failures=found.failures % 5), found)
+            house.now_ms = round((at + HOUR).timestamp() * 1000)
+            [due] = await due_now(house)
+            await store.fire([firing(due, next_at=at + HOUR)])
+            await fail(house, schedule, "", OccurrenceEnd(outcome="failed", note="model broke"))
+        found = await store.schedule(schedule.id)
+        assert found is not None
+        assert (found.state, found.failures) == ("active", 1)
+
     async def test_a_turn_may_end_a_schedule_for_a_reason(self, house: House) -> None:
         schedule = await begun(house)
         end = OccurrenceEnd(outcome="failed", note="gone", pauses="the personality is gone", tell=None)

@@ -444,6 +444,7 @@ CREATE TABLE schedules (
     turn_id text COLLATE "C" NOT NULL,
     sources text COLLATE "C" NOT NULL,
     failures bigint NOT NULL,
+    forgiven_at bigint,
     why text COLLATE "C",
     tell text COLLATE "C" CHECK (tell IN ('here', 'elsewhere')),
     created_at bigint NOT NULL

@@ -413,6 +413,7 @@ CREATE TABLE schedules (
     turn_id        TEXT NOT NULL,
     sources        TEXT NOT NULL,           -- JSON
     failures       INTEGER NOT NULL,
+    forgiven_at    INTEGER,                 -- the last time whose failure does not count since a person let it go on
     why            TEXT,
     tell           TEXT CHECK (tell IN ('here', 'elsewhere')),  -- where its person is still to be told of `why`
     created_at     INTEGER NOT NULL
