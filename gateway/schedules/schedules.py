@@ -100,11 +100,19 @@ class Schedules:
         found = await self._store.schedule(schedule_id)
         return found if found is not None and (user_ids is None or found.user_id in user_ids) else None
 
-    async def change(self, schedule: Schedule, wanted: Wanted, *, user_ids: Sequence[str] = ()) -> Schedule:
+    async def change(
+        self,
+        schedule: Schedule,
+        wanted: Wanted,
+        *,
+        user_ids: Sequence[str] = (),
+        sources: Sequence[str] = (),
+    ) -> Schedule:
         """Change what is given; a new rule takes the place of the old one, and makes one active that was done.
 
         Args:
             user_ids: all ids of its person, whose schedules are counted together.
+            sources: whose words, besides the person's, stand in front of the change.
 
         Raises:
             ScheduleError: something is wrong with the form, or it is gone, or stands in the configuration; or it was
@@ -115,7 +123,12 @@ class Schedules:
             theirs = await self.of(sorted({schedule.user_id, *user_ids}))
             if sum(not one.is_configured for one in theirs) >= MOST_OF_PERSON:
                 raise ScheduleError(_TOO_MANY)
-        return await self._replaced(schedule, lambda kept: _changed(kept, wanted, self._now()))
+
+        def changed(kept: Schedule) -> Schedule:
+            read = tuple(dict.fromkeys((*kept.sources, *sources)))
+            return replace(_changed(kept, wanted, self._now()), sources=read)
+
+        return await self._replaced(schedule, changed)
 
     async def pause(self, schedule: Schedule) -> Schedule:
         """Let nothing be due until it is resumed.

@@ -187,7 +187,7 @@ class _Scheduling:
         try:
             wanted = _wanted(arguments)
             if wanted != Wanted():
-                schedule = await self._schedules.change(schedule, wanted)
+                schedule = await self._schedules.change(schedule, wanted, sources=owner.sources)
             if arguments.paused is not None:
                 do = self._schedules.pause if arguments.paused else self._schedules.resume
                 schedule = await do(schedule)

@@ -400,6 +400,16 @@ class Desk:
         return (await self.box.call(ToolCall(id=call_id, name=name, arguments=json.dumps(arguments)), where)).text
 
 
+async def test_a_text_that_is_changed_after_reading_words_of_others_is_theirs_from_then_on(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        await desk.use("schedule_create", {"mode": "do", "text": "x", "every_minutes": 60})
+        await desk.use("schedule_change", {"number": 1, "text": "y"}, call_id="c2", read=("quoted mail",))
+        [changed] = await desk.schedules.of(None)
+        assert (changed.text, changed.sources) == ("y", ("quoted mail",))
+        await desk.use("schedule_change", {"number": 1, "every_minutes": 90}, call_id="c3")
+        assert (await desk.schedules.of(None))[0].sources == ("quoted mail",)
+
+
 async def test_a_call_that_is_made_again_after_a_crash_makes_one_schedule_and_one_button(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         where = desk.context()
