@@ -107,12 +107,14 @@ class Schedules:
         *,
         user_ids: Sequence[str] = (),
         sources: Sequence[str] = (),
+        to: Owner | None = None,
     ) -> Schedule:
         """Change what is given; a new rule takes the place of the old one, and makes one active that was done.
 
         Args:
             user_ids: all ids of its person, whose schedules are counted together.
             sources: whose words, besides the person's, stand in front of the change.
+            to: the same person, where it is delivered from now on; None: where it was.
 
         Raises:
             ScheduleError: something is wrong with the form, or it is gone, or stands in the configuration; or it was
@@ -126,7 +128,8 @@ class Schedules:
 
         def changed(kept: Schedule) -> Schedule:
             read = tuple(dict.fromkeys((*kept.sources, *sources)))
-            return replace(_changed(kept, wanted, self._now()), sources=read)
+            changed = replace(_changed(kept, wanted, self._now()), sources=read)
+            return changed if to is None else _moved(changed, to)
 
         return await self._replaced(schedule, changed)
 
@@ -264,6 +267,16 @@ def _changed(schedule: Schedule, wanted: Wanted, now: datetime) -> Schedule:
     if schedule.state in ("active", "done"):
         return replace(changed, state="active", next_at=next_at)
     return changed
+
+
+def _moved(schedule: Schedule, to: Owner) -> Schedule:
+    return replace(
+        schedule,
+        conversation=to.conversation,
+        account=to.account,
+        display_name=to.display_name,
+        is_direct=to.is_direct,
+    )
 
 
 def _paused(schedule: Schedule) -> Schedule:

@@ -74,6 +74,7 @@ class Change(Arguments):
     first_day: str | None = None
     zone: str | None = None
     missed: Missed | None = None
+    to: str | None = None
 
 
 class Numbered(Arguments):
@@ -170,14 +171,12 @@ class _Scheduling:
     async def _made(self, wanted: Wanted, context: ToolContext, to: str | None = None) -> str:
         _refuse_unattended(context)
         owner = await self._owner(context)
-        owner = owner if to is None else await self._elsewhere(owner, to)
+        place = owner if to is None else await self._elsewhere(owner, to)
         try:
-            schedule = await self._schedules.create(wanted, owner, key=context.idempotency_key)
+            schedule = await self._schedules.create(wanted, place, key=context.idempotency_key)
         except ScheduleError as error:
             raise ToolError(str(error)) from error
-        undo = Action(id=f"schedules remove {schedule.id}", label="Undo")
-        if undo not in context.buttons:
-            context.buttons.append(undo)
+        _offer(context, f"schedules remove {schedule.id}")
         return await self._shown(schedule, context, owner, is_new=wanted.zone is None)
 
     async def _change(self, arguments: Change, context: ToolContext) -> str:
@@ -185,12 +184,14 @@ class _Scheduling:
         owner = await self._owner(context)
         schedule = await self._theirs(arguments.number, context, owner)
         try:
-            wanted = _wanted(arguments)
-            if wanted != Wanted():
-                schedule = await self._schedules.change(schedule, wanted, sources=owner.sources)
+            wanted, to = _wanted(arguments), await self._elsewhere(owner, arguments.to) if arguments.to else None
+            if wanted != Wanted() or to is not None:
+                schedule = await self._schedules.change(schedule, wanted, sources=owner.sources, to=to)
             if arguments.paused is not None:
                 do = self._schedules.pause if arguments.paused else self._schedules.resume
                 schedule = await do(schedule)
+                if wanted == Wanted() and to is None:
+                    _offer(context, f"schedules {'resume' if arguments.paused else 'pause'} {schedule.id}")
         except ScheduleError as error:
             raise ToolError(str(error)) from error
         return await self._shown(schedule, context, owner)
@@ -267,7 +268,9 @@ class _Scheduling:
             other = next(zone for zone in _EXAMPLES if zone != schedule.zone)
             hint = f" That is the clock of {schedule.zone}; if yours is another one, say `/timezone {other}`."
         name = as_name(schedule.text)
-        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {name}, {said}.{hint}_"
+        place, here = schedule.conversation, owner.conversation
+        to = "" if replace(place, thread=here.thread) == here else f", to {place.channel}"
+        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {name}, {said}{to}.{hint}_"
         return f"Schedule {schedule.id}: {said}. {_IS_SHOWN}"
 
     async def _zones_told(self, context: ToolContext, owner: Owner) -> bool:
@@ -293,6 +296,13 @@ REPORT_TOOL = Tool(
 def _refuse_unattended(context: ToolContext) -> None:
     if not context.is_attended:
         raise ToolError(_NOT_BY_ITSELF)
+
+
+def _offer(context: ToolContext, command: str) -> None:
+    """A button that takes it back."""
+    undo = Action(id=command, label="Undo")
+    if undo not in context.buttons:
+        context.buttons.append(undo)
 
 
 def _wanted(arguments: Arguments, **given: Any) -> Wanted:

@@ -271,6 +271,32 @@ async def test_it_is_delivered_to_another_channel_of_the_person_and_to_nobody_el
         assert await planned(gateway) == [kept]
 
 
+async def test_it_is_moved_to_another_channel_of_the_person_and_the_person_sees_where(house: House) -> None:
+    move = use("schedule_change", number=1, to="other")
+    model = ScriptedModel("hi", use("remind", text="x", in_minutes=60), "ok", move, "moved")
+    channels = {name: {"kind": "tests.fake_channel", "role": "member"} for name in ("fake", "other")}
+    async with house.gateway(model, channels=channels) as (gateway, channel):
+        other = gateway.channels.find("other")
+        assert isinstance(other, FakeChannel)
+        await other.ask("hi", conversation="desk")
+        assert "to other" not in await channel.ask("plan")
+        [before] = await planned(gateway)
+        assert ", to other._" in await channel.ask("rather at my desk")
+        desk = ConversationRef(channel="other", conversation="desk")
+        assert await planned(gateway) == [replace(before, conversation=desk)]
+
+
+async def test_a_pause_is_undone_by_a_button(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        await desk.use("remind", {"text": "x", "in_minutes": 5})
+        buttons = []
+        for paused, more in ((True, {}), (False, {}), (True, {"text": "y"})):
+            where = desk.context()
+            await desk.use("schedule_change", {"number": 1, "paused": paused, **more}, context=where)
+            buttons.append([one.id for one in where.buttons])
+        assert buttons == [["schedules resume 1"], ["schedules pause 1"], []]
+
+
 async def test_where_schedules_are_off_there_is_no_tool_for_them(house: House) -> None:
     model = ScriptedModel("hello")
     async with house.gateway(model, schedules={"enabled": False}) as (gateway, channel):
