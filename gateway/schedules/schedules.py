@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from zoneinfo import ZoneInfoNotFoundError
 
 from gateway.messages import ConversationRef
 from gateway.schedules.forms import Form, ScheduleError, Wanted, now_s, read_change, read_new
@@ -290,7 +291,11 @@ def _resumed(schedule: Schedule, now: datetime) -> Schedule:
         return schedule
     if schedule.is_taken_out:
         raise _taken_out(schedule)
-    next_at = next_after(schedule.rule, schedule.zone, now)
+    try:
+        next_at = next_after(schedule.rule, schedule.zone, now)
+    except ZoneInfoNotFoundError as error:
+        gone = f"{schedule.zone!r} is no time zone of this machine any more; give schedule {schedule.id} another one"
+        raise ScheduleError(gone) from error
     if next_at is None and not isinstance(schedule.rule, Called):
         raise ScheduleError(f"the time of schedule {schedule.id} is past; give it another one, or run it now")
     return replace(schedule, state="active", next_at=next_at, failures=0, why=None)
