@@ -160,7 +160,7 @@ class Clock:
                 _log.error("schedule_unreadable", schedule=schedule.id, exc_info=error)
                 why, tell = f"its times cannot be worked out: {error}", "here"
         if why is None:
-            return Firing(due=due, after=schedule, happenings=[_happening(schedule, due_at, now, is_by_hand=True)])
+            return Firing(due=due, after=schedule, happenings=[_happening(schedule, due_at, now, turn_id=due.turn_id)])
         is_by_hand = due.by_hand_at is not None
         note = _noted(schedule, due_at, now, why, is_by_hand=is_by_hand)
         last_at = None if is_by_hand else due_at
@@ -189,7 +189,7 @@ class Clock:
         if beat.skips is not None:
             notes = [_noted(schedule, due_at, now, beat.skips, is_by_hand=is_by_hand)] if beat.skips else []
             return Firing(due=due, after=after, last_at=last_at, happenings=notes)
-        happening = _happening(schedule, due_at, now, is_by_hand=is_by_hand)
+        happening = _happening(schedule, due_at, now, turn_id=due.turn_id)
         message = message_of(replace(schedule, text=beat.text), due_at)
         return Firing(
             due=due, after=after, last_at=last_at, happenings=[replace(happening, message=message)], beat=beat
@@ -318,9 +318,14 @@ def _regular(due: Due, taken: TakenUp, now: datetime) -> Firing:
     return Firing(due=due, after=after, last_at=taken.last_at, happenings=happenings)
 
 
-def _happening(schedule: Schedule, due_at: datetime, now: datetime, *, is_by_hand: bool = False) -> Happening:
-    """One run: of a text that is said there is nothing to wait for."""
-    turn_id, is_said = f"t_{secrets.token_hex(8)}", schedule.mode == "say"
+def _happening(schedule: Schedule, due_at: datetime, now: datetime, *, turn_id: str | None = None) -> Happening:
+    """One run: of a text that is said there is nothing to wait for.
+
+    Args:
+        turn_id: that a run by hand has; None: it is due by its rule.
+    """
+    is_by_hand, is_said = turn_id is not None, schedule.mode == "say"
+    turn_id = turn_id or f"t_{secrets.token_hex(8)}"
     late = "" if is_by_hand else late_note(due_at, now, schedule.zone)
     occurrence = Occurrence(
         schedule_id=schedule.id,

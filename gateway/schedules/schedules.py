@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -150,11 +152,11 @@ class Schedules:
         """
         return await self._replaced(schedule, lambda kept: _resumed(kept, self._now()))
 
-    async def run_now(self, schedule: Schedule, *, asked_at: datetime | None = None) -> Schedule:
+    async def run_now(self, schedule: Schedule, *, key: str | None = None) -> Schedule:
         """Do it once now, besides its times.
 
         Args:
-            asked_at: the same for a repetition of the call, which does nothing more; None where it is not repeated.
+            key: the same for a repetition of the call, which does nothing more; None where it is not repeated.
 
         Raises:
             ScheduleError: it is being done, or gone, or in the configuration no more, or they are off here.
@@ -162,13 +164,9 @@ class Schedules:
         self._refuse_where_off()
         if (await self._there(schedule)).is_taken_out:
             raise _taken_out(schedule)
-        now = self._now()
-        at = now if asked_at is None else min(asked_at.replace(microsecond=0), now)
-        if asked_at is not None:
-            ran = await self._store.history(schedule.id)
-            if any(one.is_by_hand and one.due_at.replace(microsecond=0) == at for one in ran):  # see the store
-                return schedule
-        if not await self._store.run_now(schedule, at):
+        named = f"{schedule.id}/{secrets.token_hex(16) if key is None else key}"
+        turn_id = f"t_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
+        if not await self._store.run_now(schedule, self._now(), turn_id):
             await self._there(schedule)
             raise ScheduleError(f"schedule {schedule.id} is being done just now; wait until that has ended")
         self.wake()

@@ -45,8 +45,13 @@ _IS_TAKEN = """
     SELECT 1 FROM occurrences WHERE schedule_id = ?1 AND due_at = ?2
     UNION ALL SELECT 1 FROM schedules WHERE id = ?1 AND next_at = ?2
 """
+_HAS_RUN = """
+    SELECT 1 FROM schedules WHERE id = ?1 AND by_hand_turn_id = ?2
+    UNION ALL SELECT 1 FROM occurrences WHERE schedule_id = ?1 AND turn_id = ?2
+"""
 _RUN_NOW = f"""
-    UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
+    UPDATE schedules SET by_hand_at = ?1, by_hand_turn_id = ?2, fires_at = ?1
+    WHERE id = ?3 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
 """  # noqa: S608 (a constant)
 _FORGIVE = """
     UPDATE schedules SET forgiven_at = (SELECT max(due_at) FROM occurrences WHERE schedule_id = schedules.id)
@@ -153,12 +158,14 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
         return await self._engine.write(work)
 
-    async def run_now(self, schedule: Schedule, at: datetime) -> bool:
+    async def run_now(self, schedule: Schedule, at: datetime, turn_id: str) -> bool:
         def work(connection: Connection) -> bool:
+            if connection.execute(_HAS_RUN, (schedule.id, turn_id)).fetchone() is not None:
+                return True
             at_ms = to_ms(at)
             while connection.execute(_IS_TAKEN, (schedule.id, at_ms)).fetchone() is not None:
                 at_ms += 1  # a time is run once, so one of its own
-            return connection.execute(_RUN_NOW, (at_ms, schedule.id)).rowcount == 1
+            return connection.execute(_RUN_NOW, (at_ms, turn_id, schedule.id)).rowcount == 1
 
         return await self._engine.write(work)
 
@@ -290,6 +297,7 @@ def _due(row: Row) -> Due:
         schedule=schedule_of(row),
         last_at=None if last_ms is None else from_ms(last_ms),
         by_hand_at=None if by_hand_ms is None else from_ms(by_hand_ms),
+        turn_id=None if by_hand_ms is None else row["by_hand_turn_id"],
     )
 
 

@@ -440,6 +440,7 @@ CREATE TABLE schedules (
     next_at bigint,
     last_at bigint,
     by_hand_at bigint,
+    by_hand_turn_id text COLLATE "C",
     fires_at bigint,
     turn_id text COLLATE "C" NOT NULL,
     sources text COLLATE "C" NOT NULL,

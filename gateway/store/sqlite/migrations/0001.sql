@@ -409,6 +409,7 @@ CREATE TABLE schedules (
     next_at        INTEGER,
     last_at        INTEGER,                 -- the last time of its rule that was taken up
     by_hand_at     INTEGER,                 -- since when it is to run once because a person said so
+    by_hand_turn_id TEXT,                   -- of the last time that a person said so, so that its repetition is known
     fires_at       INTEGER,                 -- when the clock is to take it up
     turn_id        TEXT NOT NULL,
     sources        TEXT NOT NULL,           -- JSON
