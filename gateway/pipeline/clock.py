@@ -35,6 +35,8 @@ from gateway.schedules.schedule import ON_TIME, Occurrence, Schedule
 EACH_S = 1.0
 """The store is not asked more often, but to take up what is due."""
 LONGEST_S = 60.0
+WHERE_OFF_S = 86_400.0
+"""Where schedules are off: then it looks for pauses of hooks, which it is woken for."""
 AFTER_FAULT_S = 10.0
 _BEYOND_S = 0.002
 """So much behind its time something is looked for: a timer may be a little early."""
@@ -87,7 +89,7 @@ class Clock:
         while True:
             began_s = loop.time()
             self._woken.clear()
-            wait_s = LONGEST_S
+            wait_s = LONGEST_S if self._is_enabled else WHERE_OFF_S
             try:
                 now = self.now()
                 if self._is_enabled and now < planned_at - ON_TIME:  # at the start, and when the clock was set back

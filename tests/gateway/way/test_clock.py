@@ -568,6 +568,21 @@ async def test_where_schedules_are_off_none_is_late(house: House) -> None:
         assert texts(channel) == []
 
 
+async def test_where_schedules_are_off_a_pause_is_told_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a hook, which a reload may bring at any time."""
+    monkeypatch.setattr("gateway.pipeline.clock.EACH_S", 0.01)
+    async with house.gateway(ScriptedModel(), schedules={"enabled": False}) as (gateway, channel):
+        await plan(gateway, state="failing", next_at=None, why="it failed")
+        tell = "UPDATE schedules SET tell = 'here'"
+        await gateway.store.engine.write(lambda connection: connection.execute(tell).rowcount)
+        gateway.clock.wake()
+        async with asyncio.timeout(20):
+            await channel.until(lambda: bool(channel.sent))
+        assert texts(channel)[0].startswith("I have paused number 1 (`Water the plants`): it failed.")
+
+
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
     async with timed(house, ScriptedModel()) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
