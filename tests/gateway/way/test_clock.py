@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.agent.delegating import STEPS
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelRefused, ModelUnavailable, PermanentSendError
 from gateway.messages import ConversationRef
@@ -22,6 +23,7 @@ from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import POST, Post, owned, post  # noqa: F401 (a fixture)
+from tests.gateway.way.test_delegating import Both, delegate
 from tests.gateway.way.test_linking import link
 from tests.scripted_model import Hang, ScriptedModel, call
 
@@ -192,6 +194,19 @@ async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
         assert texts(channel) == ["That is all."]
         assert [request.may_call_tools for request in model.requests] == [*[True] * (MOST_STEPS - 1), False]
         assert all("remind" not in [tool.name for tool in request.tools] for request in model.requests)
+
+
+async def test_steps_of_a_sub_agent_are_none_of_the_few_of_its_turn(house: House) -> None:
+    main = ScriptedModel(*[[delegate(number=number)] for number in range(MOST_STEPS - 1)], "That is all.")
+    looks = [[call("current_time", id=f"s{number}")] for number in range(STEPS - 1)]
+    sub = ScriptedModel(*looks, "Noon.", *["Noon."] * (MOST_STEPS - 2))
+    model: Any = Both(main, sub)
+    async with timed(house, model, tools={"delegate": True}) as (gateway, channel, wall):
+        await plan(gateway, mode="do")
+        await wall.comes(NOON + HOUR)
+        assert texts(channel) == ["That is all."]
+    assert [request.may_call_tools for request in main.requests] == [*[True] * (MOST_STEPS - 1), False]
+    assert len(sub.requests) == STEPS + MOST_STEPS - 2
 
 
 async def test_the_personality_is_the_schedules_whatever_answers_in_the_chat_by_now(house: House) -> None:
