@@ -217,7 +217,8 @@ class SqlSchedules(ScheduleStore, ClockStore):
             if connection.execute(sql, (schedule.id, schedule.why)).rowcount != 1:
                 return False
             for message in messages:
-                insert_replies(connection, f"{SCHEDULED}{schedule.id}", (message,), delivered=delivered)
+                turn_id, user_id = f"{SCHEDULED}{schedule.id}", schedule.user_id
+                insert_replies(connection, turn_id, (message,), delivered=delivered, user_id=user_id)
             return True
 
         return await self._engine.write(work)
@@ -241,18 +242,18 @@ def _fire(connection: Connection, firing: Firing, delivered: Collection[str]) ->
     if connection.execute(_FIRE, (*changes, *as_read)).rowcount != 1:
         return False
     for each in firing.happenings:
-        _happen(connection, each, delivered)
+        _happen(connection, each, before.user_id, delivered)
     return True
 
 
-def _happen(connection: Connection, happening: Happening, delivered: Collection[str]) -> None:
+def _happen(connection: Connection, happening: Happening, user_id: str, delivered: Collection[str]) -> None:
     occurrence, message, reply = happening.occurrence, happening.message, happening.reply
     if not insert_new(connection, "occurrences", columns_of(occurrence)):
         return  # this time was taken up before the clock was set back
     if message is not None:
         send_in(connection, message, occurrence)
     if reply is not None:
-        insert_replies(connection, occurrence.turn_id, (reply,), delivered=delivered)
+        insert_replies(connection, occurrence.turn_id, (reply,), delivered=delivered, user_id=user_id)
 
 
 def send_in(connection: Connection, message: InboundMessage, occurrence: Occurrence) -> None:

@@ -93,6 +93,7 @@ CREATE TABLE outbox (
     seq bigint NOT NULL,
     id text COLLATE "C" NOT NULL UNIQUE,
     turn_id text COLLATE "C" NOT NULL,
+    user_id text COLLATE "C",
     channel text COLLATE "C" NOT NULL,
     conversation text COLLATE "C" NOT NULL,
     thread text COLLATE "C",

@@ -74,6 +74,7 @@ CREATE TABLE outbox (
     seq           INTEGER NOT NULL,
     id            TEXT NOT NULL UNIQUE,
     turn_id       TEXT NOT NULL,
+    user_id       TEXT,                         -- whose schedule it is of; NULL: it is of the turn
     channel       TEXT NOT NULL,
     conversation  TEXT NOT NULL,
     thread        TEXT,
