@@ -30,6 +30,7 @@ from gateway.runtime.observe import happened
 from gateway.schedules.firing import SCHEDULED, ClockStore, Due, Firing, Happening, Where, message_of
 from gateway.schedules.heartbeat import Heartbeats
 from gateway.schedules.missed import TakenUp, due_words, is_on_time, moved, take_up
+from gateway.schedules.rule import Once
 from gateway.schedules.schedule import ON_TIME, Occurrence, Schedule
 
 EACH_S = 1.0
@@ -286,10 +287,11 @@ def late_note(due_at: datetime, now: datetime, zone: str) -> str:
 def _told(schedule: Schedule, *, has_text: bool = True) -> str:
     """What people are told of a schedule that was paused, or that came to nothing."""
     what = f"number {schedule.id}" + (f" ({as_name(schedule.text)})" if has_text else "")
-    if schedule.state != "failing":
+    number, is_paused = schedule.id, schedule.state == "failing"
+    if not is_paused or isinstance(schedule.rule, Once):  # which has no other time
         says = f"\n\nIt says: {schedule.text}" if has_text else ""
-        return f"What was due of {what} did not arrive: {schedule.why}.{says}"
-    number = schedule.id
+        how = f"\n\n`/schedules run {number}` does it now." if is_paused else ""
+        return f"What was due of {what} did not arrive: {schedule.why}.{says}{how}"
     how = f"`/schedules resume {number}` starts it again, `/schedules` lists all."
     return f"I have paused {what}: {schedule.why}.\n\n{how}"
 

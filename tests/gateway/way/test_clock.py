@@ -589,7 +589,7 @@ async def test_where_schedules_are_off_a_pause_is_told_all_the_same(
     """Of a hook, which a reload may bring at any time."""
     monkeypatch.setattr("gateway.pipeline.clock.EACH_S", 0.01)
     async with house.gateway(ScriptedModel(), schedules={"enabled": False}) as (gateway, channel):
-        await plan(gateway, state="failing", next_at=None, why="it failed")
+        await plan(gateway, HOURLY, state="failing", next_at=None, why="it failed")
         tell = "UPDATE schedules SET tell = 'here'"
         await gateway.store.engine.write(lambda connection: connection.execute(tell).rowcount)
         gateway.clock.wake()
@@ -605,6 +605,19 @@ async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) ->
         assert (await now_is(gateway, schedule)).state == "failing"
         [text] = texts(channel)
         assert "there is no personality butler" in text
+
+
+async def test_what_was_due_once_and_could_not_be_done_is_told_with_a_way_that_works(house: House) -> None:
+    async with timed(house, ScriptedModel("Watered.")) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do", personality_id="butler")
+        await wall.comes(NOON + HOUR)
+        told = texts(channel)[-1]
+        assert "did not arrive" in told
+        assert told.endswith(f"\n\nIt says: Water the plants\n\n`/schedules run {schedule.id}` does it now.")
+        await gateway.personalities.create("butler")
+        await channel.ask(f"/schedules run {schedule.id}")
+        await wall.comes(NOON + HOUR)
+        assert "Watered." in texts(channel)
 
 
 async def test_a_channel_that_is_gone_pauses_it_and_tells_the_owner(house: House) -> None:
