@@ -22,6 +22,7 @@ from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 
 SHOWN_TIMES = 3
 _SHOWN_CHARS = 300
+_UNDO = "Undo"
 _NOT_BY_ITSELF = "a schedule made this turn, and makes no other; tell the person what you would plan"
 _EXAMPLES = ("Europe/Berlin", "America/New_York")
 _IS_SHOWN = "The person sees the times below your answer, with a button to undo it: do not list them."
@@ -176,7 +177,7 @@ class _Scheduling:
             schedule = await self._schedules.create(wanted, place, key=context.idempotency_key)
         except ScheduleError as error:
             raise ToolError(str(error)) from error
-        _offer(context, f"schedules remove {schedule.id}")
+        _offer(context, "remove", schedule.id)
         return await self._shown(schedule, context, owner, is_new=wanted.zone is None)
 
     async def _change(self, arguments: Change, context: ToolContext) -> str:
@@ -191,7 +192,7 @@ class _Scheduling:
                 do = self._schedules.pause if arguments.paused else self._schedules.resume
                 schedule = await do(schedule)
                 if wanted == Wanted() and to is None:
-                    _offer(context, f"schedules {'resume' if arguments.paused else 'pause'} {schedule.id}")
+                    _offer(context, "resume" if arguments.paused else "pause", schedule.id)
         except ScheduleError as error:
             raise ToolError(str(error)) from error
         return await self._shown(schedule, context, owner)
@@ -298,11 +299,14 @@ def _refuse_unattended(context: ToolContext) -> None:
         raise ToolError(_NOT_BY_ITSELF)
 
 
-def _offer(context: ToolContext, command: str) -> None:
-    """A button that takes it back."""
-    undo = Action(id=command, label="Undo")
-    if undo not in context.buttons:
-        context.buttons.append(undo)
+def _offer(context: ToolContext, verb: str, number: int) -> None:
+    """A button that takes it back; where there are several of a turn, each says which."""
+    undos = {one.id: one for one in context.buttons if one.label.startswith(_UNDO)}
+    undo = Action(id=f"schedules {verb} {number}", label=_UNDO)
+    undos.setdefault(undo.id, undo)
+    if len(undos) > 1:
+        undos = {of: replace(one, label=f"{_UNDO} {of.rpartition(' ')[2]}") for of, one in undos.items()}
+    context.buttons[:] = [*(one for one in context.buttons if one.id not in undos), *undos.values()]
 
 
 def _wanted(arguments: Arguments, **given: Any) -> Wanted:

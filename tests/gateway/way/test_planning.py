@@ -286,6 +286,19 @@ async def test_it_is_moved_to_another_channel_of_the_person_and_the_person_sees_
         assert await planned(gateway) == [replace(before, conversation=desk)]
 
 
+async def test_of_several_that_are_planned_in_one_turn_each_button_says_which_it_undoes(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        where = desk.context()
+        where.buttons.append(Action(id="other", label="Other"))
+        for number in (1, 2, 3):
+            for _ in range(2):  # as after a crash
+                await desk.use("remind", {"text": "x", "in_minutes": 5}, call_id=f"c{number}", context=where)
+        assert [(one.id, one.label) for one in where.buttons] == [
+            ("other", "Other"), ("schedules remove 1", "Undo 1"), ("schedules remove 2", "Undo 2"),
+            ("schedules remove 3", "Undo 3"),
+        ]  # fmt: skip
+
+
 async def test_a_pause_is_undone_by_a_button(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         await desk.use("remind", {"text": "x", "in_minutes": 5})
