@@ -204,6 +204,7 @@ class _Scheduling:
             await self._schedules.cancel(schedule)
         except ScheduleError as error:
             raise ToolError(str(error)) from error
+        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {as_name(schedule.text)}, removed._"
         return f"Schedule {schedule.id} is removed: {schedule.text}"
 
     async def _list(self, _arguments: Nothing, context: ToolContext) -> str:

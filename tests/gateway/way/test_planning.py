@@ -176,7 +176,7 @@ async def test_the_agent_lists_changes_and_cancels_what_is_planned(house: House)
         assert re.fullmatch(r"1: say, once, on .+ \(UTC\): Stretch", first)
         assert re.fullmatch(r"2: say, every day at 08:00 \(UTC\); next .+: Up", second)
         assert "_Number 2: `Up`, every day at 09:00 (UTC); paused._" in await channel.ask("change")
-        await channel.ask("cancel")
+        assert (await channel.ask("cancel")).endswith("_Number 1: `Stretch`, removed._"), "it is no word of the model"
         assert results(model)[-1] == "Schedule 1 is removed: Stretch"
         assert [(one.id, one.state) for one in await planned(gateway)] == [(2, "paused")]
 
