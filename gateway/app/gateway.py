@@ -259,7 +259,7 @@ class Gateway(Composition):
             ("supervisor", self.supervisor.run),
             ("privacy", self.privacy.run),
             ("unattended", self.configured.run),
-            *([("clock", clock)] if self.config.schedules.enabled or self.config.hooks else []),
+            ("clock", clock),
             *([("upkeep", Upkeep(self).run)] if self.cluster.is_shared else []),
             *([("web", self.web.serve)] if "web" in roles else []),
         ]

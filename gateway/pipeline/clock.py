@@ -30,11 +30,14 @@ from gateway.runtime.observe import happened
 from gateway.schedules.firing import SCHEDULED, ClockStore, Due, Firing, Happening, Where, message_of
 from gateway.schedules.heartbeat import Heartbeats
 from gateway.schedules.missed import TakenUp, due_words, is_on_time, moved, take_up
+from gateway.schedules.rule import Once
 from gateway.schedules.schedule import ON_TIME, Occurrence, Schedule
 
 EACH_S = 1.0
 """The store is not asked more often, but to take up what is due."""
 LONGEST_S = 60.0
+WHERE_OFF_S = 86_400.0
+"""Where schedules are off: then it looks for pauses of hooks, which it is woken for."""
 AFTER_FAULT_S = 10.0
 _BEYOND_S = 0.002
 """So much behind its time something is looked for: a timer may be a little early."""
@@ -87,7 +90,7 @@ class Clock:
         while True:
             began_s = loop.time()
             self._woken.clear()
-            wait_s = LONGEST_S
+            wait_s = LONGEST_S if self._is_enabled else WHERE_OFF_S
             try:
                 now = self.now()
                 if self._is_enabled and now < planned_at - ON_TIME:  # at the start, and when the clock was set back
@@ -160,7 +163,7 @@ class Clock:
                 _log.error("schedule_unreadable", schedule=schedule.id, exc_info=error)
                 why, tell = f"its times cannot be worked out: {error}", "here"
         if why is None:
-            return Firing(due=due, after=schedule, happenings=[_happening(schedule, due_at, now, is_by_hand=True)])
+            return Firing(due=due, after=schedule, happenings=[_happening(schedule, due_at, now, turn_id=due.turn_id)])
         is_by_hand = due.by_hand_at is not None
         note = _noted(schedule, due_at, now, why, is_by_hand=is_by_hand)
         last_at = None if is_by_hand else due_at
@@ -189,7 +192,7 @@ class Clock:
         if beat.skips is not None:
             notes = [_noted(schedule, due_at, now, beat.skips, is_by_hand=is_by_hand)] if beat.skips else []
             return Firing(due=due, after=after, last_at=last_at, happenings=notes)
-        happening = _happening(schedule, due_at, now, is_by_hand=is_by_hand)
+        happening = _happening(schedule, due_at, now, turn_id=due.turn_id)
         message = message_of(replace(schedule, text=beat.text), due_at)
         return Firing(
             due=due, after=after, last_at=last_at, happenings=[replace(happening, message=message)], beat=beat
@@ -284,10 +287,11 @@ def late_note(due_at: datetime, now: datetime, zone: str) -> str:
 def _told(schedule: Schedule, *, has_text: bool = True) -> str:
     """What people are told of a schedule that was paused, or that came to nothing."""
     what = f"number {schedule.id}" + (f" ({as_name(schedule.text)})" if has_text else "")
-    if schedule.state != "failing":
+    number, is_paused = schedule.id, schedule.state == "failing"
+    if not is_paused or isinstance(schedule.rule, Once):  # which has no other time
         says = f"\n\nIt says: {schedule.text}" if has_text else ""
-        return f"What was due of {what} did not arrive: {schedule.why}.{says}"
-    number = schedule.id
+        how = f"\n\n`/schedules run {number}` does it now." if is_paused else ""
+        return f"What was due of {what} did not arrive: {schedule.why}.{says}{how}"
     how = f"`/schedules resume {number}` starts it again, `/schedules` lists all."
     return f"I have paused {what}: {schedule.why}.\n\n{how}"
 
@@ -318,9 +322,14 @@ def _regular(due: Due, taken: TakenUp, now: datetime) -> Firing:
     return Firing(due=due, after=after, last_at=taken.last_at, happenings=happenings)
 
 
-def _happening(schedule: Schedule, due_at: datetime, now: datetime, *, is_by_hand: bool = False) -> Happening:
-    """One run: of a text that is said there is nothing to wait for."""
-    turn_id, is_said = f"t_{secrets.token_hex(8)}", schedule.mode == "say"
+def _happening(schedule: Schedule, due_at: datetime, now: datetime, *, turn_id: str | None = None) -> Happening:
+    """One run: of a text that is said there is nothing to wait for.
+
+    Args:
+        turn_id: that a run by hand has; None: it is due by its rule.
+    """
+    is_by_hand, is_said = turn_id is not None, schedule.mode == "say"
+    turn_id = turn_id or f"t_{secrets.token_hex(8)}"
     late = "" if is_by_hand else late_note(due_at, now, schedule.zone)
     occurrence = Occurrence(
         schedule_id=schedule.id,

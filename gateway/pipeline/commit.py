@@ -119,14 +119,27 @@ class Committer:
     """Ends turns: with one commit, and what the others are told of it."""
 
     def __init__(
-        self, store: TurnStore, channels: Channels, outbox: Outbox, people: AccessRecords, has_more: Callable[[], None]
+        self,
+        store: TurnStore,
+        channels: Channels,
+        outbox: Outbox,
+        people: AccessRecords,
+        *,
+        has_more: Callable[[], None],
+        has_failed: Callable[[], None],
     ) -> None:
-        """`has_more` is called when a conversation has another message."""
+        """Keeps what is given.
+
+        Args:
+            has_more: called when a conversation has another message.
+            has_failed: called when what a schedule had due has failed, which may have paused it.
+        """
         self._store = store
         self._channels = channels
         self._outbox = outbox
         self._people = people
         self._has_more = has_more
+        self._has_failed = has_failed
 
     def end(
         self,
@@ -175,6 +188,8 @@ class Committer:
         if has_more:
             self._has_more()
         reach("turn.committed")
+        if commit.occurrence is not None and commit.occurrence.outcome == "failed":
+            self._has_failed()
         if commit.people is not None:
             self._people.changed()
         if commit.owner_chat is not None:

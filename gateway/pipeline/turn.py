@@ -59,7 +59,12 @@ class TurnRunner:
         self._parts = parts
         self._settings = settings
         self._committer = Committer(
-            parts.store, parts.channels, parts.outbox, parts.admission.people, parts.dispatcher.look
+            parts.store,
+            parts.channels,
+            parts.outbox,
+            parts.admission.people,
+            has_more=parts.dispatcher.look,
+            has_failed=parts.clock.wake,
         )
         self._reading = Reading(
             parts.sessions,
@@ -153,7 +158,6 @@ class TurnRunner:
         control.is_decided = True
         end = OccurrenceEnd(outcome="failed", note=obstacle.why, pauses=obstacle.why, tell=obstacle.tell)
         await self._committer.commit(replace(self._committer.end(row), occurrence=end))
-        parts.clock.wake()
         return None
 
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
@@ -168,8 +172,6 @@ class TurnRunner:
             dead = self._committer.end(row, replies=(text,) if text else (), kind="dead", end="dead", error=reason)
             await self._committer.commit(replace(dead, secret=row.message if is_answer else None))
         self._parts.parking.ended(row.message.conversation)
-        if row.schedule_id is not None:
-            self._parts.clock.wake()  # it may have failed for the last time
 
     async def _answer_unadmitted(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
         """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""

@@ -23,12 +23,14 @@ class Due:
     Attributes:
         last_at: the last time of its rule that was taken up, or when its next one was planned, whichever came later.
         by_hand_at: when a person said that it is to run once; None: it is due by its rule.
+        turn_id: that it is to have then; None: it is due by its rule.
         is_running: an earlier occurrence of it has not ended.
     """
 
     schedule: Schedule
     last_at: datetime | None = None
     by_hand_at: datetime | None = None
+    turn_id: str | None = None
     is_running: bool = False
 
 

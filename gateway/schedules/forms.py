@@ -124,7 +124,7 @@ def read_change(wanted: Wanted, schedule: Schedule, *, now: datetime) -> Form:
     """
     problems: dict[str, str] = {}
     text = schedule.text if wanted.text is None else _text(wanted.text, problems)
-    zone = schedule.zone if wanted.zone is None else _zone(wanted.zone, problems)
+    zone = _zone(wanted.zone or schedule.zone, problems)  # which may be gone from this machine
     rule, mode = schedule.rule, wanted.mode or schedule.mode
     if isinstance(rule, Days) and not wanted.rules and (wanted.time_of_day or wanted.first_day):
         at, since = wanted.time_of_day or f"{rule.at:%H:%M}", wanted.first_day or rule.since.isoformat()

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
+from gateway.config.values import zone_of
 from gateway.schedules.rule import Every, Once, Rule, next_after
 from gateway.schedules.schedule import MOST_CAUGHT_UP, ON_TIME, Schedule
 
@@ -98,7 +98,11 @@ def moved(schedule: Schedule, last_at: datetime | None, now: datetime) -> dateti
 
 
 def due_words(due_at: datetime, now: datetime, zone: str) -> str:
-    """For people: "at 08:00", with the day where that was another one."""
-    local = due_at.astimezone(ZoneInfo(zone))
-    is_today = local.date() == now.astimezone(ZoneInfo(zone)).date()
-    return f"at {local:%H:%M}" if is_today else f"on {local:%a, %d %b %Y} at {local:%H:%M}"
+    """For people: "at 08:00", with the day where that was another one; in UTC where the zone's data is gone."""
+    try:
+        where, named = zone_of(zone), ""
+    except ValueError:
+        where, named = UTC, " UTC"
+    local = due_at.astimezone(where)
+    is_today = local.date() == now.astimezone(where).date()
+    return f"at {local:%H:%M}{named}" if is_today else f"on {local:%a, %d %b %Y} at {local:%H:%M}{named}"

@@ -177,8 +177,12 @@ class ScheduleStore(Protocol):
     async def remove(self, schedule_id: int) -> bool:
         """Take it away with its history and what waits of it; False where there is none."""
 
-    async def run_now(self, schedule: Schedule, at: datetime) -> bool:
-        """Have it run once more, as soon as the clock looks; False where it is gone, or an occurrence is not ended."""
+    async def run_now(self, schedule: Schedule, at: datetime, turn_id: str) -> bool:
+        """Have it run once more, as soon as the clock looks; False where it is gone, or an occurrence is not ended.
+
+        Args:
+            turn_id: that this run is to have; where one has it already, there is no other.
+        """
 
     async def history(self, schedule_id: int, *, limit: int = 50) -> Sequence[Occurrence]:
         """Its last occurrences, newest first."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from zoneinfo import ZoneInfoNotFoundError
 
 from gateway.messages import ConversationRef
 from gateway.schedules.forms import Form, ScheduleError, Wanted, now_s, read_change, read_new
@@ -100,11 +103,21 @@ class Schedules:
         found = await self._store.schedule(schedule_id)
         return found if found is not None and (user_ids is None or found.user_id in user_ids) else None
 
-    async def change(self, schedule: Schedule, wanted: Wanted, *, user_ids: Sequence[str] = ()) -> Schedule:
+    async def change(
+        self,
+        schedule: Schedule,
+        wanted: Wanted,
+        *,
+        user_ids: Sequence[str] = (),
+        sources: Sequence[str] = (),
+        to: Owner | None = None,
+    ) -> Schedule:
         """Change what is given; a new rule takes the place of the old one, and makes one active that was done.
 
         Args:
             user_ids: all ids of its person, whose schedules are counted together.
+            sources: whose words, besides the person's, stand in front of the change.
+            to: the same person, where it is delivered from now on; None: where it was.
 
         Raises:
             ScheduleError: something is wrong with the form, or it is gone, or stands in the configuration; or it was
@@ -115,7 +128,13 @@ class Schedules:
             theirs = await self.of(sorted({schedule.user_id, *user_ids}))
             if sum(not one.is_configured for one in theirs) >= MOST_OF_PERSON:
                 raise ScheduleError(_TOO_MANY)
-        return await self._replaced(schedule, lambda kept: _changed(kept, wanted, self._now()))
+
+        def changed(kept: Schedule) -> Schedule:
+            read = tuple(dict.fromkeys((*kept.sources, *sources)))
+            changed = replace(_changed(kept, wanted, self._now()), sources=read)
+            return changed if to is None else _moved(changed, to)
+
+        return await self._replaced(schedule, changed)
 
     async def pause(self, schedule: Schedule) -> Schedule:
         """Let nothing be due until it is resumed.
@@ -133,11 +152,11 @@ class Schedules:
         """
         return await self._replaced(schedule, lambda kept: _resumed(kept, self._now()))
 
-    async def run_now(self, schedule: Schedule, *, asked_at: datetime | None = None) -> Schedule:
+    async def run_now(self, schedule: Schedule, *, key: str | None = None) -> Schedule:
         """Do it once now, besides its times.
 
         Args:
-            asked_at: the same for a repetition of the call, which does nothing more; None where it is not repeated.
+            key: the same for a repetition of the call, which does nothing more; None where it is not repeated.
 
         Raises:
             ScheduleError: it is being done, or gone, or in the configuration no more, or they are off here.
@@ -145,13 +164,9 @@ class Schedules:
         self._refuse_where_off()
         if (await self._there(schedule)).is_taken_out:
             raise _taken_out(schedule)
-        now = self._now()
-        at = now if asked_at is None else min(asked_at.replace(microsecond=0), now)
-        if asked_at is not None:
-            ran = await self._store.history(schedule.id)
-            if any(one.is_by_hand and one.due_at.replace(microsecond=0) == at for one in ran):  # see the store
-                return schedule
-        if not await self._store.run_now(schedule, at):
+        named = f"{schedule.id}/{secrets.token_hex(16) if key is None else key}"
+        turn_id = f"t_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
+        if not await self._store.run_now(schedule, self._now(), turn_id):
             await self._there(schedule)
             raise ScheduleError(f"schedule {schedule.id} is being done just now; wait until that has ended")
         self.wake()
@@ -253,6 +268,16 @@ def _changed(schedule: Schedule, wanted: Wanted, now: datetime) -> Schedule:
     return changed
 
 
+def _moved(schedule: Schedule, to: Owner) -> Schedule:
+    return replace(
+        schedule,
+        conversation=to.conversation,
+        account=to.account,
+        display_name=to.display_name,
+        is_direct=to.is_direct,
+    )
+
+
 def _paused(schedule: Schedule) -> Schedule:
     if schedule.state == "done":
         raise ScheduleError(f"schedule {schedule.id} is done, so there is nothing to pause")
@@ -264,7 +289,11 @@ def _resumed(schedule: Schedule, now: datetime) -> Schedule:
         return schedule
     if schedule.is_taken_out:
         raise _taken_out(schedule)
-    next_at = next_after(schedule.rule, schedule.zone, now)
+    try:
+        next_at = next_after(schedule.rule, schedule.zone, now)
+    except ZoneInfoNotFoundError as error:
+        gone = f"{schedule.zone!r} is no time zone of this machine any more; give schedule {schedule.id} another one"
+        raise ScheduleError(gone) from error
     if next_at is None and not isinstance(schedule.rule, Called):
         raise ScheduleError(f"the time of schedule {schedule.id} is past; give it another one, or run it now")
     return replace(schedule, state="active", next_at=next_at, failures=0, why=None)

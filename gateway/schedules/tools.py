@@ -22,6 +22,7 @@ from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError
 
 SHOWN_TIMES = 3
 _SHOWN_CHARS = 300
+_UNDO = "Undo"
 _NOT_BY_ITSELF = "a schedule made this turn, and makes no other; tell the person what you would plan"
 _EXAMPLES = ("Europe/Berlin", "America/New_York")
 _IS_SHOWN = "The person sees the times below your answer, with a button to undo it: do not list them."
@@ -74,6 +75,7 @@ class Change(Arguments):
     first_day: str | None = None
     zone: str | None = None
     missed: Missed | None = None
+    to: str | None = None
 
 
 class Numbered(Arguments):
@@ -170,14 +172,12 @@ class _Scheduling:
     async def _made(self, wanted: Wanted, context: ToolContext, to: str | None = None) -> str:
         _refuse_unattended(context)
         owner = await self._owner(context)
-        owner = owner if to is None else await self._elsewhere(owner, to)
+        place = owner if to is None else await self._elsewhere(owner, to)
         try:
-            schedule = await self._schedules.create(wanted, owner, key=context.idempotency_key)
+            schedule = await self._schedules.create(wanted, place, key=context.idempotency_key)
         except ScheduleError as error:
             raise ToolError(str(error)) from error
-        undo = Action(id=f"schedules remove {schedule.id}", label="Undo")
-        if undo not in context.buttons:
-            context.buttons.append(undo)
+        _offer(context, "remove", schedule.id)
         return await self._shown(schedule, context, owner, is_new=wanted.zone is None)
 
     async def _change(self, arguments: Change, context: ToolContext) -> str:
@@ -185,12 +185,14 @@ class _Scheduling:
         owner = await self._owner(context)
         schedule = await self._theirs(arguments.number, context, owner)
         try:
-            wanted = _wanted(arguments)
-            if wanted != Wanted():
-                schedule = await self._schedules.change(schedule, wanted)
+            wanted, to = _wanted(arguments), await self._elsewhere(owner, arguments.to) if arguments.to else None
+            if wanted != Wanted() or to is not None:
+                schedule = await self._schedules.change(schedule, wanted, sources=owner.sources, to=to)
             if arguments.paused is not None:
                 do = self._schedules.pause if arguments.paused else self._schedules.resume
                 schedule = await do(schedule)
+                if wanted == Wanted() and to is None:
+                    _offer(context, "resume" if arguments.paused else "pause", schedule.id)
         except ScheduleError as error:
             raise ToolError(str(error)) from error
         return await self._shown(schedule, context, owner)
@@ -202,6 +204,7 @@ class _Scheduling:
             await self._schedules.cancel(schedule)
         except ScheduleError as error:
             raise ToolError(str(error)) from error
+        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {as_name(schedule.text)}, removed._"
         return f"Schedule {schedule.id} is removed: {schedule.text}"
 
     async def _list(self, _arguments: Nothing, context: ToolContext) -> str:
@@ -267,7 +270,9 @@ class _Scheduling:
             other = next(zone for zone in _EXAMPLES if zone != schedule.zone)
             hint = f" That is the clock of {schedule.zone}; if yours is another one, say `/timezone {other}`."
         name = as_name(schedule.text)
-        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {name}, {said}.{hint}_"
+        place, here = schedule.conversation, owner.conversation
+        to = "" if replace(place, thread=here.thread) == here else f", to {place.channel}"
+        context.below_for_all[f"schedule {schedule.id}"] = f"_Number {schedule.id}: {name}, {said}{to}.{hint}_"
         return f"Schedule {schedule.id}: {said}. {_IS_SHOWN}"
 
     async def _zones_told(self, context: ToolContext, owner: Owner) -> bool:
@@ -293,6 +298,16 @@ REPORT_TOOL = Tool(
 def _refuse_unattended(context: ToolContext) -> None:
     if not context.is_attended:
         raise ToolError(_NOT_BY_ITSELF)
+
+
+def _offer(context: ToolContext, verb: str, number: int) -> None:
+    """A button that takes it back; where there are several of a turn, each says which."""
+    undos = {one.id: one for one in context.buttons if one.label.startswith(_UNDO)}
+    undo = Action(id=f"schedules {verb} {number}", label=_UNDO)
+    undos.setdefault(undo.id, undo)
+    if len(undos) > 1:
+        undos = {of: replace(one, label=f"{_UNDO} {of.rpartition(' ')[2]}") for of, one in undos.items()}
+    context.buttons[:] = [*(one for one in context.buttons if one.id not in undos), *undos.values()]
 
 
 def _wanted(arguments: Arguments, **given: Any) -> Wanted:

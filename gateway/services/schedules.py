@@ -141,7 +141,7 @@ class ScheduleService:
             display_name=place.name,
             is_direct=True,
         )
-        key = f"{caller.key_id or caller.name}:{seed or secrets.token_hex(16)}"
+        key = _key(caller, seed or secrets.token_hex(16))
         with _explained():
             return _shown(await self._schedules.create(_wanted(new), owner, key=key))
 
@@ -176,19 +176,19 @@ class ScheduleService:
         schedule_id: int,
         *,
         group: ConversationRef | None = None,
-        asked_at: datetime | None = None,
+        seed: str | None = None,
     ) -> wire.Schedule:
         """Do it once now, besides its times.
 
         Args:
-            asked_at: the same for a repetition, which does nothing more; None where the call is not repeated.
+            seed: the same for a repetition, which does nothing more; None where the call is not repeated.
 
         Raises:
             as `paused`.
         """
         schedule = await self._steered(caller, schedule_id, group)
         with _explained():
-            return _shown(await self._schedules.run_now(schedule, asked_at=asked_at))
+            return _shown(await self._schedules.run_now(schedule, key=seed and _key(caller, seed)))
 
     async def removed(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
         """Remove it with its history and what waits of it. Raises as `paused`."""
@@ -244,6 +244,10 @@ def _explained() -> Iterator[None]:
         yield
     except ScheduleError as error:
         raise (Malformed if error.problems else Refused)(str(error)) from error
+
+
+def _key(caller: Caller, seed: str) -> str:
+    return f"{caller.key_id or caller.name}:{seed}"
 
 
 def _wanted(form: wire.NewSchedule | wire.ChangeSchedule) -> Wanted:

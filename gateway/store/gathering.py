@@ -22,6 +22,7 @@ _GATHERED = {
 USER_COLUMNS = (
     ("sessions", "user_id"),
     ("messages", "user_id"),
+    ("outbox", "user_id"),
     ("usage", "user_id"),
     ("usage_days", "user_id"),
     ("reservations", "user_id"),
@@ -73,7 +74,7 @@ _SENT = """
 _ONCE = "ON CONFLICT DO NOTHING"
 _TURNS_OF_USERS = (
     *("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs", "tool_calls", "approvals"),
-    "schedules",
+    *("schedules", "outbox"),
 )
 # What was due, and what people were told of schedules that were paused.
 _TURNS_OF_SCHEDULES = f"""

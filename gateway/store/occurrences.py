@@ -17,11 +17,13 @@ _DELIVERED_HERE = """
 """
 _END = "UPDATE occurrences SET outcome = ?, note = CASE WHEN ? = '' THEN note ELSE ? END WHERE turn_id = ?"
 _SUCCEEDED = f"UPDATE schedules SET failures = 0 WHERE id = {_OF_TURN} AND failures > 0"  # noqa: S608 (a constant)
-# In a row up to this one: what was done and could not be delivered afterwards has failed, too.
+# In a row up to this one, since a person let it go on: what was done and could not be delivered afterwards has failed,
+# too.
 _FAILED = """
     UPDATE schedules SET failures = (
         SELECT count(*) FROM occurrences AS one JOIN occurrences AS last ON last.schedule_id = one.schedule_id
-        WHERE last.turn_id = ?1 AND one.outcome = 'failed' AND one.due_at <= last.due_at AND NOT EXISTS (
+        WHERE last.turn_id = ?1 AND one.outcome = 'failed' AND one.due_at <= last.due_at
+        AND one.due_at > coalesce(schedules.forgiven_at, 0) AND NOT EXISTS (
             SELECT 1 FROM occurrences AS good WHERE good.schedule_id = one.schedule_id
             AND good.outcome IN ('done', 'silent') AND good.due_at > one.due_at AND good.due_at < last.due_at
         )

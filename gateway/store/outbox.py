@@ -85,16 +85,20 @@ def insert_replies(
     replies: Sequence[OutboundMessage],
     *,
     delivered: Collection[str] = (),
+    user_id: str | None = None,
 ) -> None:
     """Queue replies inside the transaction of their turn; one whose id is there already stays as it is.
 
-    Those whose ids are in `delivered` are stored as sent: their channel shows the log.
+    Args:
+        delivered: ids of those that are stored as sent: their channel shows the log.
+        user_id: whose schedule they are of, also when that is gone.
     """
     for reply in replies:
         now_ms = wall_ms()
         row = columns_of(reply.conversation) | {
             "id": reply.id,
             "turn_id": turn_id,
+            "user_id": user_id,
             "payload": outbound_json(reply),
             "state": "ready",
             "due_at": 0,

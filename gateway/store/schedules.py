@@ -45,9 +45,18 @@ _IS_TAKEN = """
     SELECT 1 FROM occurrences WHERE schedule_id = ?1 AND due_at = ?2
     UNION ALL SELECT 1 FROM schedules WHERE id = ?1 AND next_at = ?2
 """
+_HAS_RUN = """
+    SELECT 1 FROM schedules WHERE id = ?1 AND by_hand_turn_id = ?2
+    UNION ALL SELECT 1 FROM occurrences WHERE schedule_id = ?1 AND turn_id = ?2
+"""
 _RUN_NOW = f"""
-    UPDATE schedules SET by_hand_at = ?1, fires_at = ?1 WHERE id = ?2 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
+    UPDATE schedules SET by_hand_at = ?1, by_hand_turn_id = ?2, fires_at = ?1
+    WHERE id = ?3 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
 """  # noqa: S608 (a constant)
+_FORGIVE = """
+    UPDATE schedules SET forgiven_at = (SELECT max(due_at) FROM occurrences WHERE schedule_id = schedules.id)
+    WHERE id = ?
+"""
 _DROP_TEXTS = f"""
     UPDATE inbox SET state = 'done', ended_at = ?, error = 'its schedule was removed'
     WHERE schedule_id = ? AND ended_at IS NULL AND NOT ({IS_RUNNING}) RETURNING lane, turn_id
@@ -131,6 +140,8 @@ class SqlSchedules(ScheduleStore, ClockStore):
             connection.execute(sql, values)
             if _granted(schedule) != _granted(expected):
                 connection.execute("DELETE FROM grants WHERE schedule_id = ?", (schedule.id,))
+            if schedule.failures < expected.failures:
+                connection.execute(_FORGIVE, (schedule.id,))
             return True
 
         return await self._engine.write(work)
@@ -149,12 +160,14 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
         return await self._engine.write(work)
 
-    async def run_now(self, schedule: Schedule, at: datetime) -> bool:
+    async def run_now(self, schedule: Schedule, at: datetime, turn_id: str) -> bool:
         def work(connection: Connection) -> bool:
+            if connection.execute(_HAS_RUN, (schedule.id, turn_id)).fetchone() is not None:
+                return True
             at_ms = to_ms(at)
             while connection.execute(_IS_TAKEN, (schedule.id, at_ms)).fetchone() is not None:
                 at_ms += 1  # a time is run once, so one of its own
-            return connection.execute(_RUN_NOW, (at_ms, schedule.id)).rowcount == 1
+            return connection.execute(_RUN_NOW, (at_ms, turn_id, schedule.id)).rowcount == 1
 
         return await self._engine.write(work)
 
@@ -206,7 +219,8 @@ class SqlSchedules(ScheduleStore, ClockStore):
             if connection.execute(sql, (schedule.id, schedule.why)).rowcount != 1:
                 return False
             for message in messages:
-                insert_replies(connection, f"{SCHEDULED}{schedule.id}", (message,), delivered=delivered)
+                turn_id, user_id = f"{SCHEDULED}{schedule.id}", schedule.user_id
+                insert_replies(connection, turn_id, (message,), delivered=delivered, user_id=user_id)
             return True
 
         return await self._engine.write(work)
@@ -230,18 +244,18 @@ def _fire(connection: Connection, firing: Firing, delivered: Collection[str]) ->
     if connection.execute(_FIRE, (*changes, *as_read)).rowcount != 1:
         return False
     for each in firing.happenings:
-        _happen(connection, each, delivered)
+        _happen(connection, each, before.user_id, delivered)
     return True
 
 
-def _happen(connection: Connection, happening: Happening, delivered: Collection[str]) -> None:
+def _happen(connection: Connection, happening: Happening, user_id: str, delivered: Collection[str]) -> None:
     occurrence, message, reply = happening.occurrence, happening.message, happening.reply
     if not insert_new(connection, "occurrences", columns_of(occurrence)):
         return  # this time was taken up before the clock was set back
     if message is not None:
         send_in(connection, message, occurrence)
     if reply is not None:
-        insert_replies(connection, occurrence.turn_id, (reply,), delivered=delivered)
+        insert_replies(connection, occurrence.turn_id, (reply,), delivered=delivered, user_id=user_id)
 
 
 def send_in(connection: Connection, message: InboundMessage, occurrence: Occurrence) -> None:
@@ -286,6 +300,7 @@ def _due(row: Row) -> Due:
         schedule=schedule_of(row),
         last_at=None if last_ms is None else from_ms(last_ms),
         by_hand_at=None if by_hand_ms is None else from_ms(by_hand_ms),
+        turn_id=None if by_hand_ms is None else row["by_hand_turn_id"],
     )
 
 

@@ -144,6 +144,25 @@ class ErasureSuite:
         assert [(row["user_id"], row["calls"]) for row in await house.store.engine.rows(
             "SELECT user_id, calls FROM usage_days ORDER BY user_id")] == [(ERASED, 2), ("u_ben", 2)]  # fmt: skip
 
+    async def test_what_a_schedule_said_in_a_group_goes_too_when_the_schedule_is_gone_already(
+        self, house: House
+    ) -> None:
+        store = store_of(house)
+        for name in ("ada", "ben"):
+            text = f"canary of {name}"
+            made = await store.add(replace(HOURLY, key=name, user_id=f"u_{name}", mode="say", conversation=TABLE))
+            assert made is not None
+            taken = firing(Due(schedule=made), next_at=None, turn_id=f"t-{name}")
+            [happening] = taken.happenings
+            said_there = replace(happening, message=None, reply=answer(f"r-{name}", TABLE, text=text))
+            failing = replace(made, next_at=None, state="failing", why="why")
+            await store.fire([replace(taken, happenings=[said_there], tell="elsewhere", after=failing)])
+            assert await store.told(failing, [answer(f"told-{name}", chat("owner"), text=text)])
+            assert await store.remove(made.id)
+        await erase(house, "ada")
+        rows = (await words(house))["outbox"]
+        assert ["canary of ben" in row for row in rows] == [True, True]
+
     async def test_done_twice_it_changes_nothing_more(self, house: House) -> None:
         await everybody_speaks(house)
         await erase(house, "ada")

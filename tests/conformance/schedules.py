@@ -258,21 +258,39 @@ class ScheduleSuite:
     async def test_a_schedule_is_run_by_hand_once_at_a_time_and_keeps_its_next_time(self, house: House) -> None:
         schedule, store = await added(house, next_at=NOON + 2 * HOUR), store_of(house)
         at = now(house)
-        assert await store.run_now(schedule, at)
-        assert not await store.run_now(schedule, at), "it is on its way"
+        assert await store.run_now(schedule, at, "t_one")
+        assert not await store.run_now(schedule, at, "t_two"), "it is on its way"
         [due] = await due_now(house)
-        assert (due.schedule, due.by_hand_at) == (schedule, at)
-        assert await store.fire([firing(due, next_at=schedule.next_at)])
+        assert (due.schedule, due.by_hand_at, due.turn_id) == (schedule, at, "t_one")
+        assert await store.fire([firing(due, next_at=schedule.next_at, turn_id="t_one")])
         assert await due_now(house) == []
-        assert not await store.run_now(schedule, at + timedelta(minutes=1)), "its turn has not ended"
+        assert not await store.run_now(schedule, at + timedelta(minutes=1), "t_two"), "its turn has not ended"
         row = await claimed(house.store)
         await house.store.turns.commit_turn(ended(row, occurrence=OccurrenceEnd(outcome="done")))
-        assert await store.run_now(schedule, at), "the same second is another time"
+        assert await store.run_now(schedule, at, "t_two"), "the same second is another time"
         [due] = (await store.look(at + MINUTE, limit=9)).due
         assert due.by_hand_at == at + timedelta(milliseconds=1)
         [first] = await store.history(schedule.id)
         assert (first.is_by_hand, first.outcome) == (True, "done")
-        assert not await store.run_now(replace(schedule, id=99), at)
+        assert not await store.run_now(replace(schedule, id=99), at, "t_three")
+
+    async def test_a_run_by_hand_that_is_asked_for_again_is_known_at_each_step(self, house: House) -> None:
+        schedule, store = await added(house, next_at=NOON + 2 * HOUR), store_of(house)
+        at = now(house)
+        for number in range(2):
+            assert await store.run_now(schedule, at, f"t_{number}")
+            assert await store.run_now(schedule, at + HOUR, f"t_{number}"), "on its way"
+            [due] = (await store.look(at + MINUTE, limit=9)).due
+            await store.fire([firing(due, next_at=schedule.next_at, turn_id=f"t_{number}")])
+            await house.reopen()
+            store = store_of(house)
+            for known in range(number + 1):
+                assert await store.run_now(schedule, at + HOUR, f"t_{known}"), "begun, and before another one"
+            row = await claimed(house.store)
+            await house.store.turns.commit_turn(ended(row, occurrence=OccurrenceEnd(outcome="done")))
+            assert await store.run_now(schedule, at + HOUR, f"t_{number}"), "done"
+            assert (await store.look(at + HOUR, limit=9)).due == []
+        assert len(await store.history(schedule.id)) == 2
 
     async def test_a_schedule_is_busy_until_its_turn_ends_or_its_message_is_gone(self, house: House) -> None:
         for name, end in (("ended", True), ("dropped", False)):
@@ -314,6 +332,21 @@ class ScheduleSuite:
         assert (found.state, found.next_at, found.failures, found.why) == ("failing", None, MOST_FAILURES, why)
         coming = await store.look(now(house), limit=10)
         assert (coming.due, coming.untold) == ([], [(found, "here")])
+
+    async def test_failures_before_a_person_let_it_go_on_are_not_counted_again(self, house: House) -> None:
+        schedule, store = await added(house), store_of(house)
+        for number in range(MOST_FAILURES + 1):
+            at = NOON + timedelta(minutes=number)
+            found = await store.schedule(schedule.id)
+            assert found is not None
+            await store.replace(replace(found, state="active", next_at=at, failures=found.failures % 5), found)
+            house.now_ms = round((at + HOUR).timestamp() * 1000)
+            [due] = await due_now(house)
+            await store.fire([firing(due, next_at=at + HOUR)])
+            await fail(house, schedule, "", OccurrenceEnd(outcome="failed", note="model broke"))
+        found = await store.schedule(schedule.id)
+        assert found is not None
+        assert (found.state, found.failures) == ("active", 1)
 
     async def test_a_turn_may_end_a_schedule_for_a_reason(self, house: House) -> None:
         schedule = await begun(house)

@@ -57,7 +57,7 @@ async def schedules_command(service: ScheduleService, caller: Caller, call: Comm
             resumed = await service.resumed(caller, number, group=group)
             return CommandResult(text=f"Number {number} goes on.{_next(resumed, zone)}", actions=_choices(resumed))
         case "run":
-            await service.ran(caller, number, group=group, asked_at=call.message.sent_at)
+            await service.ran(caller, number, group=group, seed=call.turn_id)
             return CommandResult(text=f"Number {number} is done once, now.")
         case "remove":
             removed = await service.removed(caller, number, group=group)

@@ -82,6 +82,6 @@ async def resume(caller: Writer, services: WithServices, schedule: RowId) -> Sch
 
 
 @router.post("/{schedule}/run", responses=_NOT_NOW, summary="Run a schedule")
-async def run(caller: Writer, services: WithServices, schedule: RowId) -> Schedule:
+async def run(caller: Writer, services: WithServices, schedule: RowId, seed: Seed = None) -> Schedule:
     """Do it once now, besides its times."""
-    return await services.schedules.ran(caller, schedule)
+    return await services.schedules.ran(caller, schedule, seed=seed)

@@ -118,6 +118,25 @@ async def test_it_is_changed_paused_resumed_run_and_removed(gateway: Gateway, ap
         assert (answer.status_code, f"no schedule {number}" in answer.text) == (404, True), (method, path)
 
 
+async def test_the_same_key_runs_it_once_also_where_the_answer_was_lost(gateway: Gateway, api: Client) -> None:
+    number = (await make(api))["id"]
+    fake = gateway.adapters[0]
+    assert isinstance(fake, FakeChannel)
+    for times, key in ((1, "now"), (1, "now"), (2, "later")):
+        answer = await api.post(f"/schedules/{number}/run", headers={"idempotency-key": key})
+        assert answer.status_code == 200, answer.text
+        await fake.until(lambda times=times: len(due_in(fake)) >= times)
+        await settled(gateway)
+        await gateway.store.engine.write(
+            lambda connection: connection.execute("DELETE FROM idempotent_requests").rowcount
+        )
+    assert len((await api.get(f"/schedules/{number}/history")).json()["items"]) == len(due_in(fake)) == 2
+
+
+def due_in(channel: FakeChannel) -> list[str]:
+    return [one.text for one in channel.sent if one.text == "Water the plants"]
+
+
 async def test_a_turn_that_it_ran_is_found_by_its_session(gateway: Gateway, api: Client) -> None:
     number = (await make(api, mode="do"))["id"]
     await api.post(f"/schedules/{number}/run")

@@ -117,3 +117,4 @@ def test_a_time_is_said_with_its_day_where_that_was_another_one() -> None:
     assert due_words(due, due + timedelta(hours=3), "Europe/Berlin") == "at 08:00"
     assert due_words(due, due + timedelta(days=1), "Europe/Berlin") == "on Sun, 01 Nov 2026 at 08:00"
     assert due_words(due, due, "Pacific/Auckland") == "at 20:00"
+    assert due_words(due, due, "Mars/Olympus") == "at 07:00 UTC"

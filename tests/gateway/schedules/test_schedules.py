@@ -339,6 +339,20 @@ async def test_what_is_past_or_done_cannot_go_on_but_can_be_given_another_time(d
     assert (again.state, again.next_at) == ("active", desk.now + timedelta(minutes=5))
 
 
+async def test_where_the_zone_is_gone_from_the_machine_each_way_on_says_so_and_another_zone_helps(desk: Desk) -> None:
+    for number, wanted in enumerate([{"cron": "0 8 * * *"}, {"at": "2026-12-24T18:00"}], 1):
+        made = await desk.made(key=str(number), **wanted)
+        gone = replace(made, zone="Mars/Olympus", state="failing", next_at=None)
+        assert await desk.store.replace(gone, made)
+        with pytest.raises(ScheduleError, match=f"'Mars/Olympus' is no time zone.*give schedule {number} another"):
+            await desk.schedules.resume(gone)
+        for change in (Wanted(text="Water the cactus"), Wanted(cron="0 9 * * *")):
+            with pytest.raises(ScheduleError, match="zone: 'Mars/Olympus' is no time zone"):
+                await desk.schedules.change(gone, change)
+        moved = await desk.schedules.change(gone, Wanted(zone=BERLIN))
+        assert await desk.schedules.resume(moved) == made
+
+
 async def test_a_change_is_made_of_what_is_there_now_and_not_of_what_was_read(desk: Desk) -> None:
     made = await desk.made(every_minutes=60)
     assert await desk.store.replace(replace(made, next_at=NOW + timedelta(minutes=120)), made)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.agent.delegating import STEPS
 from gateway.app.gateway import Gateway
 from gateway.errors import ModelRefused, ModelUnavailable, PermanentSendError
 from gateway.messages import ConversationRef
@@ -22,6 +23,7 @@ from gateway.tools.contract import Arguments, Tool, ToolContext
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import POST, Post, owned, post  # noqa: F401 (a fixture)
+from tests.gateway.way.test_delegating import Both, delegate
 from tests.gateway.way.test_linking import link
 from tests.scripted_model import Hang, ScriptedModel, call
 
@@ -192,6 +194,19 @@ async def test_a_turn_of_a_schedule_has_few_steps_and_plans_nothing(
         assert texts(channel) == ["That is all."]
         assert [request.may_call_tools for request in model.requests] == [*[True] * (MOST_STEPS - 1), False]
         assert all("remind" not in [tool.name for tool in request.tools] for request in model.requests)
+
+
+async def test_steps_of_a_sub_agent_are_none_of_the_few_of_its_turn(house: House) -> None:
+    main = ScriptedModel(*[[delegate(number=number)] for number in range(MOST_STEPS - 1)], "That is all.")
+    looks = [[call("current_time", id=f"s{number}")] for number in range(STEPS - 1)]
+    sub = ScriptedModel(*looks, "Noon.", *["Noon."] * (MOST_STEPS - 2))
+    model: Any = Both(main, sub)
+    async with timed(house, model, tools={"delegate": True}) as (gateway, channel, wall):
+        await plan(gateway, mode="do")
+        await wall.comes(NOON + HOUR)
+        assert texts(channel) == ["That is all."]
+    assert [request.may_call_tools for request in main.requests] == [*[True] * (MOST_STEPS - 1), False]
+    assert len(sub.requests) == STEPS + MOST_STEPS - 2
 
 
 async def test_the_personality_is_the_schedules_whatever_answers_in_the_chat_by_now(house: House) -> None:
@@ -406,7 +421,10 @@ async def test_without_a_model_a_watch_is_skipped_without_a_word(house: House) -
         assert (await now_is(gateway, schedule)).failures == 0
 
 
-async def test_five_failures_in_a_row_pause_it_and_say_so(house: House) -> None:
+async def test_five_failures_in_a_row_pause_it_and_say_so_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.pipeline.clock.EACH_S", 0.01)
     model = ScriptedModel(*[[ModelRefused("too long")]] * MOST_FAILURES)
     async with timed(house, model) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="watch")
@@ -415,7 +433,8 @@ async def test_five_failures_in_a_row_pause_it_and_say_so(house: House) -> None:
             await wall.comes(NOON + number * HOUR + timedelta(seconds=30))
         found = await now_is(gateway, schedule)
         assert (found.state, found.next_at) == ("failing", None)
-        await wall.comes(wall.now)
+        async with asyncio.timeout(20):  # less than the minute after which the clock looks by itself
+            await channel.until(lambda: bool(channel.sent))
         [text] = texts(channel)
         assert text.startswith(f"I have paused number {schedule.id} (`Water the plants`): it failed 5 times in a row")
         assert f"`/schedules resume {schedule.id}` starts it again" in text
@@ -564,6 +583,21 @@ async def test_where_schedules_are_off_none_is_late(house: House) -> None:
         assert texts(channel) == []
 
 
+async def test_where_schedules_are_off_a_pause_is_told_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a hook, which a reload may bring at any time."""
+    monkeypatch.setattr("gateway.pipeline.clock.EACH_S", 0.01)
+    async with house.gateway(ScriptedModel(), schedules={"enabled": False}) as (gateway, channel):
+        await plan(gateway, HOURLY, state="failing", next_at=None, why="it failed")
+        tell = "UPDATE schedules SET tell = 'here'"
+        await gateway.store.engine.write(lambda connection: connection.execute(tell).rowcount)
+        gateway.clock.wake()
+        async with asyncio.timeout(20):
+            await channel.until(lambda: bool(channel.sent))
+        assert texts(channel)[0].startswith("I have paused number 1 (`Water the plants`): it failed.")
+
+
 async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) -> None:
     async with timed(house, ScriptedModel()) as (gateway, channel, wall):
         schedule = await plan(gateway, HOURLY, mode="do", personality_id="butler")
@@ -571,6 +605,19 @@ async def test_a_personality_that_is_gone_pauses_it_and_says_so(house: House) ->
         assert (await now_is(gateway, schedule)).state == "failing"
         [text] = texts(channel)
         assert "there is no personality butler" in text
+
+
+async def test_what_was_due_once_and_could_not_be_done_is_told_with_a_way_that_works(house: House) -> None:
+    async with timed(house, ScriptedModel("Watered.")) as (gateway, channel, wall):
+        schedule = await plan(gateway, mode="do", personality_id="butler")
+        await wall.comes(NOON + HOUR)
+        told = texts(channel)[-1]
+        assert "did not arrive" in told
+        assert told.endswith(f"\n\nIt says: Water the plants\n\n`/schedules run {schedule.id}` does it now.")
+        await gateway.personalities.create("butler")
+        await channel.ask(f"/schedules run {schedule.id}")
+        await wall.comes(NOON + HOUR)
+        assert "Watered." in texts(channel)
 
 
 async def test_a_channel_that_is_gone_pauses_it_and_tells_the_owner(house: House) -> None:

@@ -373,6 +373,7 @@ async def test_a_service_that_goes_away_does_not_take_its_call_back(
         async with asyncio.timeout(20):
             while await history(gateway) != ["done"]:
                 await asyncio.sleep(0.01)
+        await settled(gateway)
         assert told(channel) == ["kept"]
 
 

@@ -176,7 +176,7 @@ async def test_the_agent_lists_changes_and_cancels_what_is_planned(house: House)
         assert re.fullmatch(r"1: say, once, on .+ \(UTC\): Stretch", first)
         assert re.fullmatch(r"2: say, every day at 08:00 \(UTC\); next .+: Up", second)
         assert "_Number 2: `Up`, every day at 09:00 (UTC); paused._" in await channel.ask("change")
-        await channel.ask("cancel")
+        assert (await channel.ask("cancel")).endswith("_Number 1: `Stretch`, removed._"), "it is no word of the model"
         assert results(model)[-1] == "Schedule 1 is removed: Stretch"
         assert [(one.id, one.state) for one in await planned(gateway)] == [(2, "paused")]
 
@@ -269,6 +269,45 @@ async def test_it_is_delivered_to_another_channel_of_the_person_and_to_nobody_el
         await answer_to(channel, in_group(channel, "there"))
         assert "others read along here" in results(model)[-1]
         assert await planned(gateway) == [kept]
+
+
+async def test_it_is_moved_to_another_channel_of_the_person_and_the_person_sees_where(house: House) -> None:
+    move = use("schedule_change", number=1, to="other")
+    model = ScriptedModel("hi", use("remind", text="x", in_minutes=60), "ok", move, "moved")
+    channels = {name: {"kind": "tests.fake_channel", "role": "member"} for name in ("fake", "other")}
+    async with house.gateway(model, channels=channels) as (gateway, channel):
+        other = gateway.channels.find("other")
+        assert isinstance(other, FakeChannel)
+        await other.ask("hi", conversation="desk")
+        assert "to other" not in await channel.ask("plan")
+        [before] = await planned(gateway)
+        assert ", to other._" in await channel.ask("rather at my desk")
+        desk = ConversationRef(channel="other", conversation="desk")
+        assert await planned(gateway) == [replace(before, conversation=desk)]
+
+
+async def test_of_several_that_are_planned_in_one_turn_each_button_says_which_it_undoes(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        where = desk.context()
+        where.buttons.append(Action(id="other", label="Other"))
+        for number in (1, 2, 3):
+            for _ in range(2):  # as after a crash
+                await desk.use("remind", {"text": "x", "in_minutes": 5}, call_id=f"c{number}", context=where)
+        assert [(one.id, one.label) for one in where.buttons] == [
+            ("other", "Other"), ("schedules remove 1", "Undo 1"), ("schedules remove 2", "Undo 2"),
+            ("schedules remove 3", "Undo 3"),
+        ]  # fmt: skip
+
+
+async def test_a_pause_is_undone_by_a_button(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        await desk.use("remind", {"text": "x", "in_minutes": 5})
+        buttons = []
+        for paused, more in ((True, {}), (False, {}), (True, {"text": "y"})):
+            where = desk.context()
+            await desk.use("schedule_change", {"number": 1, "paused": paused, **more}, context=where)
+            buttons.append([one.id for one in where.buttons])
+        assert buttons == [["schedules resume 1"], ["schedules pause 1"], []]
 
 
 async def test_where_schedules_are_off_there_is_no_tool_for_them(house: House) -> None:
@@ -398,6 +437,16 @@ class Desk:
     ) -> str:
         where = replace(context or self.context(), call_id=call_id, **changes)
         return (await self.box.call(ToolCall(id=call_id, name=name, arguments=json.dumps(arguments)), where)).text
+
+
+async def test_a_text_that_is_changed_after_reading_words_of_others_is_theirs_from_then_on(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        await desk.use("schedule_create", {"mode": "do", "text": "x", "every_minutes": 60})
+        await desk.use("schedule_change", {"number": 1, "text": "y"}, call_id="c2", read=("quoted mail",))
+        [changed] = await desk.schedules.of(None)
+        assert (changed.text, changed.sources) == ("y", ("quoted mail",))
+        await desk.use("schedule_change", {"number": 1, "every_minutes": 90}, call_id="c3")
+        assert (await desk.schedules.of(None))[0].sources == ("quoted mail",)
 
 
 async def test_a_call_that_is_made_again_after_a_crash_makes_one_schedule_and_one_button(tmp_path: Path) -> None:

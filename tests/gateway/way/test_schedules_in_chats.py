@@ -7,8 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from gateway.app.gateway import Gateway
+from gateway.errors import StoreUnavailable
 from gateway.messages import ConversationRef
+from gateway.pipeline.commit import TurnCommit
 from gateway.schedules.schedule import Schedule
 from gateway.sdk.models.schedules import NewSchedule
 from gateway.services.caller import Caller
@@ -121,18 +125,28 @@ async def test_what_is_run_now_arrives_and_stands_in_the_history(house: House) -
         assert "Before:\n- " in await channel.ask(f"/schedules {number}")
 
 
-async def test_a_command_that_is_tried_again_runs_it_no_second_time(house: House) -> None:
+async def test_a_command_that_is_tried_again_runs_it_no_second_time(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its turn may be repeated after a crash, when what it began has ended long since."""
     async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
         await channel.ask("hello")
         number = await make(gateway)
-        sent_at = datetime.now(UTC) - timedelta(minutes=1)
-        for times, (event, at) in ((1, ("once", sent_at)), (1, ("again", sent_at)), (2, ("later", datetime.now(UTC)))):
-            said = channel.message(f"/schedules run {number}", event_id=event, sent_at=at)
-            await channel.deliver(said)
-            assert await channel.answers_to(said) == [f"Number {number} is done once, now."]
-            await channel.until(lambda times=times: len(reminders(channel)) >= times)
-            await settled(gateway)
+        commit, failures = gateway.store.turns.commit_turn, [StoreUnavailable("the disk is full")]
+
+        async def failing(turn: TurnCommit) -> bool:
+            if failures:
+                await channel.until(lambda: len(reminders(channel)) == 1)
+                raise failures.pop()
+            return await commit(turn)
+
+        monkeypatch.setattr("gateway.pipeline.attempts.AFTER_FAULT_S", 0.01)
+        monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
+        assert await channel.ask(f"/schedules run {number}") == f"Number {number} is done once, now."
+        assert not failures
+        assert await channel.ask(f"/schedules run {number}") == f"Number {number} is done once, now."
+        await channel.until(lambda: len(reminders(channel)) >= 2)
+        await settled(gateway)
         assert len(reminders(channel)) == len(await gateway.store.schedules.history(number)) == 2
 
 

@@ -74,6 +74,7 @@ CREATE TABLE outbox (
     seq           INTEGER NOT NULL,
     id            TEXT NOT NULL UNIQUE,
     turn_id       TEXT NOT NULL,
+    user_id       TEXT,                         -- whose schedule it is of; NULL: it is of the turn
     channel       TEXT NOT NULL,
     conversation  TEXT NOT NULL,
     thread        TEXT,
@@ -409,10 +410,12 @@ CREATE TABLE schedules (
     next_at        INTEGER,
     last_at        INTEGER,                 -- the last time of its rule that was taken up
     by_hand_at     INTEGER,                 -- since when it is to run once because a person said so
+    by_hand_turn_id TEXT,                   -- of the last time that a person said so, so that its repetition is known
     fires_at       INTEGER,                 -- when the clock is to take it up
     turn_id        TEXT NOT NULL,
     sources        TEXT NOT NULL,           -- JSON
     failures       INTEGER NOT NULL,
+    forgiven_at    INTEGER,                 -- the last time whose failure does not count since a person let it go on
     why            TEXT,
     tell           TEXT CHECK (tell IN ('here', 'elsewhere')),  -- where its person is still to be told of `why`
     created_at     INTEGER NOT NULL
