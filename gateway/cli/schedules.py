@@ -41,6 +41,9 @@ Zone = Annotated[
 MissedOption = Annotated[
     Missed | None, typer.Option(help="What becomes of times at which the gateway was down; what fits by default.")
 ]
+ToOption = Annotated[
+    str | None, typer.Option(help="Where it is delivered: a channel of the person's, or `channel:account`.")
+]
 STATES = {"active": "active", "paused": "paused", "failing": "paused by the gateway", "done": "done"}
 
 
@@ -57,7 +60,7 @@ async def list_(
     """List schedules of all people, the oldest first."""
     check_names(user=user)
     async with connected() as client:
-        found = await client.schedules.list(user=user, state=state)
+        found = [one async for one in client.schedules.list(user=user, state=state)]
         names = await labels(client) if found and not as_json else {}
     if as_json:
         print_json([fields(one) for one in found])
@@ -111,9 +114,7 @@ async def add(
     first_day: FirstDay = None,
     zone: Zone = None,
     missed: MissedOption = None,
-    to: Annotated[
-        str | None, typer.Option(help="Where it is delivered: a channel of the person's, or `channel:account`.")
-    ] = None,
+    to: ToOption = None,
     user: UserOption = None,
     personality: PersonalityOption = None,
     as_json: AsJson = False,
@@ -159,6 +160,7 @@ async def change(
     first_day: FirstDay = None,
     zone: Zone = None,
     missed: MissedOption = None,
+    to: ToOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Change what the options name; the rest stays."""
@@ -176,6 +178,7 @@ async def change(
         first_day=first_day,
         zone=zone,
         missed=missed,
+        to=to,
     )
     async with connected() as client:
         changed = await _one(lambda number: client.schedules.change(number, changes), number)

@@ -154,7 +154,9 @@ class ScheduleStore(Protocol):
         *,
         user_ids: Sequence[str] | None = None,
         is_ended: bool = False,
+        state: ScheduleState | None = None,
         delivered_in: ConversationRef | None = None,
+        after: int = 0,
         limit: int = 1_000,
     ) -> Sequence[Schedule]:
         """Those of a person, or all; oldest first.
@@ -162,7 +164,9 @@ class ScheduleStore(Protocol):
         Args:
             user_ids: None for everybody's.
             is_ended: those that are done, too.
+            state: only those in this state, also where it is `done`.
             delivered_in: only those that are delivered in this conversation, whatever the thread.
+            after: only those with greater numbers.
         """
 
     async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:

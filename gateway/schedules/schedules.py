@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfoNotFoundError
 from gateway.messages import ConversationRef
 from gateway.schedules.forms import Form, ScheduleError, Wanted, now_s, read_change, read_new
 from gateway.schedules.rule import Called, Once, next_after
-from gateway.schedules.schedule import MOST_OF_PERSON, TAKEN_OUT, Occurrence, Schedule, ScheduleStore
+from gateway.schedules.schedule import MOST_OF_PERSON, TAKEN_OUT, Occurrence, Schedule, ScheduleState, ScheduleStore
 from gateway.schedules.zones import Zones
 
 __all__ = ["Owner", "ScheduleError", "Schedules", "Wanted"]
 
 _TRIES = 5
 _TOO_MANY = f"there are {MOST_OF_PERSON} schedules, which is the most; remove one: /schedules"
-_ALL = 100_000  # of each person 50 are not done at most
+ALL = 100_000  # of each person 50 are not done at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +88,26 @@ class Schedules:
         return made
 
     async def of(
-        self, user_ids: Sequence[str] | None, *, is_ended: bool = False, delivered_in: ConversationRef | None = None
+        self,
+        user_ids: Sequence[str] | None,
+        *,
+        is_ended: bool = False,
+        state: ScheduleState | None = None,
+        delivered_in: ConversationRef | None = None,
+        after: int = 0,
+        limit: int = ALL,
     ) -> Sequence[Schedule]:
         """Those of a person, or all; oldest first.
 
         Args:
             is_ended: those of which nothing is due any more, too.
+            state: only those in this state, also where it is `done`.
             delivered_in: only those that are delivered in this conversation, whatever the thread.
+            after: only those with greater numbers.
         """
-        return await self._store.schedules(user_ids=user_ids, is_ended=is_ended, delivered_in=delivered_in, limit=_ALL)
+        return await self._store.schedules(
+            user_ids=user_ids, is_ended=is_ended, state=state, delivered_in=delivered_in, after=after, limit=limit
+        )
 
     async def get(self, schedule_id: int, user_ids: Sequence[str] | None) -> Schedule | None:
         """One by its number; None where there is none, or it belongs to none of these."""

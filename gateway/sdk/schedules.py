@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from types import NoneType
 
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule, Occurrence, Schedule, ScheduleState
 from gateway.sdk.models.schema import Page
-from gateway.sdk.styles import Namespace, S, operation
+from gateway.sdk.request import Request
+from gateway.sdk.styles import Namespace, S, listing, operation
 
 _ONE = "/schedules/{schedule}"
 
@@ -17,11 +19,14 @@ class Schedules(Namespace[S]):
     A schedule is named by its number; `NotFoundError` where there is none, or not for this key.
     """
 
-    @operation
-    async def list(self, *, user: str | None = None, state: ScheduleState | None = None) -> tuple[Schedule, ...]:
+    @listing
+    def list(
+        self, *, user: str | None = None, state: ScheduleState | None = None, limit: int | None = None
+    ) -> AsyncIterator[Schedule]:
         """All that something is still due of, or those in one state; oldest first."""
-        asked = {"user": user, "state": state}
-        return (await self.sender.get("/schedules", Page[Schedule], asked)).items
+        return self.sender.items(
+            Request("GET", "/schedules", Page[Schedule], {}, {"user": user, "state": state}), limit
+        )
 
     @operation
     async def get(self, schedule: int) -> Schedule:

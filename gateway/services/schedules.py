@@ -17,7 +17,7 @@ from gateway.messages import ConversationRef
 from gateway.people.reaching import Place, Reaching
 from gateway.schedules.rule import Called, Cron, Days, Every, Once, Rule, Within, in_words, upcoming
 from gateway.schedules.schedule import Occurrence, Schedule
-from gateway.schedules.schedules import Owner, ScheduleError, Schedules, Wanted
+from gateway.schedules.schedules import ALL, Owner, ScheduleError, Schedules, Wanted
 from gateway.sdk.models import schedules as wire
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotAllowed, NotFound, NotNamed, Refused
 from gateway.services.naming import Naming
@@ -67,24 +67,26 @@ class ScheduleService:
         user: str | None = None,
         state: wire.ScheduleState | None = None,
         group: ConversationRef | None = None,
+        after: int = 0,
+        limit: int = ALL,
     ) -> Sequence[wire.Schedule]:
         """Those that something is still due of, or those in a state; oldest first.
 
         Args:
             group: in which is asked: then what is delivered there.
+            after: only those with greater numbers.
+            limit: so many at most.
 
         Raises:
             NotNamed: no user has that name.
             NotAllowed: the caller may not see that person.
         """
         whose = None if group is not None else await self._whose(caller, user)
-        found = await self._schedules.of(whose, is_ended=state == "done", delivered_in=group)
         shown = []
-        for one in found:
-            if state is None or one.state == state:
-                shown.append(_shown(one))
-                if len(shown) % _AT_ONCE == 0:
-                    await asyncio.sleep(0)  # the next times of thousands take seconds
+        for one in await self._schedules.of(whose, state=state, delivered_in=group, after=after, limit=limit):
+            shown.append(_shown(one))
+            if len(shown) % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # the next times of thousands take seconds
         return shown
 
     async def shown(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
@@ -130,17 +132,8 @@ class ScheduleService:
         user_id = await self._naming.user_for(caller, new.user) or await self._naming.only_user(caller)
         if user_id is None:
             raise NotNamed("there are no users yet; the first person who writes becomes a user")
-        place = await self._place(user_id, new.to)
         personality = self._personalities.get(new.personality or self._config.current.personality)
-        owner = Owner(
-            user_ids=sorted(await self._person_ids(user_id)),
-            user_id=user_id,
-            personality_id=personality.id,
-            conversation=place.conversation,
-            account=place.address.partition(":")[2],
-            display_name=place.name,
-            is_direct=True,
-        )
+        owner = await self._owner(user_id, personality.id, new.to)
         key = _key(caller, seed or secrets.token_hex(16))
         with _explained():
             return _shown(await self._schedules.create(_wanted(new), owner, key=key))
@@ -148,9 +141,24 @@ class ScheduleService:
     async def changed(self, caller: Caller, schedule_id: int, changes: wire.ChangeSchedule) -> wire.Schedule:
         """Change what is named; a new rule takes the place of the old one. Raises as `shown` and `created`."""
         schedule = await self._steered(caller, schedule_id, None)
+        of = schedule.user_id, schedule.personality_id
+        to = None if changes.to is None else await self._owner(*of, changes.to)
         with _explained():
             ids = sorted(await self._person_ids(schedule.user_id))
-            return _shown(await self._schedules.change(schedule, _wanted(changes), user_ids=ids))
+            return _shown(await self._schedules.change(schedule, _wanted(changes), user_ids=ids, to=to))
+
+    async def _owner(self, user_id: str, personality_id: str, to: str | None) -> Owner:
+        """Whose it is, and where it is delivered. Raises as `created`."""
+        place = await self._place(user_id, to)
+        return Owner(
+            user_ids=sorted(await self._person_ids(user_id)),
+            user_id=user_id,
+            personality_id=personality_id,
+            conversation=place.conversation,
+            account=place.address.partition(":")[2],
+            display_name=place.name,
+            is_direct=True,
+        )
 
     async def paused(self, caller: Caller, schedule_id: int, *, group: ConversationRef | None = None) -> wire.Schedule:
         """Let nothing be due until it is resumed.

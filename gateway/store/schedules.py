@@ -11,7 +11,7 @@ from functools import partial
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
 from gateway.schedules.firing import SCHEDULED, ClockStore, Coming, Due, Firing, Happening
 from gateway.schedules.rule import read_rule, rule_text
-from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleStore
+from gateway.schedules.schedule import MOST_OF_PERSON, Occurrence, Schedule, ScheduleState, ScheduleStore
 from gateway.store.clock import wall_ms
 from gateway.store.engine import Connection, Engine, Row
 from gateway.store.lanes import arrive, waken
@@ -112,17 +112,26 @@ class SqlSchedules(ScheduleStore, ClockStore):
         *,
         user_ids: Sequence[str] | None = None,
         is_ended: bool = False,
+        state: ScheduleState | None = None,
         delivered_in: ConversationRef | None = None,
+        after: int = 0,
         limit: int = 1_000,
     ) -> Sequence[Schedule]:
-        conditions = ["TRUE"] if is_ended else ["state <> 'done'"]
+        conditions = ["id > ?"]
+        values: list[object] = [after]
+        if state is not None:
+            conditions.append("state = ?")
+            values.append(state)
+        elif not is_ended:
+            conditions.append("state <> 'done'")
         if user_ids is not None:
             conditions.append(f"user_id IN ({marks_for(user_ids)})")
-        place = () if delivered_in is None else (delivered_in.channel, delivered_in.conversation)
-        if place:
+            values += user_ids
+        if delivered_in is not None:
             conditions.append("channel = ? AND conversation = ?")
+            values += (delivered_in.channel, delivered_in.conversation)
         sql = f"SELECT * FROM schedules WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"  # noqa: S608 (question marks)
-        return [schedule_of(row) for row in await self._engine.rows(sql, (*(user_ids or ()), *place, limit))]
+        return [schedule_of(row) for row in await self._engine.rows(sql, (*values, limit))]
 
     async def replace(self, schedule: Schedule, expected: Schedule, *, planned_at: datetime | None = None) -> bool:
         columns = _columns(schedule)

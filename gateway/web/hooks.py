@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl
 
 import structlog
@@ -22,6 +22,7 @@ from gateway.web.pages import problem_response
 
 if TYPE_CHECKING:
     from gateway.schedules.calls import Hooks
+    from gateway.schedules.hooks import Taken
 
 PATH = "/hooks"
 MAX_BODY_BYTES = 100_000
@@ -84,7 +85,7 @@ class HookEndpoint:
 
     async def _kept(self, hooks: Hooks, name: str, delivery: str, text: str) -> str:
         """Have it committed, also if the service goes away meanwhile; what became of it."""
-        keeping = asyncio.ensure_future(hooks.take(name, delivery, text))
+        keeping = asyncio.create_task(hooks.take(name, delivery, text))
         try:
             return await asyncio.shield(keeping)
         except asyncio.CancelledError:
@@ -112,7 +113,7 @@ class HookEndpoint:
         return bytes(body)
 
 
-def _log_if_not_kept(keeping: asyncio.Future[str]) -> None:
+def _log_if_not_kept(keeping: asyncio.Task[Taken | Literal["gone"]]) -> None:
     """The service is gone, so its call is told of here."""
     if not keeping.cancelled() and (error := keeping.exception()) is not None:
         _log.warning("hook_not_taken", error=str(error))

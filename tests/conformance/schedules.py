@@ -150,6 +150,9 @@ class ScheduleSuite:
         assert await store.schedules(user_ids=["u_ada"], is_ended=True) == [first, done]
         assert await store.schedules(user_ids=[]) == []
         assert await store.schedules(limit=1) == [first]
+        assert await store.schedules(after=first.id) == [other]
+        assert await store.schedules(state="done") == [done]
+        assert await store.schedules(state="active", user_ids=["u_ada"]) == [first]
 
     async def test_those_of_one_conversation_are_found_in_all_its_threads(self, house: House) -> None:
         group = ConversationRef(channel="fake", conversation="group")

@@ -19,6 +19,7 @@ _MODE = (
     "`say` delivers the text as it is, without a model; `do` has the agent do what it says; `watch` does so, too, and "
     "delivers something only where there is something to report."
 )
+_TO = "Where it is delivered: a channel on which the person has written directly, or `channel:account`."
 _MISSED = (
     "What becomes of times at which the gateway was down: `late` makes up for it and says so, `skip` leaves it out, "
     "`newest` makes up for the last one if it is not long ago, `each` for all."
@@ -130,11 +131,7 @@ class NewSchedule(RequestBody, ScheduleForm):
         default=None, description="For whom: a user id or an account; the only user without it."
     )
     personality: PersonalityId | None = Field(default=None, description="Who does it; the configured one without it.")
-    to: To | None = Field(
-        default=None,
-        description="Where it is delivered: a channel on which the person has written directly, or `channel:account`. "
-        "Needed where there are several.",
-    )
+    to: To | None = Field(default=None, description=f"{_TO} Needed where there are several.")
 
 
 class ChangeSchedule(RequestBody, ScheduleForm):
@@ -144,3 +141,4 @@ class ChangeSchedule(RequestBody, ScheduleForm):
 
     text: Text | None = Field(default=None, description="What is said, or what the agent is to do.")
     mode: Mode | None = Field(default=None, description=_MODE)
+    to: To | None = Field(default=None, description=_TO)

@@ -13,7 +13,7 @@ from gateway.services.caller import Caller
 from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import RowId
-from gateway.web.api.paging import Limit
+from gateway.web.api.paging import Cursor, Limit, number_of, page_of
 
 router = APIRouter(prefix="/schedules", tags=["schedules"])
 
@@ -28,15 +28,20 @@ _NOT_SO = "The person has too many, or no conversation where it could be deliver
 
 @router.get("", summary="List schedules")
 async def list_(
+    *,
     caller: Reader,
     services: WithServices,
     user: Annotated[
         str | None, Query(pattern=USER_PATTERN, max_length=512, description="Only of this user: an id or an account.")
     ] = None,
     state: Annotated[ScheduleState | None, Query(description="Only those; all but the done ones without it.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> Page[Schedule]:
     """Reminders, jobs and watches, the oldest first."""
-    return Page(items=tuple(await services.schedules.listed(caller, user=user, state=state)))
+    after = number_of("schedules", cursor) or 0
+    found = await services.schedules.listed(caller, user=user, state=state, after=after, limit=limit + 1)
+    return page_of("schedules", found, limit, lambda one: (one.id,))
 
 
 @router.post("", status_code=201, responses=problems(not_possible=_NOT_SO), summary="Create a schedule")

@@ -16,7 +16,7 @@ from gateway.services.caller import Malformed, NotAllowed
 from gateway.services.naming import Wanted
 from gateway.services.sessions import SessionQuery, as_markdown
 from gateway.tools.contract import Arguments
-from gateway.web.api.paging import cursor_of, number_of, place_of
+from gateway.web.api.paging import cursor_of, number_of, page_of, place_of
 from gateway.web.mcp.chat import CHAT
 from gateway.web.mcp.offer import Answer, Call, Offer
 
@@ -205,10 +205,17 @@ class ListSchedules(Arguments):
     state: Annotated[
         ScheduleState | None, Field(description="Only those in this state; all but the done ones without it.")
     ] = None
+    limit: Limit = 50
+    cursor: Cursor = None
 
 
 async def _list_schedules(asked: ListSchedules, call: Call) -> Answer:
-    return _listed("schedules", await call.services.schedules.listed(call.caller, user=asked.user, state=asked.state))
+    after = number_of("schedules", asked.cursor) or 0
+    found = await call.services.schedules.listed(
+        call.caller, user=asked.user, state=asked.state, after=after, limit=asked.limit + 1
+    )
+    page = page_of("schedules", found, asked.limit, lambda one: (one.id,))
+    return _listed("schedules", page.items, nextCursor=page.next_cursor)
 
 
 class CreateSchedule(Arguments, ScheduleForm):

@@ -63,6 +63,33 @@ async def test_a_schedule_is_made_by_the_form_and_shown_with_its_next_times(open
     await look_over(page)
 
 
+async def test_a_long_list_has_pages_and_a_schedule_is_moved_by_the_form(
+    open_desk: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.web.dashboard.pages.schedules.ROWS", 1)
+    desk = await open_desk(ScriptedModel("hello"))
+    await desk.say("hi")
+    await made(desk)
+    await made(desk, "Buy tea")
+    page = await desk.open("/schedules")
+    rows = page.locator("#list tbody tr")
+    await expect(rows).to_contain_text(["Water the plants"])
+    await look_over(page)
+    await page.get_by_role("link", name="More").click()
+    await expect(rows).to_contain_text(["Buy tea"])
+    await expect(page.get_by_role("link", name="More")).to_have_count(0)
+    await page.get_by_role("link", name="First").click()
+    await expect(rows).to_contain_text(["Water the plants"])
+    await desk.open("/schedules/of/1")
+    await page.get_by_role("link", name="Change").click()
+    await page.get_by_label("Where").fill("mail")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("alert")).to_contain_text("there are local:operator")
+    await page.get_by_label("Where").fill("local")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status").filter(has_text="Schedule 1 is changed")).to_be_visible()
+
+
 async def test_where_they_are_off_the_page_says_so(open_desk: Open) -> None:
     desk = await open_desk(ScriptedModel("hello"), schedules={"enabled": False})
     await desk.say("hi")

@@ -62,6 +62,18 @@ async def listed(api: Client, **asked: str) -> list[int]:
     return [one["id"] for one in answer.json()["items"]]
 
 
+async def test_a_long_list_comes_in_pages_and_what_is_removed_meanwhile_moves_nothing(api: Client) -> None:
+    first, second, third = [(await make(api, text=f"Number {number}"))["id"] for number in range(3)]
+    page = (await api.get("/schedules", params={"limit": 1})).json()
+    assert [one["id"] for one in page["items"]] == [first]
+    assert (await api.delete(f"/schedules/{first}")).status_code == 204
+    page = (await api.get("/schedules", params={"limit": 1, "cursor": page["nextCursor"]})).json()
+    assert [one["id"] for one in page["items"]] == [second]
+    last = (await api.get("/schedules", params={"cursor": page["nextCursor"]})).json()
+    assert ([one["id"] for one in last["items"]], last["nextCursor"]) == ([third], None)
+    assert (await api.get("/schedules", params={"cursor": "x"})).status_code == 400
+
+
 async def test_a_schedule_is_made_for_a_person_and_delivered_to_their_direct_chat(api: Client) -> None:
     made = await make(api)
     assert (made["channel"], made["conversation"], made["isDirect"]) == ("fake", "dm-ada", True)
@@ -180,7 +192,14 @@ async def test_who_is_reached_on_two_channels_says_on_which(gateway: Gateway, ap
     answer = await api.post("/schedules", json={**WEEKLY, "user": "fake:ada"})
     assert (answer.status_code, "fake:ada, other:ben" in answer.text) == (422, True), answer.text
     assert (await make(api, to="fake"))["conversation"] == "dm-ada"
-    assert (await make(api, to="fake:ada"))["conversation"] == "dm-ada"
+    made = await make(api, to="fake:ada")
+    assert made["conversation"] == "dm-ada"
+    for to, status, words in (("other", 403, "a guest there"), ("mail", 404, "there are fake:ada, other:ben")):
+        answer = await api.patch(f"/schedules/{made['id']}", json={"to": to})
+        assert (answer.status_code, words in answer.text) == (status, True), answer.text
+    assert (await api.patch(f"/schedules/{made['id']}", json={"to": "fake"})).json()["conversation"] == "dm-ada"
+    again = await api.patch(f"/schedules/{made['id']}", json={"text": "Tea"})
+    assert (again.json()["text"], again.json()["conversation"]) == ("Tea", "dm-ada"), "the rest stays"
 
 
 async def test_nobody_has_more_than_fifty(gateway: Gateway, api: Client) -> None:

@@ -112,8 +112,8 @@ async def test_schedules_are_made_changed_steered_and_removed(client: AsyncEthos
         await schedules.change(made.id, ChangeSchedule(every_minutes=5, in_minutes=5))
     assert (await schedules.change(made.id, ChangeSchedule(text="Cake"))).text == "Cake"
     assert (await schedules.pause(made.id)).state == "paused"
-    assert [one.id for one in await schedules.list(state="paused")] == [made.id]
-    assert await schedules.list(state="active") == ()
+    assert [one.id async for one in schedules.list(state="paused")] == [made.id]
+    assert [one async for one in schedules.list(state="active")] == []
     resumed = await schedules.resume(made.id)
     assert (resumed.state, resumed == await schedules.get(made.id)) == ("active", True)
     await schedules.run(made.id)

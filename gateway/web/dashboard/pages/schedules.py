@@ -23,7 +23,7 @@ from gateway.web.forms import Form, whole_number
 Model = TypeVar("Model", NewSchedule, ChangeSchedule)
 PAGE = Page(name="schedules", title="Schedules", icon="clock", position=16)
 
-HISTORY_ROWS = 50
+HISTORY_ROWS, ROWS = 50, 50
 STATES: Mapping[str, tuple[str, str]] = {
     "active": ("Active", "ok"),
     "paused": ("Paused", ""),
@@ -87,22 +87,29 @@ async def show(context: PageContext, request: Request) -> Response:
     asked = request.query_params
     user = asked.get("user", "").strip() or None
     state: ScheduleState | None = next((one for one in get_args(ScheduleState) if one == asked.get("state")), None)
+    after = whole_number(asked.get("after", ""))
     found, problem = [], None
     try:
-        found = [*await context.services.schedules.listed(context.caller, user=user, state=state)]
+        found = [
+            *await context.services.schedules.listed(
+                context.caller, user=user, state=state, after=after or 0, limit=ROWS + 1
+            )
+        ]
     except EthosError as error:  # such as an unknown user: what was typed stays in the form
         problem = str(error)
     return context.render(
         request,
         "schedules/index.html",
         title=PAGE.title,
-        schedules=found,
+        schedules=found[:ROWS],
         problem=problem,
         are_on=context.services.schedules.are_on,
         user=user,
         state=state,
         names=await context.sources.naming.labels(),
-        here=_address(user=user, state=state),
+        here=_address(user=user, state=state, after=asked.get("after") if after else None),
+        first=_address(user=user, state=state) if after else None,
+        more=_address(user=user, state=state, after=f"{found[ROWS - 1].id}") if len(found) > ROWS else None,
         **_words(),
     )
 
@@ -165,7 +172,7 @@ async def change(context: PageContext, request: Request, form: Form) -> Response
     number = whole_number(form.get("schedule")) or 0
     service = context.services.schedules
     before = await service.shown(context.caller, number)
-    typed, rule = _typed(form), _rule(before)
+    typed, rule = _typed(form, "to"), _rule(before)
     if rule.items() <= typed.items():  # as it was, so it goes on in its rhythm
         typed = {name: value for name, value in typed.items() if name not in rule}
     try:
