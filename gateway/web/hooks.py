@@ -51,6 +51,7 @@ class HookEndpoint:
     def __init__(self, hooks: Callable[[], Hooks], *, body_timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._hooks = hooks
         self._body_timeout_s = body_timeout_s
+        self._keeping: set[asyncio.Task[str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -84,13 +85,25 @@ class HookEndpoint:
 
     async def _kept(self, hooks: Hooks, name: str, delivery: str, text: str) -> str:
         """Have it committed, also if the service goes away meanwhile; what became of it."""
-        keeping = asyncio.ensure_future(hooks.take(name, delivery, text))
+        keeping: asyncio.Task[str] = asyncio.create_task(hooks.take(name, delivery, text), name=name)
+        self._keeping.add(keeping)
+        keeping.add_done_callback(self._kept_or_not)
         try:
             return await asyncio.shield(keeping)
         except EthosError as error:
-            _log.warning("hook_not_taken", hook=name, error=str(error))
             text = "The call could not be kept now; send it again. The gateway's log says why."
             raise _Refusal(503, text, retry_after=str(NOT_READY_S)) from error
+
+    def _kept_or_not(self, keeping: asyncio.Task[str]) -> None:
+        self._keeping.discard(keeping)
+        if not keeping.cancelled() and (error := keeping.exception()) is not None:
+            fault = None if isinstance(error, EthosError) else error
+            _log.warning("hook_not_taken", hook=keeping.get_name(), error=str(error), exc_info=fault)
+
+    async def settled(self) -> None:
+        """Wait until the calls of services that went away are committed, or are not; for the end of the server."""
+        while self._keeping:
+            await asyncio.wait(self._keeping)
 
     async def _body(self, request: Request) -> bytes:
         too_large = _Refusal(413, f"The body is too large: {MAX_BODY_BYTES} bytes at most.", connection="close")
