@@ -124,6 +124,8 @@ class SqlSchedules(ScheduleStore, ClockStore):
             row = connection.execute(sql, (schedule.id,)).fetchone()
             if row is None or schedule_of(row) != expected:
                 return False
+            if _does(schedule) != _does(expected):  # grants were given to what it did
+                connection.execute("DELETE FROM grants WHERE schedule_id = ?", (schedule.id,))
             fires_at = columns["fires_at"] if row["by_hand_at"] is None else row["by_hand_at"]
             tell = row["tell"] if schedule.state == "failing" else None
             values = (*{**columns, "fires_at": fires_at}.values(), tell, _ms(planned_at), schedule.id)
@@ -259,6 +261,10 @@ def send_in(connection: Connection, message: InboundMessage, occurrence: Occurre
         "accepted_at": wall_ms(),
     }
     insert(connection, "inbox", row)
+
+
+def _does(schedule: Schedule) -> tuple[object, ...]:
+    return schedule.user_id, schedule.personality_id, schedule.mode, schedule.text, schedule.is_taken_out
 
 
 def _columns(schedule: Schedule) -> dict[str, object]:
