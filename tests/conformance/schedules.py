@@ -437,6 +437,17 @@ class ScheduleSuite:
         assert found is not None
         assert found.state == "withdrawn"
 
+    async def test_what_was_granted_to_it_ends_when_it_says_something_else_and_not_when_its_time_changes(
+        self, house: House
+    ) -> None:
+        schedule, store = await added(house), store_of(house)
+        approvals = await self._asked(house, schedule.id)
+        paused = replace(schedule, state="paused", next_at=None)
+        assert await store.replace(paused, schedule)
+        assert len(await approvals.grants()) == 1
+        assert await store.replace(replace(paused, text="Something else"), paused)
+        assert await approvals.grants() == []
+
     async def _asked(self, house: House, schedule_id: int) -> SqlApprovals:
         """An approval of the schedule waits, and another has given it a grant."""
         until = now(house) + timedelta(hours=72)

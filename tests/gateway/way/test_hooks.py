@@ -507,6 +507,30 @@ async def test_a_hook_that_changes_changes_its_schedule_and_only_the_configurati
             await gateway.schedules.cancel(after)
 
 
+async def test_with_another_secret_a_signature_with_the_old_one_is_refused_at_once(house: House) -> None:
+    async with hooked(house, ScriptedModel("new")) as (gateway, channel, service):
+        await reloaded(gateway, hooks={"ci": {"secret": OTHER_SECRET, "text": TEXT}})
+        assert (await service.calls()).status_code == 401
+        assert (await service.calls(headers=signed(secret=OTHER_SECRET))).status_code == 202
+        await settled(gateway)
+        assert told(channel) == ["new"]
+
+
+async def test_a_hook_that_has_nothing_to_report_leaves_the_conversation_as_it_was(house: House) -> None:
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "mode": "watch"}}
+    model = ScriptedModel("Nothing.", [call("report", '{"text": "It broke."}')], "")
+    async with hooked(house, model, hooks) as (gateway, channel, service):
+        await channel.ask("/personality assistant")
+        found = []
+        for id_ in ("1", "2"):
+            await service.calls(headers=signed(id_=id_))
+            await settled(gateway)
+            found += [
+                bool(one["is_tainted"]) for one in await gateway.store.engine.rows("SELECT is_tainted FROM sessions")
+            ]
+        assert found == [False, True], "only the report brings words of others"
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"text": "Count them."}, {"personality": "researcher"}, {"mode": "watch"}, None],
