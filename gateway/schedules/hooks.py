@@ -34,8 +34,8 @@ class HookCall:
     at: datetime
 
     def turn_id(self, schedule: Schedule) -> str:
-        """The same for each repetition, so that no table takes it twice, whoever the schedule belongs to by then."""
-        named = f"{schedule.key}/{schedule.id}/{self.delivery}"
+        """The same for each repetition, so that no table takes it twice, whoever the hook tells by then."""
+        named = f"{schedule.key}/{self.delivery}"
         return f"t_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
     def message(self, schedule: Schedule, hook: str, most_chars: int) -> InboundMessage:

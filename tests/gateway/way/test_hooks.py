@@ -34,6 +34,7 @@ from tests.fake_channel import FakeChannel
 from tests.gateway.privacy.conftest import found_in
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import POST, Post, owned, post  # noqa: F401 (a fixture)
+from tests.gateway.way.test_linking import DESK, link
 from tests.scripted_model import Hang, ScriptedModel, call
 
 SECRET = "whsec_" + "A" * 43 + "="
@@ -574,10 +575,25 @@ async def test_a_hook_that_tells_another_person_shows_them_no_earlier_call(house
         assert (kept.user_id, kept.why) == (before.user_id, TAKEN_OUT)
         assert [one.outcome for one in await gateway.store.schedules.history(before.id)] == ["done", "done"]
         assert (after.account, await history(gateway)) == ("3", [])
+        assert not (await service.calls(headers=signed(id_="1"))).json()["new"], "what was taken stays taken"
         assert (await service.calls(headers=signed(id_="3"))).status_code == 202
         await settled(gateway)
         places = [(one.conversation.conversation, one.text) for one in channel.sent if one.text.startswith("for ")]
         assert places == [("c2", "for two"), ("c2", "for two again"), ("c3", "for three")]
+
+
+async def test_a_hook_goes_on_as_the_same_where_its_person_links_another_account(house: House) -> None:
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "to": "fake:2"}}
+    async with hooked(house, ScriptedModel(), hooks) as (gateway, channel, _service):
+        await channel.ask("/help", **DESK)
+        await gateway.configured.settle()
+        before = await row(gateway)
+        await link(channel)
+        await settled(gateway)
+        await gateway.configured.settle()
+        after, living = await row(gateway), await gateway.identities.known(["fake:1", "fake:2"])
+        assert before.user_id not in living.values()
+        assert (after.id, after.user_id) == (before.id, living["fake:1"])
 
 
 async def test_a_hook_that_was_paused_stays_so_where_it_tells_another_person(house: House) -> None:
