@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
+from gateway.domain.visible import without_hidden
 from gateway.messages import InboundMessage, QuotedText
 from gateway.schedules.firing import SCHEDULED, message_of
 from gateway.schedules.schedule import Schedule
@@ -65,5 +66,5 @@ class HookStore(Protocol):
 def _cut(text: str, most_chars: int) -> str:
     """What fits into a message, whatever JSON makes of it."""
     most = min(MAX_SHOWN_CHARS, most_chars * 2 // 5)
-    shown = "".join(each for each in text if each in "\n\t" or each.isprintable())
+    shown = without_hidden(text.replace("\r\n", "\n").replace("\r", "\n"))
     return shown if len(shown) <= most else f"{shown[:most]}\n[{len(shown) - most} more characters were sent]"

@@ -273,6 +273,7 @@ async def test_only_a_post_is_a_call_and_a_body_has_a_bound(house: House, name: 
         ("application/json", b'{"a": 1}', '{"a": 1}'),
         ("application/cloudevents+json; charset=utf-8", b"{}", "{}"),
         ("text/plain", "Grüße\nzwei".encode(), "Grüße\nzwei"),
+        ("text/plain", "10\u00a0000 東京\u3000大阪\r\n\u200bb\x1b".encode(), "10\u00a0000 東京\u3000大阪\nb"),
         ("", b"no type", "no type"),
         ("application/x-www-form-urlencoded", b"state=failed&who=Ada+L&empty=", "state: failed\nwho: Ada L\nempty: "),
     ],
