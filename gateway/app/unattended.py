@@ -28,7 +28,14 @@ def configured_of(gateway: Composition) -> Configured:
         heard_in=gateway.store.links.direct_conversation,
     )
     store = SqlHooks(gateway.store.engine)
-    configured = Configured(store, gateway.store.schedules, addressing, gateway.zones, gateway.live)
+    configured = Configured(
+        store,
+        gateway.store.schedules,
+        addressing,
+        gateway.zones,
+        gateway.live,
+        successors=gateway.linking.people.successors,
+    )
     gateway.people.moved = configured.settle_soon
     return configured
 

@@ -56,19 +56,19 @@ class Addressing:
         self._channels = channels
         self._heard_in = heard_in
 
-    async def find(self, to: str, *, before: str | None = None) -> Addressee:
+    async def find(self, to: str, *, before: Collection[str] = ()) -> Addressee:
         """Who is meant by `to`.
 
         Args:
             to: as in the configuration: `owner`, or `channel:account`.
-            before: the user who was meant until now, and still is as long as they are an owner.
+            before: users of the person who was meant until now, and still is as long as they are an owner.
 
         Raises:
             NotReached: they have not written to the agent, or are not let in.
         """
         return await self._owner(before) if to == OWNER else await self._named(to)
 
-    async def _owner(self, before: str | None) -> Addressee:
+    async def _owner(self, before: Collection[str]) -> Addressee:
         snapshot = await self._people.snapshot()
         owners = {account for account, rank in snapshot.ranks.items() if rank == "owner"} | self._operators.accounts()
         chats = [(account, chat) for account, chat in snapshot.chats.items() if self._channels.find(chat.channel)]
@@ -79,7 +79,7 @@ class Addressing:
             raise NotReached(
                 "no owner has written to the agent yet, so there is nowhere to tell them; write to it once"
             )
-        user_id, account, chat = next((one for one in reversed(theirs) if one[0] == before), theirs[-1])
+        user_id, account, chat = next((one for one in reversed(theirs) if one[0] in before), theirs[-1])
         return await self._addressee(user_id, account, chat)
 
     async def _named(self, to: str) -> Addressee:

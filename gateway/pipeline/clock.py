@@ -41,6 +41,7 @@ WHERE_OFF_S = 86_400.0
 AFTER_FAULT_S = 10.0
 _BEYOND_S = 0.002
 """So much behind its time something is looked for: a timer may be a little early."""
+UNENDED = "the one before it has not ended yet"
 AT_ONCE = 50
 """Schedules that one commit takes up."""
 
@@ -179,6 +180,10 @@ class Clock:
         next_at = due.schedule.next_at if taken is None else taken.next_at
         if taken is not None and not taken.runs:  # it was missed, which is no news
             return Firing(due=due, after=replace(due.schedule, next_at=next_at), last_at=taken.last_at)
+        if taken is not None and due.is_running:  # nor is it known yet what that costs
+            note = _noted(due.schedule, due_at, now, UNENDED)
+            after = replace(due.schedule, next_at=next_at)
+            return Firing(due=due, after=after, last_at=taken.last_at, happenings=[note])
         beat = await self._heartbeats.beat(due.schedule, now, until=next_at or now, is_by_hand=is_by_hand)
         schedule, last_at = beat.schedule, None if taken is None else taken.last_at
         if not is_by_hand and schedule.next_at != due.schedule.next_at:  # it has other times by now
@@ -310,7 +315,7 @@ def _moved(due: Due, now: datetime) -> datetime | None:
 def _regular(due: Due, taken: TakenUp, now: datetime) -> Firing:
     schedule = due.schedule
     if due.is_running and schedule.missed != "each":  # else a model that is away for a day has hundreds wait for it
-        happenings = [_noted(schedule, due_at, now, "the one before it has not ended yet") for due_at in taken.runs]
+        happenings = [_noted(schedule, due_at, now, UNENDED) for due_at in taken.runs]
     else:
         happenings = [_happening(schedule, due_at, now) for due_at in taken.runs]
     if taken.skipped is not None:

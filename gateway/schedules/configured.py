@@ -14,7 +14,7 @@ import structlog
 from gateway.config import LiveConfig
 from gateway.config.unattended import HeartbeatConfig, HookConfig
 from gateway.errors import EthosError
-from gateway.people.addressing import Addressing, NotReached
+from gateway.people.addressing import Addressee, Addressing, NotReached
 from gateway.schedules.forms import now_s
 from gateway.schedules.hooks import HookStore
 from gateway.schedules.rule import Called, Rule, Within, next_after
@@ -55,14 +55,16 @@ class Configured:
         zones: Zones,
         config: LiveConfig,
         *,
+        successors: Callable[[str], Sequence[str]],
         now: Callable[[], datetime] = now_s,
     ) -> None:
-        """Nothing is read yet."""
+        """Nothing is read yet; `successors` is `LinkedIdentities.successors`."""
         self._hooks = hooks
         self._schedules = schedules
         self._addressing = addressing
         self._zones = zones
         self._config = config
+        self._successors = successors
         self._now = now
         self._asked = asyncio.Event()
         self.wake: Callable[[], object] = lambda: None
@@ -134,8 +136,17 @@ class Configured:
     async def _settled(self, entry: _Entry) -> Schedule:
         for _ in range(_TRIES):
             kept = await self._schedules.made_by(entry.key)
-            wanted = await self._wanted(entry, kept)
+            before = [] if kept is None else self._successors(kept.user_id)
+            found = await self._addressing.find(entry.to, before=before)
+            is_paused = False
+            if kept is not None and self._successors(found.user_id)[-1] != before[-1]:  # what was done stays theirs
+                if not await self._end(kept, key=f"{entry.key}/{kept.id}"):
+                    continue
+                is_paused, kept = kept.state == "paused", None
+            wanted = await self._wanted(entry, kept, found)
             if kept is None:
+                if is_paused:
+                    wanted = replace(wanted, state="paused", next_at=None)
                 made = await self._schedules.add(wanted, most=sys.maxsize)
                 if made is not None:
                     self.wake()
@@ -148,8 +159,7 @@ class Configured:
                 return wanted
         raise EthosError(f"the schedule of {entry.key} changes all the time")
 
-    async def _wanted(self, entry: _Entry, kept: Schedule | None) -> Schedule:
-        found = await self._addressing.find(entry.to, before=kept.user_id if kept is not None else None)
+    async def _wanted(self, entry: _Entry, kept: Schedule | None, found: Addressee) -> Schedule:
         now, zone = self._now(), await self._zones.of(found.user_id)
         schedule = Schedule(
             id=0 if kept is None else kept.id,
@@ -178,10 +188,12 @@ class Configured:
         is_same = (kept.state, kept.rule, kept.zone) == ("active", entry.rule, zone)
         return replace(schedule, next_at=kept.next_at) if is_same else schedule
 
-    async def _end(self, schedule: Schedule) -> None:
-        ended = replace(schedule, state="failing", next_at=None, why=TAKEN_OUT)
-        if await self._schedules.replace(ended, schedule):
+    async def _end(self, schedule: Schedule, *, key: str | None = None) -> bool:
+        ended = replace(schedule, key=key or schedule.key, state="failing", next_at=None, why=TAKEN_OUT)
+        is_ended = await self._schedules.replace(ended, schedule)
+        if is_ended:
             _log.info("unattended_taken_out", key=schedule.key)
+        return is_ended
 
 
 def _of_hook(name: str, hook: HookConfig, default: str) -> _Entry:

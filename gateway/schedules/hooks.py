@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
+from gateway.domain.visible import without_hidden
 from gateway.messages import InboundMessage, QuotedText
 from gateway.schedules.firing import SCHEDULED, message_of
 from gateway.schedules.schedule import Schedule
@@ -34,8 +35,8 @@ class HookCall:
     at: datetime
 
     def turn_id(self, schedule: Schedule) -> str:
-        """The same for each repetition, so that no table takes it twice, whoever the schedule belongs to by then."""
-        named = f"{schedule.key}/{schedule.id}/{self.delivery}"
+        """The same for each repetition, so that no table takes it twice, whoever the hook tells by then."""
+        named = f"{schedule.key}/{self.delivery}"
         return f"t_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
     def message(self, schedule: Schedule, hook: str, most_chars: int) -> InboundMessage:
@@ -65,5 +66,5 @@ class HookStore(Protocol):
 def _cut(text: str, most_chars: int) -> str:
     """What fits into a message, whatever JSON makes of it."""
     most = min(MAX_SHOWN_CHARS, most_chars * 2 // 5)
-    shown = "".join(each for each in text if each in "\n\t" or each.isprintable())
+    shown = without_hidden(text.replace("\r\n", "\n").replace("\r", "\n"))
     return shown if len(shown) <= most else f"{shown[:most]}\n[{len(shown) - most} more characters were sent]"

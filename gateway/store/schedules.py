@@ -142,13 +142,13 @@ class SqlSchedules(ScheduleStore, ClockStore):
             row = connection.execute(sql, (schedule.id,)).fetchone()
             if row is None or schedule_of(row) != expected:
                 return False
+            if _does(schedule) != _does(expected):  # grants were given to what it did
+                connection.execute("DELETE FROM grants WHERE schedule_id = ?", (schedule.id,))
             fires_at = columns["fires_at"] if row["by_hand_at"] is None else row["by_hand_at"]
             tell = row["tell"] if schedule.state == "failing" else None
             values = (*{**columns, "fires_at": fires_at}.values(), tell, _ms(planned_at), schedule.id)
             sql = f"UPDATE schedules SET {changes}, tell = ?, last_at = coalesce(?, last_at) WHERE id = ?"  # noqa: S608 (names of ours)
             connection.execute(sql, values)
-            if _granted(schedule) != _granted(expected):
-                connection.execute("DELETE FROM grants WHERE schedule_id = ?", (schedule.id,))
             if schedule.failures < expected.failures:
                 connection.execute(_FORGIVE, (schedule.id,))
             return True
@@ -286,6 +286,10 @@ def send_in(connection: Connection, message: InboundMessage, occurrence: Occurre
     insert(connection, "inbox", row)
 
 
+def _does(schedule: Schedule) -> tuple[object, ...]:
+    return schedule.user_id, schedule.personality_id, schedule.mode, schedule.text, schedule.is_taken_out
+
+
 def _columns(schedule: Schedule) -> dict[str, object]:
     return {
         **columns_of(schedule, without=("id", "rule", "sources", "account")),
@@ -311,11 +315,6 @@ def _due(row: Row) -> Due:
         by_hand_at=None if by_hand_ms is None else from_ms(by_hand_ms),
         turn_id=None if by_hand_ms is None else row["by_hand_turn_id"],
     )
-
-
-def _granted(schedule: Schedule) -> tuple[str, ...]:
-    """What a grant was given to: where any of it is another, the person is asked again."""
-    return (schedule.user_id, schedule.personality_id, schedule.mode, schedule.text)
 
 
 def _ms(moment: datetime | None) -> int | None:

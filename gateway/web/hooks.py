@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import structlog
@@ -22,7 +22,6 @@ from gateway.web.pages import problem_response
 
 if TYPE_CHECKING:
     from gateway.schedules.calls import Hooks
-    from gateway.schedules.hooks import Taken
 
 PATH = "/hooks"
 MAX_BODY_BYTES = 100_000
@@ -52,6 +51,7 @@ class HookEndpoint:
     def __init__(self, hooks: Callable[[], Hooks], *, body_timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._hooks = hooks
         self._body_timeout_s = body_timeout_s
+        self._keeping: set[asyncio.Task[str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -85,16 +85,25 @@ class HookEndpoint:
 
     async def _kept(self, hooks: Hooks, name: str, delivery: str, text: str) -> str:
         """Have it committed, also if the service goes away meanwhile; what became of it."""
-        keeping = asyncio.create_task(hooks.take(name, delivery, text))
+        keeping: asyncio.Task[str] = asyncio.create_task(hooks.take(name, delivery, text), name=name)
+        self._keeping.add(keeping)
+        keeping.add_done_callback(self._kept_or_not)
         try:
             return await asyncio.shield(keeping)
-        except asyncio.CancelledError:
-            keeping.add_done_callback(_log_if_not_kept)
-            raise
         except EthosError as error:
-            _log.warning("hook_not_taken", hook=name, error=str(error))
             text = "The call could not be kept now; send it again. The gateway's log says why."
             raise _Refusal(503, text, retry_after=str(NOT_READY_S)) from error
+
+    def _kept_or_not(self, keeping: asyncio.Task[str]) -> None:
+        self._keeping.discard(keeping)
+        if not keeping.cancelled() and (error := keeping.exception()) is not None:
+            fault = None if isinstance(error, EthosError) else error
+            _log.warning("hook_not_taken", hook=keeping.get_name(), error=str(error), exc_info=fault)
+
+    async def settled(self) -> None:
+        """Wait until the calls of services that went away are committed, or are not; for the end of the server."""
+        while self._keeping:
+            await asyncio.wait(self._keeping)
 
     async def _body(self, request: Request) -> bytes:
         too_large = _Refusal(413, f"The body is too large: {MAX_BODY_BYTES} bytes at most.", connection="close")
@@ -111,12 +120,6 @@ class HookEndpoint:
         except TimeoutError as error:
             raise _Refusal(408, "The body did not come in time.", connection="close") from error
         return bytes(body)
-
-
-def _log_if_not_kept(keeping: asyncio.Task[Taken | Literal["gone"]]) -> None:
-    """The service is gone, so its call is told of here."""
-    if not keeping.cancelled() and (error := keeping.exception()) is not None:
-        _log.warning("hook_not_taken", error=str(error))
 
 
 def _answer(taken: str, delivery: str) -> Response:

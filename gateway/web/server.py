@@ -269,6 +269,8 @@ class WebServer:
         self._stopping.set()
         if self._serving is not None:
             await asyncio.shield(self._serving)
+        if self._hooks is not None:
+            await self._hooks.settled()
         if self._mcp is not None:
             await self._mcp.close()
         if self._dashboard is not None and self._dashboard.made is not None:

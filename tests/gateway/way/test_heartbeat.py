@@ -22,7 +22,7 @@ from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import owned
 from tests.gateway.way.test_clock import Wall, plan
 from tests.gateway.way.test_hooks import reloaded
-from tests.scripted_model import ScriptedModel, call
+from tests.scripted_model import Hang, ScriptedModel, call
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
@@ -232,6 +232,40 @@ async def test_it_has_a_budget_of_its_own_and_says_in_its_history_that_it_is_use
         await wall.comes(NOON + 13 * HOUR)  # another day
         assert len(model.requests) == 2
         assert told(channel) == []
+
+
+async def test_while_it_still_looks_it_does_not_look_once_more(house: House) -> None:
+    hang = Hang()
+    model = ScriptedModel([hang, "Nothing."])
+    async with beating(house, model) as (gateway, _channel, wall):
+        next_at = (await row(gateway)).next_at
+        assert next_at is not None
+        for at in (next_at, next_at + HOUR):
+            wall.now = at + timedelta(seconds=30)
+            await gateway.clock.look()
+            await hang.started.wait()
+            write(gateway, FILE + "- More.\n")
+        hang.released.set()
+        await settled(gateway)
+        assert await outcomes(gateway) == [("silent", ""), ("skipped", "the one before it has not ended yet")]
+        assert len(model.requests) == 1
+
+
+async def test_only_a_report_after_reading_words_of_others_taints_the_conversation(house: House) -> None:
+    read = call("read_file", '{"name": "page.txt"}')
+    model = ScriptedModel([REPORT], "", [read], "", [read], [REPORT], "")
+    async with beating(house, model, tools={"files": True}) as (gateway, channel, wall):
+        user = await gateway.identities.resolve("fake:1", "Ada")
+        files, found = gateway.workspaces.of_person(user), []
+        for text in (None, b"of others", b"of others, again"):
+            if text is not None:
+                files.write("page.txt", text, is_own=False)
+            await beat(gateway, wall)
+            found += [
+                bool(one["is_tainted"]) for one in await gateway.store.engine.rows("SELECT is_tainted FROM sessions")
+            ]
+        assert told(channel) == ["The tax is due."] * 2
+        assert found == [False, False, True], "a report of its own, none, and one of what others wrote"
 
 
 async def test_it_looks_in_its_hours_only_on_the_clock_of_the_owner_through_a_change_of_clocks(house: House) -> None:

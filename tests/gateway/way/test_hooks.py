@@ -34,6 +34,7 @@ from tests.fake_channel import FakeChannel
 from tests.gateway.privacy.conftest import found_in
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import POST, Post, owned, post  # noqa: F401 (a fixture)
+from tests.gateway.way.test_linking import DESK, link
 from tests.scripted_model import Hang, ScriptedModel, call
 
 SECRET = "whsec_" + "A" * 43 + "="
@@ -272,6 +273,7 @@ async def test_only_a_post_is_a_call_and_a_body_has_a_bound(house: House, name: 
         ("application/json", b'{"a": 1}', '{"a": 1}'),
         ("application/cloudevents+json; charset=utf-8", b"{}", "{}"),
         ("text/plain", "Grüße\nzwei".encode(), "Grüße\nzwei"),
+        ("text/plain", "10\u00a0000 東京\u3000大阪\r\n\u200bb\x1b".encode(), "10\u00a0000 東京\u3000大阪\nb"),
         ("", b"no type", "no type"),
         ("application/x-www-form-urlencoded", b"state=failed&who=Ada+L&empty=", "state: failed\nwho: Ada L\nempty: "),
     ],
@@ -377,27 +379,32 @@ async def test_a_service_that_goes_away_does_not_take_its_call_back(
         assert told(channel) == ["kept"]
 
 
-async def test_where_the_service_is_gone_the_log_says_that_its_call_could_not_be_kept(
+async def test_the_end_of_the_server_waits_for_the_call_of_a_service_that_went_away_and_its_failure_is_logged(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with hooked(house, ScriptedModel("kept")) as (gateway, _channel, service):
+    async with hooked(house, ScriptedModel()) as (gateway, _channel, service):
         goes_on, began = asyncio.Event(), asyncio.Event()
 
-        async def full(*_: object, **__: object) -> None:
+        async def slow(*_: object, **__: object) -> None:
             began.set()
             await goes_on.wait()
             raise StoreUnavailable("the disk is full")
 
-        monkeypatch.setattr(gateway.hooks._store, "take", full)
+        monkeypatch.setattr(gateway.hooks._store, "take", slow)
+        calling = asyncio.create_task(service.calls())
+        await began.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        ending = asyncio.create_task(gateway.web.stop())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not ending.done()
         with capture_logs() as logs:
-            calling = asyncio.create_task(service.calls())
-            await began.wait()
-            calling.cancel()
-            await asyncio.wait([calling])
             goes_on.set()
             async with asyncio.timeout(20):
-                while not any(line["event"] == "hook_not_taken" for line in logs):
-                    await asyncio.sleep(0.01)
+                await ending
+        assert [one["error"] for one in logs if one["event"] == "hook_not_taken"] == ["the disk is full"]
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(house: House) -> None:
@@ -501,6 +508,104 @@ async def test_a_hook_that_changes_changes_its_schedule_and_only_the_configurati
         assert (after.text, after.mode, after.personality_id) == ("Count them.", "watch", "researcher")
         with pytest.raises(ScheduleError, match=r"stands in config\.yaml"):
             await gateway.schedules.cancel(after)
+
+
+async def test_with_another_secret_a_signature_with_the_old_one_is_refused_at_once(house: House) -> None:
+    async with hooked(house, ScriptedModel("new")) as (gateway, channel, service):
+        await reloaded(gateway, hooks={"ci": {"secret": OTHER_SECRET, "text": TEXT}})
+        assert (await service.calls()).status_code == 401
+        assert (await service.calls(headers=signed(secret=OTHER_SECRET))).status_code == 202
+        await settled(gateway)
+        assert told(channel) == ["new"]
+
+
+async def test_a_hook_that_has_nothing_to_report_leaves_the_conversation_as_it_was(house: House) -> None:
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "mode": "watch"}}
+    model = ScriptedModel("Nothing.", [call("report", '{"text": "It broke."}')], "")
+    async with hooked(house, model, hooks) as (gateway, channel, service):
+        await channel.ask("/personality assistant")
+        found = []
+        for id_ in ("1", "2"):
+            await service.calls(headers=signed(id_=id_))
+            await settled(gateway)
+            found += [
+                bool(one["is_tainted"]) for one in await gateway.store.engine.rows("SELECT is_tainted FROM sessions")
+            ]
+        assert found == [False, True], "only the report brings words of others"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"text": "Count them."}, {"personality": "researcher"}, {"mode": "watch"}, None],
+    ids=["text", "personality", "mode", "taken_out"],
+)
+async def test_what_was_granted_to_a_hook_ends_when_it_says_something_else(
+    house: House,
+    post: Post,  # noqa: F811
+    changed: dict[str, str] | None,
+) -> None:
+    model = ScriptedModel([POST], "It waits.", "It is sent.")
+    async with hooked(house, model) as (gateway, channel, service):
+        await service.calls()
+        await settled(gateway)
+        await channel.ask("/yes always 1")
+        await settled(gateway)
+        await reloaded(gateway, hooks={"ci": {"secret": OTHER_SECRET, "text": TEXT}})
+        assert len(await gateway.store.approvals.grants()) == 1, "another secret is the same hook"
+        await reloaded(gateway, hooks={} if changed is None else {"ci": {"secret": SECRET, "text": TEXT, **changed}})
+        await reloaded(gateway, hooks=CI)
+        assert await gateway.store.approvals.grants() == []
+
+
+async def test_a_hook_that_tells_another_person_shows_them_no_earlier_call(house: House) -> None:
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "to": "fake:2"}}
+    model = ScriptedModel("for two", [ModelUnavailable("down", retry_after_s=0.5)], "for two again", "for three")
+    async with hooked(house, model, hooks) as (gateway, channel, service):
+        for number in "23":
+            await channel.ask("/help", user=number, conversation=f"c{number}")
+        await service.calls(headers=signed(id_="1"))
+        await settled(gateway)
+        await service.calls(headers=signed(id_="2"))
+        await channel.until(lambda: "waits, because I cannot reach my model" in channel.sent[-1].text)
+        before = await row(gateway)
+        await reloaded(gateway, hooks={"ci": {**hooks["ci"], "to": "fake:3"}})
+        async with asyncio.timeout(20):
+            while "for two again" not in told(channel):
+                await asyncio.sleep(0.01)
+        after, kept = await row(gateway), await gateway.store.schedules.schedule(before.id)
+        assert kept is not None
+        assert (kept.user_id, kept.why) == (before.user_id, TAKEN_OUT)
+        assert [one.outcome for one in await gateway.store.schedules.history(before.id)] == ["done", "done"]
+        assert (after.account, await history(gateway)) == ("3", [])
+        assert not (await service.calls(headers=signed(id_="1"))).json()["new"], "what was taken stays taken"
+        assert (await service.calls(headers=signed(id_="3"))).status_code == 202
+        await settled(gateway)
+        places = [(one.conversation.conversation, one.text) for one in channel.sent if one.text.startswith("for ")]
+        assert places == [("c2", "for two"), ("c2", "for two again"), ("c3", "for three")]
+
+
+async def test_a_hook_goes_on_as_the_same_where_its_person_links_another_account(house: House) -> None:
+    hooks = {"ci": {"secret": SECRET, "text": TEXT, "to": "fake:2"}}
+    async with hooked(house, ScriptedModel(), hooks) as (gateway, channel, _service):
+        await channel.ask("/help", **DESK)
+        await gateway.configured.settle()
+        before = await row(gateway)
+        await link(channel)
+        await settled(gateway)
+        await gateway.configured.settle()
+        after, living = await row(gateway), await gateway.identities.known(["fake:1", "fake:2"])
+        assert before.user_id not in living.values()
+        assert (after.id, after.user_id) == (before.id, living["fake:1"])
+
+
+async def test_a_hook_that_was_paused_stays_so_where_it_tells_another_person(house: House) -> None:
+    async with hooked(house, ScriptedModel()) as (gateway, channel, service):
+        await channel.ask("/help", user="2", conversation="c2")
+        await gateway.configured.settle()
+        await gateway.schedules.pause(await row(gateway))
+        await reloaded(gateway, hooks={"ci": {**CI["ci"], "to": "fake:2"}})
+        assert ((await row(gateway)).account, (await row(gateway)).state) == ("2", "paused")
+        assert (await service.calls()).status_code == 503
 
 
 async def test_a_hook_that_watches_is_silent_unless_it_reports(house: House) -> None:
