@@ -24,7 +24,7 @@ from gateway.tools.spec import ToolCall
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_approvals import owned
 from tests.gateway.way.test_web import Site, fetch, site
-from tests.model_server import Answer, Call, ModelServer
+from tests.model_server import Answer, Call, Failure, ModelServer
 from tests.scripted_model import Hang, ScriptedModel, call
 
 __all__ = ["site"]  # a fixture
@@ -316,6 +316,22 @@ async def test_a_sub_agent_without_a_model_parks_the_turn_and_goes_on_where_it_w
     assert answers[-1] == "Done."
     assert len(main.requests) == 2
     assert [said.role for said in sub.requests[2].messages] == ["user", "assistant", "tool"]
+
+
+async def test_where_only_the_model_of_sub_agents_is_down_the_turn_goes_on_and_is_told_which(house: House) -> None:
+    async with ModelServer() as server:
+        models = {
+            name: {"provider": "openai", "model": name, "base_url": server.openai_url, "max_retries": 0}
+            for name in ("main", "helper")
+        }
+        task = Call(name="delegate", arguments='{"task": "find it"}')
+        server.script([Answer(calls=(task,)), Failure(status=503), Answer(text="I looked myself.")])
+        async with house.gateway(model="main", models=models, tools=ON) as (gateway, channel):
+            assert await channel.ask("look") == "I looked myself."
+            states = {model.name: model.state for model in (await gateway.health()).models}
+        told = server.requests[2].body["messages"][-1]["content"]
+    assert told.startswith("Error: this was not done: the model helper of sub-agents is down: helper (helper) is")
+    assert states == {"helper": "down", "main": "up"}
 
 
 async def test_a_budget_that_has_no_room_for_it_parks_the_turn_with_its_steps(house: House) -> None:
