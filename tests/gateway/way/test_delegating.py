@@ -307,6 +307,31 @@ async def test_stop_ends_a_sub_agent_with_its_turn(house: House) -> None:
     assert reserved == 0
 
 
+async def test_stopped_amid_a_step_the_log_has_what_a_sub_agent_had_done_of_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digs = asyncio.Event()
+
+    async def dig(_arguments: Arguments, context: ToolContext) -> str:
+        if context.call_id == "s1":
+            return "a coin"
+        digs.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    tool = Tool(name="dig", description="Digs.", arguments=Arguments, call=dig, effect="read")
+    monkeypatch.setattr(own, "CURRENT_TIME", tool)
+    main, sub = ScriptedModel(["I look.", delegate()]), ScriptedModel([call("dig", id="s1"), call("dig", id="s2")])
+    async with house.gateway(Both(main, sub), tools=ON) as (gateway, channel):
+        message = await channel.say("look")
+        await asyncio.wait_for(digs.wait(), 60)
+        await channel.say("/stop")
+        await channel.answers_to(message)
+        await settled(gateway)
+        rows = [(row.key.call_id, row.state) for _, row in await gateway.store.tool_log.calls()]
+    assert rows == [("s1", "done")]
+
+
 async def test_a_sub_agent_without_a_model_parks_the_turn_and_goes_on_where_it_was(house: House) -> None:
     main = ScriptedModel([delegate()], "Done.")
     sub = ScriptedModel([SEE], [ModelUnavailable("it is down")], "It is noon.")
