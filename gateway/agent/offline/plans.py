@@ -75,5 +75,7 @@ def _again(when: str) -> dict[str, object] | None:
 def _clock(found: re.Match[str]) -> str | None:
     hour, minute, half = int(found["hour"]), int(found["minute"] or 0), (found["half"] or "").lower()
     if half:
+        if not 1 <= hour <= 12:
+            return None
         hour = hour % 12 + (12 if half == "pm" else 0)
     return f"{hour:02d}:{minute:02d}" if hour < 24 and minute < 60 else None

@@ -73,7 +73,15 @@ async def test_what_is_planned_is_listed_and_cancelled_with_the_tools() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["in general I like tea", "every day is fine", "at 25 I was young", "remind me at 25:00 to go", "at 9:75 go"],
+    [
+        "in general I like tea",
+        "every day is fine",
+        "at 25 I was young",
+        "remind me at 25:00 to go",
+        "at 9:75 go",
+        "remind me at 14 am to go",
+        "remind me at 0 pm to go",
+    ],
 )
 async def test_what_is_no_time_plans_nothing(text: str) -> None:
     assert await asked(text) == []
