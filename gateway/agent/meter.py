@@ -400,14 +400,16 @@ class _MeteredModel:
 
     async def _watched(self, answer: AsyncGenerator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
         """The same; notes whether the model answers. One that refuses a request does."""
+        unthought: str | None = None
         try:
             async with aclosing(answer) as events:
                 async for event in events:
+                    unthought = event.unthought if isinstance(event, ModelReply) else unthought
                     yield event
         except ModelUnavailable as error:
             self._meter.states.failed(self.name, error)
             raise
-        self._meter.states.answered(self.name)
+        self._meter.states.answered(self.name, unthought)
 
 
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:

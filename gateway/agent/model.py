@@ -164,10 +164,15 @@ class StreamRestarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """The whole answer; the last event of every stream that did not raise."""
+    """The whole answer; the last event of every stream that did not raise.
+
+    Attributes:
+        unthought: why the model did not think as it was to; empty where it could, None where nothing was said of that.
+    """
 
     message: ChatMessage
     usage: ModelUsage
+    unthought: str | None = None
 
 
 ModelEvent = TextDelta | StreamRestarted | ModelReply

@@ -24,13 +24,17 @@ class ModelStates:
         """Of every model that was asked since the start, by name."""
         return [self._states[name] for name in sorted(self._states)]
 
-    def answered(self, name: str) -> None:
-        """It is up."""
+    def answered(self, name: str, unthought: str | None = None) -> None:
+        """It is up; `unthought` as in `ModelReply`."""
         now, before = datetime.now(UTC), self._states.get(name)
         if before is not None and before.state == "down":
             _log.info("model_up", model=name, was_down_s=round((now - before.since).total_seconds()))
         since = before.since if before is not None and before.state == "up" else now
-        self._states[name] = ModelHealth(name=name, state="up", since=since, last_answer_at=now)
+        if unthought is None and before is not None:
+            unthought = before.unthought
+        self._states[name] = ModelHealth(
+            name=name, state="up", since=since, last_answer_at=now, unthought=unthought or None
+        )
 
     def failed(self, name: str, error: ModelUnavailable) -> None:
         """It is down."""
@@ -43,4 +47,5 @@ class ModelStates:
             since=before.since if before is not None and before.state == "down" else datetime.now(UTC),
             last_answer_at=None if before is None else before.last_answer_at,
             error=str(error),
+            unthought=None if before is None else before.unthought,
         )
