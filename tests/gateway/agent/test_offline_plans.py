@@ -87,6 +87,25 @@ async def test_what_is_no_time_plans_nothing(text: str) -> None:
     assert await asked(text) == []
 
 
+@pytest.mark.parametrize(
+    "text", ["at 9 I saw a bear", "Tomorrow at 9 we have a meeting.", "every day at 8 I'm tired", "at 9, it rains"]
+)
+async def test_what_a_person_only_tells_of_a_time_plans_nothing(text: str) -> None:
+    assert await asked(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "remind me in 20 minutes to stretch and remind me at 9 to call Bob",
+        "every weekday at 8 and 9 tell me to go",
+        "every hour remind me",
+    ],
+)
+async def test_of_several_wishes_in_one_sentence_none_is_planned_as_if_it_were_all(text: str) -> None:
+    assert await asked(text) == []
+
+
 async def test_what_was_planned_is_told_as_the_tool_says_it() -> None:
     call = ToolCall(id="c1", name="schedule_list", arguments="{}")
     made = ChatMessage(role="assistant", text="", tool_calls=(call,))
