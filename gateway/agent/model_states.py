@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 import structlog
@@ -24,8 +24,17 @@ class ModelStates:
         """Of every model that was asked since the start, by name."""
         return [self._states[name] for name in sorted(self._states)]
 
+    def forget(self, names: Collection[str]) -> None:
+        """They are configured no more."""
+        for name in names:
+            self._states.pop(name, None)
+
     def answered(self, name: str, unthought: str | None = None) -> None:
-        """It is up; `unthought` as in `ModelReply`."""
+        """It is up.
+
+        Args:
+            unthought: why it did not think as it was to; empty where it did, None for work that is not thought about.
+        """
         now, before = datetime.now(UTC), self._states.get(name)
         if before is not None and before.state == "down":
             _log.info("model_up", model=name, was_down_s=round((now - before.since).total_seconds()))
