@@ -13,6 +13,8 @@ from gateway.runtime.observe import note, span
 from gateway.tools.spec import ToolCall, ToolSpec, size_bytes
 
 Purpose = Literal["answer", "delegate", "summary", "facts", "insight", "gist", "embedding", "values", "listen", "speak"]
+THOUGHT_ABOUT: tuple[Purpose, ...] = ("answer", "delegate")
+"""Work for a person, which alone is worth the time; all else is thought about as little as possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
