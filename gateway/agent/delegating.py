@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+import structlog
+
 from gateway.agent.loop import Run, Within
 from gateway.agent.meter import Meter, Tab
 from gateway.agent.model import ChatMessage
@@ -26,6 +28,7 @@ AT_ONCE = 3
 MAX_REPORT_CHARS = 4_000
 ORIGIN = "report of a sub-agent"
 _CUT = "\n[...truncated]"
+_log = structlog.get_logger(__name__)
 _SYSTEM = """\
 You do one task for an agent that talks with a person. Only that agent reads your answer, and it reads nothing else of \
 what you do: put into it what was asked for, with numbers, names and addresses exactly, in {chars} characters at most. \
@@ -80,13 +83,15 @@ class SubAgents:
             try:
                 await run(work, state)
             except ModelRefused as error:
-                why = turn.work.context.hide(str(error))
-                raise ToolError(f"the sub-agent's model does not do this: {why}") from error
+                raise ToolError(
+                    f"the sub-agent's model does not do this: {turn.work.context.hide(str(error))}"
+                ) from error
             except ModelUnavailable as error:
                 if isinstance(error, BudgetExhausted) or work.model.name == turn.work.model.name:
-                    raise  # the turn has no model either
-                why = turn.work.context.hide(str(error))
-                raise ToolUnavailable(f"the sub-agent's model does not answer; do it yourself ({why})") from error
+                    raise  # the turn itself cannot go on either
+                reason = turn.work.context.hide(str(error))
+                _log.warning("sub_agent_without_model", model=work.model.name, reason=reason)
+                raise ToolUnavailable(f"the model {work.model.name} of sub-agents is down: {reason}") from error
         reach("delegate.ended")
         text = state.messages[-1].text.strip()
         whole = text if len(text) <= MAX_REPORT_CHARS else text[: MAX_REPORT_CHARS - len(_CUT)] + _CUT

@@ -94,8 +94,8 @@ class Delegating(Protocol):
 
         Raises:
             ToolError: the tools are none that a sub-agent may have, or the model refuses.
-            ToolUnavailable: its model is another one than the turn's, and gives no answer now.
-            ModelUnavailable: no answer now.
+            ToolUnavailable: sub-agents have a model of their own, and it does not answer now.
+            ModelUnavailable: no answer now of the turn's own model, or no room in a budget.
         """
 
 

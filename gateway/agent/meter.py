@@ -18,7 +18,16 @@ from typing import Any, Protocol, Self
 import structlog
 
 from gateway.agent.budgets import Bill, Budgets, BudgetUse, Denied, Granted, Limit, PlannedCall, Scope, UsageStore, uses
-from gateway.agent.model import Model, ModelEvent, ModelReply, ModelRequest, ModelUsage, StreamRestarted, TextDelta
+from gateway.agent.model import (
+    THOUGHT_ABOUT,
+    Model,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ModelUsage,
+    StreamRestarted,
+    TextDelta,
+)
 from gateway.agent.model_states import ModelStates
 from gateway.agent.prompt import estimated_tokens
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
@@ -377,7 +386,7 @@ class _MeteredModel:
         # A call that is cut, by who listens or by the end of the process, has most likely been read all the same.
         was_read = True
         try:
-            async with aclosing(self._watched(self._model.stream(call.request))) as events:
+            async with aclosing(self._watched(self._model, call.request)) as events:
                 async for event in events:
                     match event:
                         case TextDelta(text=text):
@@ -398,16 +407,19 @@ class _MeteredModel:
     async def _begin(self, request: ModelRequest) -> _Call:
         return await self._meter.begin(self._asked_name, self.name, request, self._tab)
 
-    async def _watched(self, answer: AsyncGenerator[ModelEvent]) -> AsyncGenerator[ModelEvent]:
-        """The same; notes whether the model answers. One that refuses a request does."""
+    async def _watched(self, model: Model, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Its answer; notes whether it answers. One that refuses a request does."""
+        unthought: str | None = None
         try:
-            async with aclosing(answer) as events:
+            async with aclosing(model.stream(request)) as events:
                 async for event in events:
+                    if isinstance(event, ModelReply) and request.purpose in THOUGHT_ABOUT:
+                        unthought = event.unthought or ""
                     yield event
         except ModelUnavailable as error:
             self._meter.states.failed(self.name, error)
             raise
-        self._meter.states.answered(self.name)
+        self._meter.states.answered(self.name, unthought)
 
 
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:

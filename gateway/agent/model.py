@@ -13,6 +13,8 @@ from gateway.runtime.observe import note, span
 from gateway.tools.spec import ToolCall, ToolSpec, size_bytes
 
 Purpose = Literal["answer", "delegate", "summary", "facts", "insight", "gist", "embedding", "values", "listen", "speak"]
+THOUGHT_ABOUT: tuple[Purpose, ...] = ("answer", "delegate")
+"""Work for a person, which alone is worth the time; all else is thought about as little as possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +166,15 @@ class StreamRestarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """The whole answer; the last event of every stream that did not raise."""
+    """The whole answer; the last event of every stream that did not raise.
+
+    Attributes:
+        unthought: why the model did not think as it was to; empty where it could, None where nothing was said of that.
+    """
 
     message: ChatMessage
     usage: ModelUsage
+    unthought: str | None = None
 
 
 ModelEvent = TextDelta | StreamRestarted | ModelReply

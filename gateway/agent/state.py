@@ -203,6 +203,8 @@ class AgentState:
         self.partial.clear()
         if text.strip():
             self.messages.append(ChatMessage(role="assistant", text=text))
+        for agent in self.delegated.values():
+            agent.stop()  # the log has what it did
         for call in self.open_calls:
             ended_early = uncertain("the answer was ended early") if call.id == self.acting else CANCELLED
             self.ended.setdefault(call.id, (ended_early, None))

@@ -132,6 +132,7 @@ class Reloading:
             log = config.log
             adjust_logs(log.level, log.format, secrets=secrets_in(config), is_text_shown=log.message_text)
         self._take_over_turns(models)
+        gateway.meter.states.forget(old.models.keys() - config.models.keys())
         if config.mcp.servers != old.mcp.servers:
             await gateway.mcp.take_over(config.mcp)
         gateway.skills.reread()

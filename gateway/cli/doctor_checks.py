@@ -127,8 +127,7 @@ def running(ground: Ground) -> Iterator[Finding]:
         if channel.get("error"):
             yield _about_channel(channel)
     for model in health.get("models", []):
-        if model.get("state") == "down":
-            yield _about_model(model)
+        yield from _about_model(model)
     if late := health.get("memory_late"):
         yield Finding(
             "warning",
@@ -189,13 +188,21 @@ def _about_channel(channel: Mapping[str, Any]) -> Finding:
     )
 
 
-def _about_model(model: Mapping[str, Any]) -> Finding:
-    return Finding(
-        "problem",
-        f"The model {model['name']} does not answer: {model.get('error')}",
-        "Look at its key, its address and its quota. Messages wait, and are answered when it is back; "
-        "`fallbacks` name who answers meanwhile.",
-    )
+def _about_model(model: Mapping[str, Any]) -> Iterator[Finding]:
+    if model.get("state") == "down":
+        yield Finding(
+            "problem",
+            f"The model {model['name']} does not answer: {model.get('error')}",
+            "Look at its key, its address and its quota. Messages wait, and are answered when it is back; "
+            "`fallbacks` name who answers meanwhile.",
+        )
+    if model.get("unthought"):
+        yield Finding(
+            "warning",
+            f"The model {model['name']} answers, but does not think as it is asked to: {model['unthought']}",
+            "It is asked again an hour after the refusal. Set `thinking` of the model, and of its personalities, to "
+            "what it takes, or leave it out.",
+        )
 
 
 CHECKS: Sequence[Check] = (

@@ -207,7 +207,7 @@ class Checkup:
             started_at=self._started_at,
             channels=tuple(_without_secrets(channel, hide) for channel in seen),
             queues=tuple(facts.queues),
-            models=tuple(_without_secrets(model, hide) for model in self._models.statuses),
+            models=tuple(_shown(model, hide) for model in self._models.statuses),
             memory=_without_secrets(memory, hide),
             store_problem=facts.store_problem and hide(facts.store_problem),
             disk_free_bytes=facts.free_bytes,
@@ -256,6 +256,12 @@ async def _none() -> Sequence[str]:
 def _without_secrets(part: Seen, hide: Callable[[str], str]) -> Seen:
     """The same, with an error that can be shown."""
     return part if part.error is None else part.model_copy(update={"error": hide(part.error)})
+
+
+def _shown(model: ModelHealth, hide: Callable[[str], str]) -> ModelHealth:
+    """The same, with reasons that can be shown."""
+    model = _without_secrets(model, hide)
+    return model if model.unthought is None else model.model_copy(update={"unthought": hide(model.unthought)})
 
 
 async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:

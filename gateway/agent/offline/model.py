@@ -394,7 +394,8 @@ _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
     (FORGET, _forget),
     _skill(rf"remind me\s+{WHEN}\s*[,:]?\s+(?P<what>(?:to|of|about|that)\s+.+)", _plan),
     _skill(rf"(?P<what>remind me\s+(?:to|of|about|that)\s+.+?)\s+{WHEN}\s*[.!]?", _plan),
-    _skill(rf"{WHEN}\s*[,:]?\s+(?P<what>.+)", _plan),
+    # Who only tells what happens then, asks for nothing; and another time may follow.
+    _skill(rf"{WHEN}\s*[,:]?\s+(?P<what>(?!(?:i|we|you|he|she|it|they|there|and|or)\b).+)", _plan),
     _skill(
         r"(?:what are|what['\u2019]re|show|list)\s+(?:me\s+)?(?:my\s+)?(?:reminders|schedules|plans)\s*[?.]*", _plans
     ),

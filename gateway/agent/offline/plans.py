@@ -15,6 +15,7 @@ _EVERY = re.compile(rf"every\s+(?P<days>day|weekday|{_DAY})\s+at\s+{_CLOCK}", re
 _EACH = re.compile(r"every\s+(?P<count>\d{1,5})?\s*(?P<unit>minute|min|hour)s?", re.IGNORECASE)
 _TODAY = re.compile(r"^Today is \w+, (\d{4}-\d\d-\d\d)\.", re.MULTILINE)
 _SAID = re.compile(r"(?:(?:remind|tell)\s+me\s+)?(?:to|of|about|that)\s+(?P<what>.+)", re.IGNORECASE | re.DOTALL)
+_ANOTHER = re.compile(r"\bremind\s+me\b", re.IGNORECASE)
 
 WHEN = (
     rf"(?P<when>in\s+\w+\s+\w+|every\s+(?:\d+\s+)?\w+(?:\s+at\s+{{clock}})?|"
@@ -32,6 +33,8 @@ def planned(when: str, what: str, system: str) -> tuple[str, dict[str, object]] 
     text = what.strip().rstrip(".!")
     said = _SAID.fullmatch(text)
     text = said["what"] if said is not None else text
+    if _ANOTHER.search(text):  # one sentence with two wishes, of which one would be lost
+        return None
     once = _once(when, system)
     if once is not None:
         return "remind", {"text": text, **once}
@@ -75,5 +78,7 @@ def _again(when: str) -> dict[str, object] | None:
 def _clock(found: re.Match[str]) -> str | None:
     hour, minute, half = int(found["hour"]), int(found["minute"] or 0), (found["half"] or "").lower()
     if half:
+        if not 1 <= hour <= 12:
+            return None
         hour = hour % 12 + (12 if half == "pm" else 0)
     return f"{hour:02d}:{minute:02d}" if hour < 24 and minute < 60 else None

@@ -34,6 +34,8 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 # for everybody.
 _LARGE_CHARS = 300_000
 _MANY_MESSAGES = 100
+THINKING_RESTS_S = 3_600.0
+"""After a refusal of what a request says of thinking. Providers learn, and some refuse it beside other things only."""
 # How servers name what they do not know, or not in this model: our own key for it, or one of the words around it.
 _OF_THINKING = ("thinking", "reasoning", "effort", "output_config")
 
@@ -59,7 +61,7 @@ class HttpWire:
         self._http = ProviderHttp(endpoint, self._format.headers)
         # Who can read the hidden reasoning of a reply that called tools: it goes back with the tools' results.
         self._name = f"{endpoint.provider} {endpoint.url} {endpoint.model}"
-        self._refused: set[Thinking] = set()
+        self._refused: dict[Thinking, tuple[float, str]] = {}  # until when, and why
         if self._has_list_price:
             list_price_usd(endpoint.provider, endpoint.model, 1, 1)  # loads the list, here in a thread
 
@@ -70,26 +72,43 @@ class HttpWire:
     async def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
 
-        A model that refuses what is said of thinking is asked without that, from now on.
+        A model that refuses what is said of thinking is asked without that; where it answers then, it is so for
+        `THINKING_RESTS_S`, and its replies say why.
 
         Raises:
             CallFailed: whatever went wrong.
         """
-        if request.thinking in self._refused:
+        level = request.thinking
+        if level is None:
+            unthought = None
+        elif unthought := self._refusal_of(level):
             request = replace(request, thinking=None)
         try:
             async with aclosing(self._answer(request)) as events:
                 async for event in events:
-                    yield event
+                    yield event if isinstance(event, TextDelta) else replace(event, unthought=unthought)
         except _ThinkingRefused as refusal:
-            if request.thinking is None:
+            if level is None or unthought:
                 raise refusal.failure from refusal
-            self._refused.add(request.thinking)
-            name, level = self._endpoint.name, request.thinking
-            _log.warning("thinking_refused", model=name, thinking=level, reason=str(refusal.failure))
-            async with aclosing(self.answer(request)) as events:
+            async with aclosing(self.answer(replace(request, thinking=None))) as events:
                 async for event in events:
+                    if isinstance(event, ModelReply):
+                        event = self._without(level, refusal, event)  # noqa: PLW2901 (the same, with more in it)
                     yield event
+
+    def _refusal_of(self, level: Thinking) -> str:
+        """Why it does not think so at this time; empty where it does, or may do so again."""
+        until, reason = self._refused.get(level, (0.0, ""))
+        return reason if asyncio.get_running_loop().time() < until else ""
+
+    def _without(self, level: Thinking, refusal: _ThinkingRefused, reply: ModelReply) -> ModelReply:
+        """The reply came without thinking, so that it was this that was refused, and not something else."""
+        reason = f"thinking {level} was refused: {refusal}"
+        if level not in self._refused:
+            name = self._endpoint.name
+            _log.warning("thinking_refused", model=name, thinking=level, reason=str(refusal), again_s=THINKING_RESTS_S)
+        self._refused[level] = asyncio.get_running_loop().time() + THINKING_RESTS_S, reason
+        return replace(reply, unthought=reason)
 
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         body = await self._body(request)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
-from gateway.agent.model import ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
+from gateway.agent.model import THOUGHT_ABOUT, ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
 from gateway.config import ModelConfig
 from gateway.config.prices import Prices, prices_of
 from gateway.domain.personalities.files import Thinking
@@ -152,9 +152,9 @@ class WireModel:
             await asyncio.sleep(wait_s)
 
     def _thinking(self, request: ModelRequest) -> Thinking | None:
-        """As the request has it, or else the configuration; only work for a person is worth the time."""
+        """As the request has it, or else the configuration."""
         wanted = request.thinking or self._config.thinking
-        return wanted if request.purpose in ("answer", "delegate") or wanted == "off" else None
+        return wanted if request.purpose in THOUGHT_ABOUT or wanted == "off" else None
 
     async def _attempt(self, wire: HttpWire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """One call under the watchdog."""

@@ -206,9 +206,13 @@ class OpenAIReader:
         details = details if isinstance(details, dict) else {}
         # Beside them at DeepSeek and Moonshot. https://api-docs.deepseek.com/guides/kv_cache (read 2026-11)
         beside = usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
+        read = count(usage.get("prompt_tokens"))
+        # Thoughts are paid for as output, and xAI and Gemini count them beside `completion_tokens`, in the total only.
+        # https://github.com/vercel/ai/pull/12425, https://github.com/Clarifai/clarifai-python/pull/978 (read 2026-11)
+        said_and_thought = count(usage.get("total_tokens")) - read if read else 0
         self.said.tokens = Tokens(
-            input=count(usage.get("prompt_tokens")),
-            output=count(usage.get("completion_tokens")),
+            input=read,
+            output=max(count(usage.get("completion_tokens")), said_and_thought),
             cached=count(details.get("cached_tokens")) or count(beside),
             written=count(details.get("cache_write_tokens")),
         )

@@ -46,6 +46,7 @@ class ModelHealth(ApiModel):
     since: datetime = Field(description="When the state began.")
     last_answer_at: datetime | None = Field(description="When it answered last.")
     error: str | None = Field(default=None, description="Why the last call failed.")
+    unthought: str | None = Field(default=None, description="Why it did not think as it was to when it answered last.")
 
 
 class MemoryHealth(ApiModel):

@@ -73,9 +73,36 @@ async def test_what_is_planned_is_listed_and_cancelled_with_the_tools() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["in general I like tea", "every day is fine", "at 25 I was young", "remind me at 25:00 to go", "at 9:75 go"],
+    [
+        "in general I like tea",
+        "every day is fine",
+        "at 25 I was young",
+        "remind me at 25:00 to go",
+        "at 9:75 go",
+        "remind me at 14 am to go",
+        "remind me at 0 pm to go",
+    ],
 )
 async def test_what_is_no_time_plans_nothing(text: str) -> None:
+    assert await asked(text) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["at 9 I saw a bear", "Tomorrow at 9 we have a meeting.", "every day at 8 I'm tired", "at 9, it rains"]
+)
+async def test_what_a_person_only_tells_of_a_time_plans_nothing(text: str) -> None:
+    assert await asked(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "remind me in 20 minutes to stretch and remind me at 9 to call Bob",
+        "every weekday at 8 and 9 tell me to go",
+        "every hour remind me",
+    ],
+)
+async def test_of_several_wishes_in_one_sentence_none_is_planned_as_if_it_were_all(text: str) -> None:
     assert await asked(text) == []
 
 

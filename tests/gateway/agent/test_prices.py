@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from gateway.agent.model import ChatMessage, ModelReply, ModelRequest
+from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage
 from gateway.agent.providers.models import Provider
 from gateway.agent.providers.registry import ModelRegistry
 from gateway.config import Config, ModelConfig
@@ -87,16 +88,37 @@ async def test_input_from_the_cache_and_into_it_has_prices_of_its_own(provider: 
     assert plain.usage.cost_usd == pytest.approx(7 * 4.0), "without them all input costs the same"
 
 
-@pytest.mark.parametrize("beside", ["prompt_cache_hit_tokens", "cached_tokens"])
-async def test_servers_that_count_what_is_cached_elsewhere_are_understood(beside: str) -> None:
-    usage = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1, beside: 6}}
+async def counted(usage: dict[str, Any]) -> ModelUsage:
+    """What an answer with this usage is counted as."""
     said = {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}
-    body = "".join(f"data: {json.dumps(event)}\n\n" for event in (said, usage))
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in (said, {"choices": [], "usage": usage}))
     async with open_bench("openai") as bench:
         bench.server.script([Garbage(media_type="text/event-stream", body=body)])
         *_, reply = [event async for event in bench.make().stream(ASKED)]
     assert isinstance(reply, ModelReply)
-    assert (reply.usage.input_tokens, reply.usage.cached_tokens) == (9, 6)
+    return reply.usage
+
+
+@pytest.mark.parametrize(
+    ("usage", "output"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 396}, 387),  # xAI, Gemini: beside what is said
+        ({"prompt_tokens": 9, "completion_tokens": 387, "total_tokens": 396}, 387),  # OpenAI: within it
+        ({"prompt_tokens": 9, "completion_tokens": 5}, 5),
+        ({"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 2}, 5),
+        ({"completion_tokens": 5, "total_tokens": 14}, 5),
+    ],
+)
+async def test_thoughts_count_as_output_whether_a_server_counts_them_beside_it_or_within(
+    usage: dict[str, Any], output: int
+) -> None:
+    assert (await counted(usage)).output_tokens == output
+
+
+@pytest.mark.parametrize("beside", ["prompt_cache_hit_tokens", "cached_tokens"])
+async def test_servers_that_count_what_is_cached_elsewhere_are_understood(beside: str) -> None:
+    usage = await counted({"prompt_tokens": 9, "completion_tokens": 1, beside: 6})
+    assert (usage.input_tokens, usage.cached_tokens) == (9, 6)
 
 
 async def test_no_more_is_cached_than_was_read_whatever_a_server_says() -> None:

@@ -11,6 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Purpose
+from gateway.agent.model_states import ModelStates
+from gateway.agent.providers import client
 from gateway.agent.providers.format import Json
 from gateway.agent.providers.models import Provider, endpoint_of
 from gateway.agent.providers.openai import OpenAIFormat
@@ -45,10 +47,14 @@ def ask(*messages: ChatMessage, **more: Any) -> ModelRequest:
     return ModelRequest(system="Be kind.", messages=(ASKED, *messages), tools=(NOW,), **more)
 
 
-async def said(model: Any, request: ModelRequest) -> ChatMessage:
+async def replied(model: Any, request: ModelRequest) -> ModelReply:
     *_, last = [event async for event in model.stream(request)]
     assert isinstance(last, ModelReply)
-    return last.message
+    return last
+
+
+async def said(model: Any, request: ModelRequest) -> ChatMessage:
+    return (await replied(model, request)).message
 
 
 def result(of: ChatMessage) -> ChatMessage:
@@ -206,6 +212,34 @@ async def test_a_model_that_does_not_know_it_answers_without_and_the_log_says_so
     [line] = [line for line in logged if line["event"] == "thinking_refused"]
     assert (line["model"], line["thinking"]) == ("main", "low")
     assert refusal.message in line["reason"]
+
+
+async def test_after_an_hour_it_is_asked_to_think_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "THINKING_RESTS_S", 0.0)
+    bench.server.script([_REFUSALS["OpenAI"], Answer(text="Noon."), Answer(text="Still.")])
+    model = bench.make(model="claude-sonnet-5", thinking="low")
+    first, second = [await replied(model, ask()) for _ in range(2)]
+    assert [bool(of_thinking(request.body)) for request in bench.server.requests] == [True, False, True]
+    assert "does not support 'low'" in str(first.unthought)
+    assert second.unthought == ""
+
+
+async def test_a_request_that_is_refused_for_something_else_leaves_the_thinking_of_others(bench: Bench) -> None:
+    """Some servers repeat in a refusal what they were sent, be it the words of a person who writes of thinking."""
+    echoed = Failure(status=422, message="messages.0: too odd: 'I am thinking of tea'")
+    bench.server.script([echoed, echoed, Answer(text="Noon.")])
+    model = bench.make(model="claude-sonnet-5", thinking="low")
+    with pytest.raises(ModelRefused, match="too odd"):
+        await said(model, ask())
+    assert (await said(model, ask())).text == "Noon."
+    assert [bool(of_thinking(request.body)) for request in bench.server.requests] == [True, False, True]
+
+
+async def test_health_says_as_long_as_it_holds_why_a_model_does_not_think() -> None:
+    states = ModelStates()
+    for unthought, shown in (("refused", "refused"), (None, "refused"), ("", None)):
+        states.answered("main", unthought)
+        assert states.statuses[0].unthought == shown
 
 
 async def test_another_refusal_stays_one(bench: Bench) -> None:

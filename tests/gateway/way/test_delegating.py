@@ -307,6 +307,31 @@ async def test_stop_ends_a_sub_agent_with_its_turn(house: House) -> None:
     assert reserved == 0
 
 
+async def test_stopped_amid_a_step_the_log_has_what_a_sub_agent_had_done_of_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digs = asyncio.Event()
+
+    async def dig(_arguments: Arguments, context: ToolContext) -> str:
+        if context.call_id == "s1":
+            return "a coin"
+        digs.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    tool = Tool(name="dig", description="Digs.", arguments=Arguments, call=dig, effect="read")
+    monkeypatch.setattr(own, "CURRENT_TIME", tool)
+    main, sub = ScriptedModel(["I look.", delegate()]), ScriptedModel([call("dig", id="s1"), call("dig", id="s2")])
+    async with house.gateway(Both(main, sub), tools=ON) as (gateway, channel):
+        message = await channel.say("look")
+        await asyncio.wait_for(digs.wait(), 60)
+        await channel.say("/stop")
+        await channel.answers_to(message)
+        await settled(gateway)
+        rows = [(row.key.call_id, row.state) for _, row in await gateway.store.tool_log.calls()]
+    assert rows == [("s1", "done")]
+
+
 async def test_a_sub_agent_without_a_model_parks_the_turn_and_goes_on_where_it_was(house: House) -> None:
     main = ScriptedModel([delegate()], "Done.")
     sub = ScriptedModel([SEE], [ModelUnavailable("it is down")], "It is noon.")
@@ -316,6 +341,22 @@ async def test_a_sub_agent_without_a_model_parks_the_turn_and_goes_on_where_it_w
     assert answers[-1] == "Done."
     assert len(main.requests) == 2
     assert [said.role for said in sub.requests[2].messages] == ["user", "assistant", "tool"]
+
+
+async def test_where_only_the_model_of_sub_agents_is_down_the_turn_goes_on_and_is_told_which(house: House) -> None:
+    async with ModelServer() as server:
+        models = {
+            name: {"provider": "openai", "model": name, "base_url": server.openai_url, "max_retries": 0}
+            for name in ("main", "helper")
+        }
+        task = Call(name="delegate", arguments='{"task": "find it"}')
+        server.script([Answer(calls=(task,)), Failure(status=503), Answer(text="I looked myself.")])
+        async with house.gateway(model="main", models=models, tools=ON) as (gateway, channel):
+            assert await channel.ask("look") == "I looked myself."
+            states = {model.name: model.state for model in (await gateway.health()).models}
+        told = server.requests[2].body["messages"][-1]["content"]
+    assert told.startswith("Error: this was not done: the model helper of sub-agents is down: helper (helper) is")
+    assert states == {"helper": "down", "main": "up"}
 
 
 async def test_a_budget_that_has_no_room_for_it_parks_the_turn_with_its_steps(house: House) -> None:
@@ -380,21 +421,6 @@ async def test_other_tools_say_in_the_preview_what_they_do_too_and_only_while_th
 
 
 # ---- whose model it is ----------------------------------------------------------------------------------------------
-
-
-async def test_where_only_the_model_for_small_work_is_away_the_turn_goes_on_without_a_sub_agent(house: House) -> None:
-    async with ModelServer() as server, ModelServer() as away:
-        away.script([Failure(status=401)], repeats=True)
-        models = {
-            "main": {"provider": "openai", "model": "large", "base_url": server.openai_url},
-            "helper": {"provider": "openai", "model": "small", "base_url": away.openai_url},
-        }
-        task = Call(name="delegate", arguments='{"task": "find it"}')
-        server.script([Answer(calls=(task,)), Answer(text="I looked myself.")])
-        async with house.gateway(model="main", models=models, tools=ON) as (_, channel):
-            assert await channel.ask("look") == "I looked myself."
-        told = server.requests[1].body["messages"][-1]["content"]
-    assert "not done: the sub-agent's model does not answer; do it yourself" in told
 
 
 @pytest.mark.parametrize("has_helper", [False, True])

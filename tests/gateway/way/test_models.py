@@ -13,7 +13,7 @@ from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_clock import HOUR, NOON, Wall, plan
 from tests.gateway.way.test_web import PRICE, Site, site
 from tests.model_formats import AnthropicFormat
-from tests.model_server import Answer, Call, Hang, ModelServer
+from tests.model_server import Answer, Call, Failure, Hang, ModelServer
 
 __all__ = ["site"]  # a fixture
 
@@ -54,6 +54,18 @@ async def test_summaries_are_written_by_the_model_for_small_work(house: House, s
     assert made
     assert {request.body["model"] for request in made} == {"small"}
     assert {request.body["model"] for request in server.requests if request not in made} == {"large"}
+
+
+async def test_health_says_why_a_model_does_not_think_and_is_well_all_the_same(
+    house: House, server: ModelServer
+) -> None:
+    server.script([Failure(status=400, message="no reasoning here"), Answer(text="Noon.")])
+    async with house.gateway(**thinking(server)) as (gateway, channel):
+        assert await channel.ask("what time is it?") == "Noon."
+        await settled(gateway)
+        health = await gateway.health()
+    assert (health.status, health.models[0].state) == ("ok", "up")
+    assert "no reasoning here" in str(health.models[0].unthought)
 
 
 async def test_values_are_read_by_the_model_for_small_work(house: House, server: ModelServer, site: Site) -> None:

@@ -184,6 +184,18 @@ async def test_models_that_were_taken_out_are_closed_once_no_turn_uses_them(hous
         assert await fake.ask("Hello")
 
 
+async def test_a_model_that_was_taken_out_while_it_was_down_is_no_trouble_any_more(house: House) -> None:
+    down = {"provider": "openai", "model": "x", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}
+    async with house.gateway(model="other", models={"other": down}) as (gateway, fake):
+        message = await fake.say("Hello")
+        await fake.answers_to(message)
+        await settled(gateway)
+        assert (await gateway.health()).models[0].state == "down"
+        write(house)
+        await gateway.reloading.reload()
+        assert "other" not in [model.name for model in (await gateway.health()).models]
+
+
 async def test_many_reloads_at_once_while_people_talk_lose_and_double_nothing(house: House) -> None:
     async with house.gateway() as (gateway, fake):
 

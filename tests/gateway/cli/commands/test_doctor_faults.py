@@ -101,6 +101,11 @@ def model_down(ground: Ground) -> None:
     ground.runs(WELL.model_copy(update={"status": "degraded", "models": (MODEL,)}))
 
 
+def model_without_thinking(ground: Ground) -> None:
+    refused = MODEL.model_copy(update={"state": "up", "error": None, "unthought": "thinking low was refused"})
+    ground.runs(WELL.model_copy(update={"models": (refused,)}))
+
+
 def configuration_not_taken_over(ground: Ground) -> None:
     ground.runs(WELL.model_copy(update={"problems": ("waiting for a restart: web",)}))
 
@@ -193,6 +198,7 @@ Fault = tuple[Callable[[Ground], None], str, str, str]
 FAULTS: list[Fault] = [
     (wrong_token, "problem", "The channel phone is auth_failed: the platform does not know", "a key that is valid"),
     (channel_down, "problem", "The channel phone is down: no line", "goes on trying"),
+    (model_without_thinking, "warning", "as it is asked to: thinking low was refused", "an hour after the refusal"),
     (model_down, "problem", "The model cloud does not answer: 401: no such key", "its key, its address and its quota"),
     (configuration_not_taken_over, "warning", "waiting for a restart: web", "The running gateway says so"),
     (disk_full_while_it_runs, "problem", "takes no messages, because it cannot write: database or disk", "Make room"),
