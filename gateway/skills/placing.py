@@ -41,7 +41,7 @@ def put(place: Path, name: str, files: Mapping[str, bytes], *, replaces: bool) -
     except OSError as error:
         raise FileError(f"{target} could not be written: {error.strerror}") from error
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        _delete(new)
 
 
 def take_away(root: Path) -> None:
@@ -56,9 +56,13 @@ def take_away(root: Path) -> None:
         sync_directory(root.parent)
     except OSError as error:
         raise FileError(f"{root} could not be removed: {error.strerror}") from error
-    if old.is_symlink():
-        old.unlink()
-    shutil.rmtree(old, ignore_errors=True)
+    _delete(old)
+
+
+def _delete(root: Path) -> None:
+    if root.is_symlink():
+        root.unlink()
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def _write(root: Path, files: Mapping[str, bytes]) -> None:
