@@ -19,7 +19,7 @@ from gateway.sdk.models import skills as wire
 from gateway.services.caller import Caller, NotFound, Refused
 from gateway.skills.archive import MAX_ZIP_BYTES, BadArchive, unpacked
 from gateway.skills.folder import read_files
-from gateway.skills.library import DIRECTORY, Entry, Library, NoSuchSkill, Place, SkillChanged
+from gateway.skills.library import DIRECTORY, Entry, Library, NoSuchSkill, Place, SkillChanged, configured_at
 from gateway.skills.looks import look_at
 from gateway.skills.offered import loaded_in, loaded_text
 from gateway.skills.placing import Taken, put, take_away
@@ -213,7 +213,7 @@ class SkillService:
         if personality is not None:
             return [self._home / "personalities" / personality / DIRECTORY]
         if config.has_others:
-            return [self._home / Path(path).expanduser() for path in config.skills.paths[:1]]
+            return [configured_at(self._home, path) for path in config.skills.paths[:1]]
         return [self._home / DIRECTORY]
 
     async def _put(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,10 +62,16 @@ class TrustStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A directory with skills; `personality`: whose they are, empty for everybody's."""
+    """A directory with skills.
+
+    Attributes:
+        personality: whose they are, empty for everybody's.
+        is_configured: it is named in `skills.paths`, so it should be there.
+    """
 
     path: Path
     personality: str = ""
+    is_configured: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +115,8 @@ class Entry:
         match self.state:
             case "left_out":
                 why = "; ".join(fault.text for fault in self.faults if fault.is_fatal)
-                return f"the skill {self.name} in {self.root} is left out: {why}"
+                is_place = self.root == self.place.path
+                return why if is_place else f"the skill {self.name} in {self.root} is left out: {why}"
             case "new":
                 return f"the skill {self.name} in {self.root} is withheld: nobody trusts it yet; see {self.command}"
             case "changed":
@@ -170,20 +178,24 @@ class Scanner:
 
     def _of_place(self, place: Place, known: Mapping[Path, _Scanned]) -> Iterator[Entry]:
         try:
-            roots = sorted(path for path in place.path.iterdir() if not path.name.startswith("."))
+            roots = sorted(path for path in place.path.iterdir() if not path.name.startswith(".") and path.is_dir())
         except FileNotFoundError:
+            if place.is_configured:
+                yield _unusable(place, f"{place.path} is not there; make it, or correct `skills.paths`")
             return
         except OSError as error:
-            why = f"{place.path} cannot be read ({error.strerror}); let the user of the gateway read it"
-            yield Entry(place=place, root=place.path, skill=None, faults=[Fault(why, is_fatal=True)])
+            yield _unusable(
+                place, f"{place.path} cannot be read ({error.strerror}); let the user of the gateway read it"
+            )
             return
         for root in roots[:MOST_OF_PLACE]:
-            if root.is_dir():
-                read = self._read(root, known.get(root))
-                yield Entry(place=place, root=root, skill=read.skill, faults=read.faults)
+            if not root.name.isprintable():  # or it is not UTF-8
+                yield _unusable(place, f"{place.path} holds a directory with the name {root.name!r}; rename it")
+                continue
+            read = self._read(root, known.get(root))
+            yield Entry(place=place, root=root, skill=read.skill, faults=read.faults)
         if len(roots) > MOST_OF_PLACE:
-            why = f"{place.path} has {len(roots)} skills, and only the first {MOST_OF_PLACE} are used"
-            yield Entry(place=place, root=place.path, skill=None, faults=[Fault(why, is_fatal=True)])
+            yield _unusable(place, f"{place.path} has {len(roots)} skills, and only the first {MOST_OF_PLACE} are used")
 
     def _read(self, root: Path, known: _Scanned | None) -> Read:
         try:
@@ -202,6 +214,10 @@ class Scanner:
         return read
 
 
+def _unusable(place: Place, why: str) -> Entry:
+    return Entry(place=place, root=place.path, skill=None, faults=[Fault(why, is_fatal=True)])
+
+
 def _judged(entry: Entry, trusted: Mapping[Key, Mapping[str, str]], winner: Path) -> Entry:
     if entry.root != winner:
         return replace(entry, state="hidden", hidden_by=winner)
@@ -216,11 +232,26 @@ def places_of(home: Path, paths: Sequence[str]) -> Sequence[Place]:
     """Where skills may lie, the nearest first; blocks."""
     beside = home / "personalities"
     try:
-        names = sorted(path.name for path in beside.iterdir() if is_id(path.name) and (path / DIRECTORY).is_dir())
+        names = sorted(path.name for path in beside.iterdir() if is_id(path.name) and path.is_dir())
     except OSError:
         names = []
     own = [Place(path=beside / name / DIRECTORY, personality=name) for name in names]
-    return [*own, Place(path=home / DIRECTORY), *(Place(path=home / Path(path).expanduser()) for path in paths)]
+    configured = [Place(path=configured_at(home, path), is_configured=True) for path in paths]
+    return [*own, Place(path=home / DIRECTORY), *configured]
+
+
+def configured_at(home: Path, path: str) -> Path:
+    """Where one of `skills.paths` is; the home of a user that there is not stays as it is written."""
+    return home / os.path.expanduser(path)  # noqa: PTH111 (that of `Path` raises there)
+
+
+def had_by(entries: Sequence[Entry], personality: str) -> Mapping[str, Entry]:
+    """The skills that a personality has, by name."""
+    nearest: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.place.personality in ("", personality) and entry.skill is not None and entry.state != "hidden":
+            nearest.setdefault(entry.name, entry)
+    return {name: entry for name, entry in sorted(nearest.items()) if entry.state == "trusted"}
 
 
 def problems_of(entries: Sequence[Entry], trusted: Collection[Key]) -> Sequence[str]:
@@ -310,12 +341,7 @@ class Library:
 
     async def of(self, personality: str) -> Mapping[str, Entry]:
         """The skills that a personality has, by name."""
-        found = [entry for entry in await self.look() if entry.place.personality in ("", personality)]
-        nearest: dict[str, Entry] = {}
-        for entry in found:
-            if entry.skill is not None and entry.state != "hidden":
-                nearest.setdefault(entry.name, entry)
-        return {name: entry for name, entry in sorted(nearest.items()) if entry.state == "trusted"}
+        return had_by(await self.look(), personality)
 
     async def find(self, name: str, personality: str = "") -> Entry:
         """One of them as it is now, by its name, that of a personality or of everybody.

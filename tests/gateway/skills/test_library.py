@@ -12,6 +12,8 @@ from structlog.testing import capture_logs
 from gateway.skills import library as library_module
 from gateway.skills.library import LOOK_EVERY_S, Library, NoSuchSkill, SkillChanged, warnings_of
 from tests.gateway.skills.conftest import text, write
+from tests.gateway.skills.test_folder import nobody_special
+from tests.servers import directory
 
 
 class Trust:
@@ -239,6 +241,40 @@ async def test_two_workers_with_one_store_each_compare_their_own_files(tmp_path:
     south.forget_trust()
     assert await roots(south) == {}
     assert "it is not what was trusted (SKILL.md has changed)" in south.problems[0]
+
+
+async def test_a_directory_whose_name_is_not_utf8_is_named_and_the_others_are_used(tmp_path: Path) -> None:
+    root = write(tmp_path / "skills")
+    (tmp_path / "skills" / os.fsdecode(b"caf\xe9")).mkdir()
+    library = library_at(tmp_path)
+    await trust(library)
+    assert await roots(library) == {"packing": root}
+    [problem] = library.problems
+    assert problem == f"{tmp_path / 'skills'} holds a directory with the name 'caf\\udce9'; rename it"
+
+
+async def test_what_may_not_be_entered_is_named_and_the_others_are_used() -> None:
+    with directory() as home:
+        write(home / "skills")
+        own, other = (write(home / "personalities" / name / "skills", name) for name in ("coder", "writer"))
+        (home / "skills").chmod(0o744)
+        other.parent.parent.chmod(0o700)
+        library = library_at(home)
+        with nobody_special():
+            await trust(library, "coder", "coder")
+            assert await roots(library, "coder") == {"coder": own}
+            told = "\n".join(library.problems)
+    assert f"{home / 'skills'} cannot be read (Permission denied); let the user of the gateway read it" in told
+    assert f"{other.parent} cannot be read (Permission denied)" in told
+
+
+async def test_a_path_of_the_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
+    library = library_at(tmp_path, "shared", "~no-such-user/skills")
+    assert await roots(library) == {}
+    assert library.problems == [
+        f"{tmp_path / path} is not there; make it, or correct `skills.paths`"
+        for path in ("shared", "~no-such-user/skills")
+    ]
 
 
 async def test_a_place_that_may_not_be_read_is_named(tmp_path: Path) -> None:
