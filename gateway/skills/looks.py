@@ -14,7 +14,7 @@ from gateway.domain.visible import hidden_note, visible
 MOST_ADDRESSES = 100
 MOST_WARNINGS = 50
 _SHOWN_CHARS = 120
-_ADDRESS = re.compile(r"\b(?:https?|ftp|wss?|ssh|git)://[^\s<>\"'`)\]}]+")
+_ADDRESS = re.compile(r"\b(?:https?|ftp|wss?|ssh|git)://[^\s<>\"'`)\]}]{1,2000}")
 # Each part is bounded, so that no file of others takes long.
 _SHELLS = r"\b(?:(?:ba|z|da|k|fi)?sh|(?:python|perl|ruby|node|php)[\d.]{0,9})\b"
 _DOWNLOADS = r"\b(?:curl|wget|fetch|aria2c|iwr|irm|Invoke-WebRequest|Invoke-RestMethod)\b"
