@@ -15,13 +15,16 @@ from pydantic import Field, create_model
 from gateway.sandbox.tiers import Tier
 from gateway.sandbox.workspace import Workspace
 from gateway.skills.library import Entry, SkillChanged
-from gateway.skills.offered import PAGE_CHARS, loaded_in, loaded_text, page_of
+from gateway.skills.offered import MAX_DESCRIPTION_CHARS, PAGE_CHARS, line_of, loaded_in, loaded_text, page_of, shown_of
 from gateway.skills.skill import Skill, SkillFile
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError, ToolResult
+from gateway.tools.finding import fitting
 from gateway.tools.programs import PATH, Programs, interpreter
 
 LOAD_SKILL, READ_SKILL_FILE, RUN_SKILL_SCRIPT = "load_skill", "read_skill_file", "run_skill_script"
 MAX_ARGUMENTS = 64
+MOST_NAMES = 50
+"""In a word on what there is."""
 MAX_ARGUMENT_CHARS = 10_000
 MAX_INPUT_CHARS = 100_000
 _SPARE_S = 10.0
@@ -60,7 +63,7 @@ def skill_tools(skills: Mapping[str, Entry], tier: Tier | None) -> Sequence[Tool
         Tool(
             name=LOAD_SKILL,
             description="Load a skill: its instructions, and a list of its files.",
-            arguments=_named(LoadSkill, "name", skills),
+            arguments=_with_names(skills),
             call=partial(_load, skills),
             effect="read",
             runs_alone=True,
@@ -68,20 +71,19 @@ def skill_tools(skills: Mapping[str, Entry], tier: Tier | None) -> Sequence[Tool
         Tool(
             name=READ_SKILL_FILE,
             description="Read a file of a skill, a long one by pages.",
-            arguments=_named(ReadSkillFile, "skill", skills),
+            arguments=ReadSkillFile,
             call=partial(_read, skills),
             effect="read",
         ),
     ]
-    scripted = {name: entry for name, entry in skills.items() if entry.skill is not None and entry.skill.scripts}
-    if scripted and tier is not None:
+    if tier is not None and any(entry.skill is not None and entry.skill.scripts for entry in skills.values()):
         programs = Programs(tier=tier)  # without a network, whatever other programs may
         tools.append(
             Tool(
                 name=RUN_SKILL_SCRIPT,
                 description="Run a script of a skill in the workspace of this person, without a network.",
-                arguments=_named(RunSkillScript, "skill", scripted),
-                call=partial(_run, scripted, programs),
+                arguments=RunSkillScript,
+                call=partial(_run, skills, programs),
                 effect="own",
                 timeout_s=programs.limits.wall_s + _SPARE_S,
             )
@@ -89,13 +91,17 @@ def skill_tools(skills: Mapping[str, Entry], tier: Tier | None) -> Sequence[Tool
     return tools
 
 
-def _named(model: type[Arguments], key: str, skills: Mapping[str, Entry]) -> type[Arguments]:
-    """The arguments with the names of the skills, so that the model sees which there are."""
+def _with_names(skills: Mapping[str, Entry]) -> type[Arguments]:
+    """The arguments with the names of the skills, where the prompt has all of them, too."""
+    if len(shown_of(skills)) < len(skills):
+        return LoadSkill
     known: Any = (str, Field(json_schema_extra={"enum": [*skills]}))
-    return create_model(model.__name__, __base__=model, **{key: known})
+    return create_model(LoadSkill.__name__, __base__=LoadSkill, name=known)
 
 
 async def _load(skills: Mapping[str, Entry], arguments: LoadSkill, context: ToolContext) -> str:
+    if arguments.name not in skills and (found := _fitting(arguments.name, skills)):
+        return f"There is no skill {arguments.name!r}. Load one of these by its name, if it fits:{found}"
     entry, skill = _of(skills, arguments.name)
     if (skill.name, skill.version) in loaded_in(context.returned):
         return f"The skill {skill.name} is loaded already: its text stands above."
@@ -124,7 +130,7 @@ async def _run(
     entry, skill = _of(skills, arguments.skill)
     file = _file(skill, arguments.name)
     if not file.runner:
-        raise ToolError(f"{arguments.name} is no script; there are: {', '.join(skill.scripts)}")
+        raise ToolError(f"{arguments.name} is no script; there are: {_some(skill.scripts)}")
     runner = _runner(file)
     files = {name: await _bytes(entry, name) for name in skill.files}
 
@@ -146,14 +152,28 @@ async def _run(
 def _of(skills: Mapping[str, Entry], name: str) -> tuple[Entry, Skill]:
     entry = skills.get(name)
     if entry is None or entry.skill is None:
-        raise ToolError(f"there is no skill {name!r}; there are: {', '.join(skills)}")
+        raise ToolError(f"there is no skill {name!r}; there are: {_some([*skills])}")
     return entry, entry.skill
+
+
+def _fitting(words: str, skills: Mapping[str, Entry]) -> str:
+    """A line for each of the best ones, where the prompt does not have all names; empty where none fits."""
+    if len(shown_of(skills)) == len(skills):
+        return ""
+    found = fitting(words, [entry.skill.about for entry in skills.values() if entry.skill is not None])
+    return "".join(f"\n{line_of(about, MAX_DESCRIPTION_CHARS)}" for about in found)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names, as many as help."""
+    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return (", ".join(names[:MOST_NAMES]) or "none") + more
 
 
 def _file(skill: Skill, name: str) -> SkillFile:
     file = skill.files.get(name)
     if file is None:
-        raise ToolError(f"the skill {skill.name} has no file {name!r}; it has: {', '.join(skill.files)}")
+        raise ToolError(f"the skill {skill.name} has no file {name!r}; it has: {_some([*skill.files])}")
     return file
 
 
