@@ -477,6 +477,17 @@ async def test_a_file_that_is_not_there_and_a_page_that_is_not_are_named(house: 
     ]
 
 
+async def test_what_no_program_can_be_given_is_refused_and_nobody_doubts_that_it_did_not_run(house: House) -> None:
+    write(place(house), scripts__a_dot_sh="true")
+    model = ScriptedModel([script("scripts/a.sh", "a\0b")], "No.")
+    async with house.gateway(model) as (gateway, channel):
+        await trust(gateway)
+        await channel.ask("pack")
+        await settled(gateway)
+        assert [row.state for _, row in await gateway.store.tool_log.calls()] == ["failed"]
+    assert told(model, 1) == "Error: not run: it holds the character NUL, which no program can be given"
+
+
 async def test_without_a_workspace_a_script_runs_and_what_it_writes_is_gone(house: House) -> None:
     write(place(house), scripts__a_dot_sh="ls; echo hello > out.txt; cat out.txt")
     model = ScriptedModel([script("scripts/a.sh")], [script("scripts/a.sh", number=2)], "Done.")
