@@ -554,6 +554,22 @@ async def test_a_person_loads_a_skill_by_hand(house: House) -> None:
     assert told(model, 1) == "The skill packing is loaded already: its text stands above."
 
 
+async def test_two_skills_that_a_person_loads_are_two_calls_in_what_the_model_is_shown(house: House) -> None:
+    """Some providers refuse a request in which two calls have one id."""
+    write(place(house))
+    write(place(house), "cooking")
+    model = ScriptedModel("Yes.")
+    async with house.gateway(model) as (gateway, channel):
+        await trust(gateway)
+        await trust(gateway, "cooking")
+        assert "From now on" in await channel.ask("/skill Packing"), "as a keyboard writes it"
+        assert "From now on" in await channel.ask("/skill cooking")
+        await channel.ask("pack")
+    made = [one.id for message in model.requests[0].messages for one in message.tool_calls]
+    assert len(set(made)) == len(made) == 2
+    assert all(len(one) <= 40 for one in made), "some providers refuse longer ones"
+
+
 async def test_what_was_loaded_goes_with_the_session_when_its_person_is_erased(house: House) -> None:
     write(place(house))
     async with house.gateway(ScriptedModel()) as (gateway, channel):
