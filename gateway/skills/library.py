@@ -306,7 +306,8 @@ class Library:
         self._look_every_s = look_every_s
         self._clock = clock
         self._scanner = Scanner(clock)
-        self._trusted: Mapping[Key, Mapping[str, str]] | None = None
+        self._trusted: Mapping[Key, Mapping[str, str]] = {}
+        self._news, self._read_at_news = 0, -1
         self._lock = asyncio.Lock()
         self._looked_at = float("-inf")
         self._told: set[str] = set()
@@ -322,9 +323,12 @@ class Library:
             StoreError: what is trusted cannot be read.
         """
         async with self._lock:
-            if is_fresh or self._trusted is None or self._clock() - self._looked_at >= self._look_every_s:
-                if self._trusted is None or is_fresh:
+            news = self._news
+            is_new = is_fresh or self._read_at_news != news
+            if is_new or self._clock() - self._looked_at >= self._look_every_s:
+                if is_new:
                     self._trusted = await self._store.trusted()
+                    self._read_at_news = news  # others may have come since
                 self._looked_at = self._clock()
                 found = await asyncio.to_thread(self._scan, self._trusted)
                 if found != self.entries:
@@ -337,7 +341,7 @@ class Library:
 
     def forget_trust(self) -> None:
         """Another worker has changed it: it is read again with the next look."""
-        self._trusted = None
+        self._news += 1
 
     async def of(self, personality: str) -> Mapping[str, Entry]:
         """The skills that a personality has, by name."""
@@ -379,13 +383,14 @@ class Library:
     async def distrust(self, name: str, personality: str) -> bool:
         """Trust it no more; False where it was not."""
         was_trusted = await self._store.forget(personality, name)
+        self.forget_trust()  # also where the look fails
         await self.look(is_fresh=True)
         return was_trusted
 
     @property
     def problems(self) -> Sequence[str]:
         """As `problems_of`."""
-        return problems_of(self.entries, self._trusted or {})
+        return problems_of(self.entries, self._trusted)
 
     def _tell(self) -> None:
         """Log what is not used, each once."""

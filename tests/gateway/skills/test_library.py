@@ -277,6 +277,26 @@ async def test_a_path_of_the_configuration_that_is_not_there_is_named(tmp_path: 
     ]
 
 
+async def test_trust_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    """The news of another worker may come after the database has answered, and before the answer is here."""
+    write(tmp_path / "skills")
+    library = library_at(tmp_path)
+    await trust(library)
+    read = library._store.trusted
+
+    async def late() -> Mapping[tuple[str, str], Mapping[str, str]]:
+        rows = await read()
+        await library._store.forget("", "packing")
+        library.forget_trust()
+        return rows
+
+    library._store.trusted = late  # type: ignore[method-assign]
+    library.forget_trust()
+    await library.look()
+    library._store.trusted = read  # type: ignore[method-assign]
+    assert await roots(library) == {}
+
+
 async def test_a_place_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     library = library_at(tmp_path, str(tmp_path / "file"))
