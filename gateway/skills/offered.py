@@ -21,6 +21,8 @@ MAX_LOADED_TOKENS = 16_000
 PAGE_CHARS = 16_000
 MAX_FILES_CHARS = 3_000
 """Of the list of its files."""
+MOST_NAMES = 50
+"""In a word on what there is."""
 _LOADED = re.compile(r"\[Skill ([^\s,]+), version ([0-9a-f]+)\]")
 _SHORTER = (MAX_DESCRIPTION_CHARS, 200, 120, 60, 30, 0)
 _MORE = "\n- and {count} more: give `load_skill` words for what you need in place of a name, and it says which fit"
@@ -81,6 +83,12 @@ def shown_of(skills: Mapping[str, Entry]) -> Sequence[str]:
     texts = accumulate((f"- {name}\n" for name in names), initial=begin)
     count = sum(1 for _ in takewhile(lambda text: estimated_tokens(text) <= MAX_TOKENS, texts))
     return names[: count - 1]
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Names, as many as help to see what there is."""
+    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return (", ".join(names[:MOST_NAMES]) or "none") + more
 
 
 def not_shown_note(skills: Mapping[str, Entry]) -> str:

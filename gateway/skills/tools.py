@@ -15,7 +15,16 @@ from pydantic import Field, create_model
 from gateway.sandbox.tiers import Tier
 from gateway.sandbox.workspace import Workspace
 from gateway.skills.library import Entry, SkillChanged
-from gateway.skills.offered import MAX_DESCRIPTION_CHARS, PAGE_CHARS, line_of, loaded_in, loaded_text, page_of, shown_of
+from gateway.skills.offered import (
+    MAX_DESCRIPTION_CHARS,
+    PAGE_CHARS,
+    line_of,
+    loaded_in,
+    loaded_text,
+    page_of,
+    shown_of,
+    some_of,
+)
 from gateway.skills.skill import Skill, SkillFile
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError, ToolResult
 from gateway.tools.finding import fitting
@@ -23,8 +32,6 @@ from gateway.tools.programs import PATH, Programs, interpreter
 
 LOAD_SKILL, READ_SKILL_FILE, RUN_SKILL_SCRIPT = "load_skill", "read_skill_file", "run_skill_script"
 MAX_ARGUMENTS = 64
-MOST_NAMES = 50
-"""In a word on what there is."""
 MAX_ARGUMENT_CHARS = 10_000
 MAX_INPUT_CHARS = 100_000
 _SPARE_S = 10.0
@@ -130,7 +137,7 @@ async def _run(
     entry, skill = _of(skills, arguments.skill)
     file = _file(skill, arguments.name)
     if not file.runner:
-        raise ToolError(f"{arguments.name} is no script; there are: {_some(skill.scripts)}")
+        raise ToolError(f"{arguments.name} is no script; there are: {some_of(skill.scripts)}")
     runner = _runner(file)
     files = {name: await _bytes(entry, name) for name in skill.files}
 
@@ -152,7 +159,7 @@ async def _run(
 def _of(skills: Mapping[str, Entry], name: str) -> tuple[Entry, Skill]:
     entry = skills.get(name)
     if entry is None or entry.skill is None:
-        raise ToolError(f"there is no skill {name!r}; there are: {_some([*skills])}")
+        raise ToolError(f"there is no skill {name!r}; there are: {some_of([*skills])}")
     return entry, entry.skill
 
 
@@ -164,16 +171,10 @@ def _fitting(words: str, skills: Mapping[str, Entry]) -> str:
     return "".join(f"\n{line_of(about, MAX_DESCRIPTION_CHARS)}" for about in found)
 
 
-def _some(names: Sequence[str]) -> str:
-    """Names, as many as help."""
-    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return (", ".join(names[:MOST_NAMES]) or "none") + more
-
-
 def _file(skill: Skill, name: str) -> SkillFile:
     file = skill.files.get(name)
     if file is None:
-        raise ToolError(f"the skill {skill.name} has no file {name!r}; it has: {_some([*skill.files])}")
+        raise ToolError(f"the skill {skill.name} has no file {name!r}; it has: {some_of([*skill.files])}")
     return file
 
 
