@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import io
 import shutil
 import zipfile
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.data import opened_store
 from gateway.skills.front_matter import FIELDS
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos
 from tests.gateway.skills.conftest import text, write
@@ -167,6 +170,26 @@ def test_doctor_names_what_is_withheld_left_out_or_hidden(ethos: Ethos, home: Pa
     (root / "SKILL.md").write_text("---\nname: packing\n---\n")
     left_out = f"The skill packing in {root} is left out: the description is missing, by which the agent knows when to"
     assert found()[0][1].startswith(left_out)
+
+
+def test_doctor_says_that_the_prompt_has_no_room_for_all_names(ethos: Ethos, home: Path) -> None:
+    names = [f"{'ä' * 60}-{number}" for number in range(40)]
+
+    async def trusted() -> None:
+        async with opened_store(home) as store:
+            assert store is not None
+            for name in names:
+                root = write(home / "skills", name)
+                digest = hashlib.sha256((root / "SKILL.md").read_bytes()).hexdigest()
+                await store.skills.trust("", name, {"SKILL.md": digest})
+
+    assert ethos("skills").code == 0
+    asyncio.run(trusted())
+    [what] = [one["what"] for one in ethos("doctor", "--json").value if "skill" in one["what"]]
+    assert what == (
+        "All personalities have 40 skills: the prompt has room for the names of 31, and for no description; the agent "
+        "finds the others by words, and knows of them only then."
+    )
 
 
 def test_doctor_says_where_no_script_of_a_skill_can_run(ethos: Ethos, home: Path, tmp_path: Path) -> None:
