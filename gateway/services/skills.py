@@ -104,7 +104,7 @@ class SkillService:
             directory, files = await asyncio.to_thread(unpacked, data)
         except BadArchive as error:
             raise Refused(str(error)) from error
-        read = read_skill(files, directory)
+        read = await asyncio.to_thread(read_skill, files, directory)
         if read.skill is None:
             raise Refused(f"this skill cannot be used: {read.why_not}")
         if pin is not None and pin != read.skill.pin:
