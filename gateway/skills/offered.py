@@ -63,13 +63,13 @@ class Offered:
         there = loaded_in(standing)
         texts: list[str] = []
         left = MAX_LOADED_TOKENS
-        for name in reversed([*dict.fromkeys(name for name, _ in loaded_in(results))]):
+        for name in dict.fromkeys(name for name, _ in reversed(loaded_in(results))):
             entry = self.skills.get(name)
             if entry is None or entry.skill is None or (name, entry.skill.version) in there:
                 continue
             text = loaded_text(entry)
             left -= estimated_tokens(text)
-            if left >= 0:
+            if left >= 0 or not texts:
                 texts.append(text)
         return texts[::-1]
 

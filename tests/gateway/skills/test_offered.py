@@ -161,3 +161,15 @@ async def test_the_newest_of_many_long_ones_stay() -> None:
     assert loaded == [one.name for one in many[-len(loaded) :]]
     assert 1 < len(loaded) < 8
     assert sum(estimated_tokens(loaded_text(one)) for one in many[-len(loaded) :]) <= MAX_LOADED_TOKENS
+
+
+async def test_the_newest_skill_stays_also_where_its_script_takes_a_token_for_each_letter() -> None:
+    large = entry("large", body="складывай" * 5_000, **{"ж" * 90 + str(number): b"" for number in range(30)})
+    assert estimated_tokens(loaded_text(large)) > MAX_LOADED_TOKENS
+    assert (await of(offered(entry(), large), (), loaded_text(entry()), loaded_text(large)))[0] == ["large"]
+
+
+async def test_a_skill_that_was_loaded_again_is_the_newest() -> None:
+    many = [entry(f"skill-{number}", body="word " * 3_000) for number in range(8)]
+    loaded, _ = await of(offered(*many), (), *map(loaded_text, [*many, many[0]]))
+    assert loaded == [one.name for one in [*many[1 - len(loaded) :], many[0]]]
