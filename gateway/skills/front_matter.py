@@ -62,6 +62,8 @@ def parse(data: bytes, directory: str) -> tuple[FrontMatter | None, Sequence[Fau
         text = data.decode()
     except UnicodeDecodeError as error:
         return None, [Fault(f"SKILL.md is not UTF-8 (byte {error.start}); save it as UTF-8", is_fatal=True)]
+    if "\0" in text:
+        return None, [Fault("SKILL.md holds the character NUL, so it is no text; take it out", is_fatal=True)]
     faults: list[Fault] = []
     if text.startswith("\ufeff"):
         faults.append(Fault("SKILL.md begins with a byte order mark; save it without"))

