@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from gateway.app.tools import tier_of
 from gateway.errors import StoreError
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from gateway.skills.offered import Offered
 
 _DIRECTORY = "skills"
+
+_log = structlog.get_logger(__name__)
 
 
 class Skills:
@@ -69,13 +73,15 @@ class Skills:
             self._made = (library.entries, {})
         made = self._made[1]
         if personality_id not in made:
-            made[personality_id] = await self._offer(skills) if skills else None
+            made[personality_id] = await self._offer(personality_id, skills) if skills else None
         return made[personality_id]
 
-    async def _offer(self, skills: Mapping[str, Entry]) -> Offered:
-        from gateway.skills.offered import Offered  # noqa: PLC0415 (only where there are skills)
+    async def _offer(self, personality_id: str, skills: Mapping[str, Entry]) -> Offered:
+        from gateway.skills.offered import Offered, not_shown_note  # noqa: PLC0415 (only where there are skills)
         from gateway.skills.tools import skill_tools  # noqa: PLC0415 (as above)
 
+        if note := not_shown_note(skills):
+            _log.warning("skills_not_shown", personality=personality_id, why=note)
         has_scripts = any(entry.skill and entry.skill.scripts for entry in skills.values())
         tier = await tier_of(self._gateway) if has_scripts else None
         return Offered(skills, skill_tools(skills, tier))

@@ -18,7 +18,8 @@ async def skills(ground: Ground) -> AsyncIterator[Finding]:
     config = ground.config
     if config is None or not (ground.is_shared or has_places(ground.home, config.skills.paths)):
         return
-    from gateway.skills.library import Scanner, places_of, problems_of, warnings_of
+    from gateway.skills.library import Scanner, had_by, places_of, problems_of, warnings_of
+    from gateway.skills.offered import not_shown_note
 
     try:
         async with opened_store(ground.home) as store:
@@ -30,6 +31,10 @@ async def skills(ground: Ground) -> AsyncIterator[Finding]:
         yield Finding("warning", f"{problem[0].upper()}{problem[1:]}.", _ADVICE)
     for warning in warnings_of(entries):
         yield Finding("note", f"{warning[0].upper()}{warning[1:]}.")
+    for personality in sorted({"", *(entry.place.personality for entry in entries)}):
+        if note := not_shown_note(had_by(entries, personality)):
+            whose = f"The personality {personality} has" if personality else "All personalities have"
+            yield Finding("note", f"{whose} {note}.", "Give each personality its own, or take some away.")
     if any(entry.skill is not None and entry.skill.scripts for entry in entries if entry.state == "trusted"):
         from gateway.sandbox.probing import find_sandbox
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -10,7 +9,7 @@ import typer
 
 from gateway.cli.client import connected
 from gateway.cli.errors import fail
-from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.options import AsJson, asynchronous, confirm
 from gateway.cli.output import fields, local, print_json, print_table, say
 from gateway.services.caller import NotNamed
 
@@ -22,6 +21,8 @@ app = typer.Typer(help="Add servers of tools (MCP), see them, and accept what th
 Name = Annotated[str, typer.Argument(help="Its name in `mcp.servers`.")]
 _MARKS = {"accepted": "", "new": " (withheld: new)", "changed": " (withheld: changed)"}
 _LAST_LINES = 5
+_UNSEEN = "unseen"
+"""No pin is this, so what comes after the look is not accepted."""
 
 
 @app.callback()
@@ -150,9 +151,8 @@ async def accept(
 
     async with connected(makes=True, is_whole=True) as client:
         if pin is None:
-            pin = _seen(await client.mcp.list(), name, tool, is_shown=not as_json)
-            if not yes and sys.stdin.isatty() and not typer.confirm("Let the agent have them?", err=True):
-                fail("nothing was accepted")
+            pin, is_withheld = _seen(await client.mcp.list(), name, tool, is_shown=not as_json)
+            confirm("Let the agent have them?", yes=yes or not is_withheld, otherwise="nothing was accepted")
         try:
             accepted = await client.mcp.accept(name, tool, pin=pin)
         except (NotFoundError, ConflictError) as error:
@@ -222,8 +222,7 @@ async def remove(
     """Take a server out of config.yaml, end it, and forget its tools."""
     from gateway.sdk.errors import ConflictError, NotFoundError
 
-    if not yes and not typer.confirm(f"Take {name} out of config.yaml, and forget its tools?", err=True):
-        fail("nothing was removed")
+    confirm(f"Take {name} out of config.yaml, and forget its tools?", yes=yes, otherwise="nothing was removed")
     async with connected(makes=True, is_whole=True) as client:
         try:
             change = await client.mcp.remove(name)
@@ -277,17 +276,18 @@ def _tell_change(change: McpServerChange, what: str) -> None:
         say(f"  {note}")
 
 
-def _seen(servers: Sequence[McpServer], name: str, tool: str | None, *, is_shown: bool) -> str | None:
-    """Show what is withheld; its pin. None where there is no such server or tool, which the gateway says."""
+def _seen(servers: Sequence[McpServer], name: str, tool: str | None, *, is_shown: bool) -> tuple[str, bool]:
+    """Show what is withheld; its pin, and whether there is any; what there is not, the gateway says."""
     server = next((one for one in servers if one.name == name), None)
     tools = [one for one in server.tools if tool in (None, one.name, one.server_name)] if server else []
     for one in tools if is_shown else ():
         if one.state != "accepted":
             say(f"{one.name}, {one.effect}: {one.description}{_MARKS[one.state]}")
             _show_difference(one)
-    if server is None or not tools:
-        return None
-    return server.pin if tool is None else tools[0].pin
+    is_withheld = any(one.state != "accepted" for one in tools)
+    if server is None or (tool is not None and not tools):
+        return _UNSEEN, False
+    return (server.pin if tool is None else tools[0].pin), is_withheld
 
 
 def _show_difference(tool: McpTool) -> None:

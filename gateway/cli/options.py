@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, ParamSpec
 
 import typer
 
+from gateway.cli.errors import fail
 from gateway.protocols import MemoryStoreName
 
 P = ParamSpec("P")
@@ -28,6 +30,16 @@ StoreOption = Annotated[
 
 UserFilter = Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
+
+
+def confirm(question: str, *, yes: bool, otherwise: str) -> None:
+    """Ask, unless `--yes` was said; a no, and no terminal to ask at, end the command with what `otherwise` says."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(f"{otherwise}: there is no terminal to ask at; `--yes` is your yes to what this shows")
+    if not typer.confirm(question, err=True):
+        fail(otherwise)
 
 
 def asynchronous(work: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

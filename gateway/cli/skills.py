@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.client import connected
-from gateway.cli.errors import fail
-from gateway.cli.options import AsJson, asynchronous
+from gateway.cli.options import AsJson, asynchronous, confirm
 from gateway.cli.output import fields, print_json, print_table, say
 from gateway.services.caller import NotNamed, Refused
 
@@ -123,8 +121,7 @@ async def add(
         raise Refused(f"this skill cannot be used; `ethos skills check {path}` says why")
     if not as_json:
         _show(seen)
-    if not yes and sys.stdin.isatty() and not typer.confirm("Add it, and trust it?", err=True):
-        fail("nothing was added")
+    confirm("Add it, and trust it?", yes=yes, otherwise="nothing was added")
     with tempfile.NamedTemporaryFile(suffix=".zip") as file:
         file.write(packed)
         file.flush()
@@ -161,8 +158,7 @@ async def trust(
                     raise Refused(str(seen.problem))
                 if not as_json:
                     _show(seen)
-                if not yes and sys.stdin.isatty() and not typer.confirm("Trust it?", err=True):
-                    fail("nothing was trusted")
+                confirm("Trust it?", yes=yes, otherwise="nothing was trusted")
             trusted = await client.skills.trust(name, pin, personality=personality)
         except (NotFoundError, ConflictError) as error:
             raise NotNamed(str(error)) from error
@@ -178,8 +174,7 @@ async def remove(name: Name, personality: Whose = None, *, yes: Yes = False, as_
     """Trust a skill no more, and delete its files where the gateway put them."""
     from gateway.sdk.errors import ConflictError, NotFoundError
 
-    if not yes and not typer.confirm(f"Remove the skill {name}?", err=True):
-        fail("nothing was removed")
+    confirm(f"Remove the skill {name}?", yes=yes, otherwise="nothing was removed")
     async with connected(makes=True, is_whole=True) as client:
         try:
             done = await client.skills.remove(name, personality=personality)
@@ -213,7 +208,7 @@ def _read(path: Path) -> tuple[bytes, SkillDetails | None, str | None, Sequence[
     faults = [fault.text for fault in read.faults]
     if read.skill is None:
         return b"", None, None, faults
-    return packed(files, directory), details_of(read, files, path), read.skill.pin, faults
+    return packed(files, read.skill.name), details_of(read, files, path), read.skill.pin, faults
 
 
 def _show(skill: SkillDetails) -> None:

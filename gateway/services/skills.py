@@ -19,9 +19,9 @@ from gateway.sdk.models import skills as wire
 from gateway.services.caller import Caller, NotFound, Refused
 from gateway.skills.archive import MAX_ZIP_BYTES, BadArchive, unpacked
 from gateway.skills.folder import read_files
-from gateway.skills.library import DIRECTORY, Entry, Library, NoSuchSkill, Place, SkillChanged
+from gateway.skills.library import DIRECTORY, Entry, Library, NoSuchSkill, Place, SkillChanged, configured_at
 from gateway.skills.looks import look_at
-from gateway.skills.offered import loaded_in, loaded_text
+from gateway.skills.offered import loaded_in, loaded_text, some_of
 from gateway.skills.placing import Taken, put, take_away
 from gateway.skills.skill import Read, Skill, read_skill
 
@@ -104,7 +104,7 @@ class SkillService:
             directory, files = await asyncio.to_thread(unpacked, data)
         except BadArchive as error:
             raise Refused(str(error)) from error
-        read = read_skill(files, directory)
+        read = await asyncio.to_thread(read_skill, files, directory)
         if read.skill is None:
             raise Refused(f"this skill cannot be used: {read.why_not}")
         if pin is not None and pin != read.skill.pin:
@@ -175,8 +175,8 @@ class SkillService:
         offered = None if chat is None else await self._offered(chat.personality_id)
         entry = None if offered is None else offered.skills.get(name)
         if chat is None or offered is None or entry is None or entry.skill is None:
-            there = ", ".join([] if offered is None else offered.skills)
-            raise NotFound(f"there is no skill {name!r} here; there are: {there or 'none'}")
+            there = some_of([] if offered is None else [*offered.skills])
+            raise NotFound(f"there is no skill {name!r} here; there are: {there}")
         results = await self._sessions.results(chat.session_id, LOAD_SKILL)
         is_new = (name, entry.skill.version) not in loaded_in(results)
         return LoadedSkill(name=name, text=loaded_text(entry), is_new=is_new)
@@ -213,7 +213,7 @@ class SkillService:
         if personality is not None:
             return [self._home / "personalities" / personality / DIRECTORY]
         if config.has_others:
-            return [self._home / Path(path).expanduser() for path in config.skills.paths[:1]]
+            return [configured_at(self._home, path) for path in config.skills.paths[:1]]
         return [self._home / DIRECTORY]
 
     async def _put(

@@ -15,6 +15,8 @@ from unicodedata import normalize
 
 import yaml
 
+from gateway.domain.visible import hidden_note
+
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 1_024
 MAX_COMPATIBILITY_CHARS = 500
@@ -25,6 +27,8 @@ _LINE = re.compile(r"( *)([\w-]+):[ \t]+(\S.*)")
 _QUOTED_ALREADY = ('"', "'", "|", ">")
 _NEEDS_QUOTES = re.compile(r":(?:\s|$)| #|^[@`%&*!\[{]")
 _MAX_DEPTH = 8
+# An escape in quotes can make them of what looks harmless; no store and no model takes them.
+_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ def parse(data: bytes, directory: str) -> tuple[FrontMatter | None, Sequence[Fau
         text = data.decode()
     except UnicodeDecodeError as error:
         return None, [Fault(f"SKILL.md is not UTF-8 (byte {error.start}); save it as UTF-8", is_fatal=True)]
+    if "\0" in text:
+        return None, [Fault("SKILL.md holds the character NUL, so it is no text; take it out", is_fatal=True)]
     faults: list[Fault] = []
     if text.startswith("\ufeff"):
         faults.append(Fault("SKILL.md begins with a byte order mark; save it without"))
@@ -104,8 +110,8 @@ def _values(text: str, faults: list[Fault]) -> Mapping[str, Any] | None:
             why = f"the front matter is no YAML: {_reason(error)}"
             faults.append(Fault(f"{why}; write one `key: value` in a line", is_fatal=True))
             return None
-        text = f"{' and '.join(lines)}: a colon or a sign that needs quotes; put quotes around the whole value"
-        faults.append(Fault(text))
+        signs = f"{' and '.join(lines)}: a colon or a sign that needs quotes; put quotes around the whole value"
+        faults.append(Fault(signs if lines else "a tab stands behind a colon; write a space"))
     if not isinstance(values, dict):
         faults.append(Fault("the front matter has no keys; expected name and description", is_fatal=True))
         return None
@@ -116,7 +122,7 @@ def _loaded(text: str, faults: list[Fault]) -> Any:
     """The values, each scalar as a text. What YAML can do beyond that is a fault, and aliases are not followed."""
     found: list[Fault] = []
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in _events(text):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.YAMLError("aliases (`*name`) are not followed")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -133,6 +139,16 @@ def _loaded(text: str, faults: list[Fault]) -> Any:
     values = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 (it makes texts, lists and mappings alone)
     faults += found
     return values
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.ScalarEvent) and _NO_TEXT.search(event.value):
+                raise yaml.YAMLError("an escape in it makes a control character, or half of one")
+            yield event
+    except (ValueError, OverflowError) as error:  # of `chr`
+        raise yaml.YAMLError("an escape in it is of no character that there is") from error
 
 
 def _quoted(text: str) -> tuple[str, Sequence[str]]:
@@ -185,6 +201,9 @@ def _checked(values: Mapping[str, Any], body: str, directory: str, faults: list[
     for key, most in (("description", MAX_DESCRIPTION_CHARS), ("compatibility", MAX_COMPATIBILITY_CHARS)):
         if len(texts[key]) > most:
             faults.append(Fault(f"the {key} has {len(texts[key])} characters, and {most} are the most"))
+    note = hidden_note(description)
+    if note:
+        faults.append(Fault(f"the description {note}, which you do not see and the agent reads"))
     if name is None or not description:
         return None
     return FrontMatter(

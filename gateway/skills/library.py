@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ import structlog
 
 from gateway.errors import FileError
 from gateway.files.atomic import is_id
-from gateway.skills.folder import Stamp, read_file, read_files, stamp
+from gateway.skills.folder import SKILL_NAMES, Stamp, read_file, read_files, stamp
 from gateway.skills.front_matter import Fault
 from gateway.skills.skill import Read, Skill, differences, read_skill
 
@@ -61,10 +62,16 @@ class TrustStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A directory with skills; `personality`: whose they are, empty for everybody's."""
+    """A directory with skills.
+
+    Attributes:
+        personality: whose they are, empty for everybody's.
+        is_configured: it is named in `skills.paths`, so it should be there.
+    """
 
     path: Path
     personality: str = ""
+    is_configured: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +115,8 @@ class Entry:
         match self.state:
             case "left_out":
                 why = "; ".join(fault.text for fault in self.faults if fault.is_fatal)
-                return f"the skill {self.name} in {self.root} is left out: {why}"
+                is_place = self.root == self.place.path
+                return why if is_place else f"the skill {self.name} in {self.root} is left out: {why}"
             case "new":
                 return f"the skill {self.name} in {self.root} is withheld: nobody trusts it yet; see {self.command}"
             case "changed":
@@ -170,20 +178,30 @@ class Scanner:
 
     def _of_place(self, place: Place, known: Mapping[Path, _Scanned]) -> Iterator[Entry]:
         try:
-            roots = sorted(path for path in place.path.iterdir() if not path.name.startswith("."))
+            inside = sorted(path for path in place.path.iterdir() if not path.name.startswith("."))
+            roots = [path for path in inside if path.is_dir()]
         except FileNotFoundError:
+            if place.is_configured:
+                yield _unusable(place, f"{place.path} is not there; make it, or correct `skills.paths`")
             return
         except OSError as error:
-            why = f"{place.path} cannot be read ({error.strerror}); let the user of the gateway read it"
-            yield Entry(place=place, root=place.path, skill=None, faults=[Fault(why, is_fatal=True)])
+            yield _unusable(
+                place, f"{place.path} cannot be read ({error.strerror}); let the user of the gateway read it"
+            )
             return
+        if any(path.name in SKILL_NAMES for path in inside):
+            how = (
+                "name the directory that it lies in" if place.is_configured else "give it a directory of its own there"
+            )
+            yield _unusable(place, f"{place.path} is itself a skill, and not a place for skills; {how}")
         for root in roots[:MOST_OF_PLACE]:
-            if root.is_dir():
-                read = self._read(root, known.get(root))
-                yield Entry(place=place, root=root, skill=read.skill, faults=read.faults)
+            if not root.name.isprintable():  # or it is not UTF-8
+                yield _unusable(place, f"{place.path} holds a directory with the name {root.name!r}; rename it")
+                continue
+            read = self._read(root, known.get(root))
+            yield Entry(place=place, root=root, skill=read.skill, faults=read.faults)
         if len(roots) > MOST_OF_PLACE:
-            why = f"{place.path} has {len(roots)} skills, and only the first {MOST_OF_PLACE} are used"
-            yield Entry(place=place, root=place.path, skill=None, faults=[Fault(why, is_fatal=True)])
+            yield _unusable(place, f"{place.path} has {len(roots)} skills, and only the first {MOST_OF_PLACE} are used")
 
     def _read(self, root: Path, known: _Scanned | None) -> Read:
         try:
@@ -202,6 +220,10 @@ class Scanner:
         return read
 
 
+def _unusable(place: Place, why: str) -> Entry:
+    return Entry(place=place, root=place.path, skill=None, faults=[Fault(why, is_fatal=True)])
+
+
 def _judged(entry: Entry, trusted: Mapping[Key, Mapping[str, str]], winner: Path) -> Entry:
     if entry.root != winner:
         return replace(entry, state="hidden", hidden_by=winner)
@@ -216,11 +238,28 @@ def places_of(home: Path, paths: Sequence[str]) -> Sequence[Place]:
     """Where skills may lie, the nearest first; blocks."""
     beside = home / "personalities"
     try:
-        names = sorted(path.name for path in beside.iterdir() if is_id(path.name) and (path / DIRECTORY).is_dir())
+        names = sorted(path.name for path in beside.iterdir() if is_id(path.name) and path.is_dir())
     except OSError:
         names = []
     own = [Place(path=beside / name / DIRECTORY, personality=name) for name in names]
-    return [*own, Place(path=home / DIRECTORY), *(Place(path=home / Path(path).expanduser()) for path in paths)]
+    shared = {home / DIRECTORY: Place(path=home / DIRECTORY)}  # each once, however often it is named
+    for path in (configured_at(home, path) for path in paths):
+        shared.setdefault(path, Place(path=path, is_configured=True))
+    return [*own, *shared.values()]
+
+
+def configured_at(home: Path, path: str) -> Path:
+    """Where one of `skills.paths` is; the home of a user that there is not stays as it is written."""
+    return home / os.path.expanduser(path)  # noqa: PTH111 (that of `Path` raises there)
+
+
+def had_by(entries: Sequence[Entry], personality: str) -> Mapping[str, Entry]:
+    """The skills that a personality has, by name."""
+    nearest: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.place.personality in ("", personality) and entry.skill is not None and entry.state != "hidden":
+            nearest.setdefault(entry.name, entry)
+    return {name: entry for name, entry in sorted(nearest.items()) if entry.state == "trusted"}
 
 
 def problems_of(entries: Sequence[Entry], trusted: Collection[Key]) -> Sequence[str]:
@@ -275,7 +314,8 @@ class Library:
         self._look_every_s = look_every_s
         self._clock = clock
         self._scanner = Scanner(clock)
-        self._trusted: Mapping[Key, Mapping[str, str]] | None = None
+        self._trusted: Mapping[Key, Mapping[str, str]] = {}
+        self._news, self._read_at_news = 0, -1
         self._lock = asyncio.Lock()
         self._looked_at = float("-inf")
         self._told: set[str] = set()
@@ -291,9 +331,12 @@ class Library:
             StoreError: what is trusted cannot be read.
         """
         async with self._lock:
-            if is_fresh or self._trusted is None or self._clock() - self._looked_at >= self._look_every_s:
-                if self._trusted is None or is_fresh:
+            news = self._news
+            is_new = is_fresh or self._read_at_news != news
+            if is_new or self._clock() - self._looked_at >= self._look_every_s:
+                if is_new:
                     self._trusted = await self._store.trusted()
+                    self._read_at_news = news  # others may have come since
                 self._looked_at = self._clock()
                 found = await asyncio.to_thread(self._scan, self._trusted)
                 if found != self.entries:
@@ -306,16 +349,11 @@ class Library:
 
     def forget_trust(self) -> None:
         """Another worker has changed it: it is read again with the next look."""
-        self._trusted = None
+        self._news += 1
 
     async def of(self, personality: str) -> Mapping[str, Entry]:
         """The skills that a personality has, by name."""
-        found = [entry for entry in await self.look() if entry.place.personality in ("", personality)]
-        nearest: dict[str, Entry] = {}
-        for entry in found:
-            if entry.skill is not None and entry.state != "hidden":
-                nearest.setdefault(entry.name, entry)
-        return {name: entry for name, entry in sorted(nearest.items()) if entry.state == "trusted"}
+        return had_by(await self.look(), personality)
 
     async def find(self, name: str, personality: str = "") -> Entry:
         """One of them as it is now, by its name, that of a personality or of everybody.
@@ -353,13 +391,14 @@ class Library:
     async def distrust(self, name: str, personality: str) -> bool:
         """Trust it no more; False where it was not."""
         was_trusted = await self._store.forget(personality, name)
+        self.forget_trust()  # also where the look fails
         await self.look(is_fresh=True)
         return was_trusted
 
     @property
     def problems(self) -> Sequence[str]:
         """As `problems_of`."""
-        return problems_of(self.entries, self._trusted or {})
+        return problems_of(self.entries, self._trusted)
 
     def _tell(self) -> None:
         """Log what is not used, each once."""

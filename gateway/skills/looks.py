@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.visible import hidden_note, visible
+from gateway.skills.skill import is_text, runner_of
 
 MOST_ADDRESSES = 100
 MOST_WARNINGS = 50
 _SHOWN_CHARS = 120
-_ADDRESS = re.compile(r"\b(?:https?|ftp|wss?|ssh|git)://[^\s<>\"'`)\]}]+")
+_ADDRESS = re.compile(r"\b(?:https?|ftp|wss?|ssh|git)://[^\s<>\"'`)\]}]{1,2000}")
 # Each part is bounded, so that no file of others takes long.
 _SHELLS = r"\b(?:(?:ba|z|da|k|fi)?sh|(?:python|perl|ruby|node|php)[\d.]{0,9})\b"
 _DOWNLOADS = r"\b(?:curl|wget|fetch|aria2c|iwr|irm|Invoke-WebRequest|Invoke-RestMethod)\b"
@@ -59,6 +60,7 @@ _SUSPECTS: Sequence[tuple[re.Pattern[str], str]] = (
         "names files with secrets",
     ),
 )
+_PIECE_CHARS, _OVERLAP_CHARS = 1 << 16, 2_000
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\0asm")
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"7z\xbc\xaf", b"BZh", b"\xfd7zXZ")
 
@@ -80,7 +82,7 @@ def look_at(files: Mapping[str, bytes]) -> Look:
             warnings.append(f"{name}: is a program, which nobody can read")
         elif data.startswith(_ARCHIVES):
             warnings.append(f"{name}: is an archive; what is in it was not looked at")
-        elif b"\0" not in data:
+        elif is_text(data) or runner_of(name, data):
             text = data.decode("utf-8", "replace")
             addresses |= dict.fromkeys(found[0].rstrip(".,;:!?*_") for found in _ADDRESS.finditer(text))
             warnings += _warnings(name, text)
@@ -92,8 +94,17 @@ def _warnings(name: str, text: str) -> Iterator[str]:
     if note:
         yield f"{name}: {note}"
     for pattern, what in _SUSPECTS:
-        found = pattern.search(text)
+        found = _first(pattern, text)
         if found is not None:
             line = text.count("\n", 0, found.start()) + 1
             shown = visible(" ".join(found[0].split()))
             yield f"{name}, line {line}: {what}: {shown[:_SHOWN_CHARS]}{'…' if len(shown) > _SHOWN_CHARS else ''}"
+
+
+def _first(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Where it is found first, by pieces: a search lets no other thread run, so the gateway stands still for it."""
+    for begin in range(0, len(text), _PIECE_CHARS):
+        found = pattern.search(text, begin, begin + _PIECE_CHARS + _OVERLAP_CHARS)
+        if found is not None:
+            return found
+    return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from gateway.agent.prompt import estimated_tokens
+from gateway.skills.front_matter import FrontMatter
 from gateway.skills.library import Entry
 from gateway.skills.skill import Skill
 from gateway.tools.contract import Tool
@@ -20,8 +21,11 @@ MAX_LOADED_TOKENS = 16_000
 PAGE_CHARS = 16_000
 MAX_FILES_CHARS = 3_000
 """Of the list of its files."""
+MOST_NAMES = 50
+"""In a word on what there is."""
 _LOADED = re.compile(r"\[Skill ([^\s,]+), version ([0-9a-f]+)\]")
 _SHORTER = (MAX_DESCRIPTION_CHARS, 200, 120, 60, 30, 0)
+_MORE = "\n- and {count} more: give `load_skill` words for what you need in place of a name, and it says which fit"
 _RULES = """\
 ## Skills
 
@@ -40,12 +44,14 @@ class Offered:
     @property
     def section(self) -> str:
         """For the prompt: a line for each of them, with shorter ones where all of it would be too long."""
+        shown = shown_of(self.skills)
+        if len(shown) < len(self.skills):
+            return _RULES + "\n".join(f"- {name}" for name in shown) + _MORE.format(count=len(self.skills) - len(shown))
         return next(text for text in self._sections() if estimated_tokens(text) <= MAX_TOKENS)
 
     def _sections(self) -> Iterable[str]:
         for most in _SHORTER:
             yield _RULES + "\n".join(_line(entry, most) for entry in self.skills.values())
-        yield _RULES + "Which there are stands with `load_skill`."
 
     def again(self, results: Iterable[str], standing: Collection[str]) -> Sequence[str]:
         """The texts that are to stand in the prompt, since the conversation does not show them any more.
@@ -57,15 +63,41 @@ class Offered:
         there = loaded_in(standing)
         texts: list[str] = []
         left = MAX_LOADED_TOKENS
-        for name in reversed([*dict.fromkeys(name for name, _ in loaded_in(results))]):
+        for name in dict.fromkeys(name for name, _ in reversed(loaded_in(results))):
             entry = self.skills.get(name)
             if entry is None or entry.skill is None or (name, entry.skill.version) in there:
                 continue
             text = loaded_text(entry)
             left -= estimated_tokens(text)
-            if left >= 0:
+            if left >= 0 or not texts:
                 texts.append(text)
         return texts[::-1]
+
+
+def shown_of(skills: Mapping[str, Entry]) -> Sequence[str]:
+    """The names that the prompt has room for: all of them, unless there are very many."""
+    names = [*skills]
+    if estimated_tokens(_RULES + "\n".join(f"- {name}" for name in names)) <= MAX_TOKENS:
+        return names
+    begin = _RULES + _MORE.format(count=len(names))
+    texts = accumulate((f"- {name}\n" for name in names), initial=begin)
+    count = sum(1 for _ in takewhile(lambda text: estimated_tokens(text) <= MAX_TOKENS, texts))
+    return names[: count - 1]
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Names, as many as help to see what there is."""
+    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return (", ".join(names[:MOST_NAMES]) or "none") + more
+
+
+def not_shown_note(skills: Mapping[str, Entry]) -> str:
+    """That the prompt has no room for all names, for the operator; empty where it has."""
+    shown = len(shown_of(skills))
+    if shown == len(skills):
+        return ""
+    how = "the agent finds the others by words, and knows of them only then"
+    return f"{len(skills)} skills: the prompt has room for the names of {shown}, and for no description; {how}"
 
 
 def loaded_in(results: Iterable[str]) -> Sequence[tuple[str, str]]:
@@ -103,8 +135,11 @@ def page_of(text: str, page: int, how: str) -> str:
 
 
 def _line(entry: Entry, most: int) -> str:
-    if entry.skill is None or not most:
-        return f"- {entry.name}"
-    description = " ".join(entry.skill.about.description.split())
+    return f"- {entry.name}" if entry.skill is None or not most else line_of(entry.skill.about, most)
+
+
+def line_of(about: FrontMatter, most: int) -> str:
+    """Its name, and its description in one line of so many characters at most."""
+    description = " ".join(about.description.split())
     cut = description if len(description) <= most else description[: most - 1].rstrip() + "…"
-    return f"- {entry.name}: {cut}"
+    return f"- {about.name}: {cut}"

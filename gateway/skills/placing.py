@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.errors import FileError
 from gateway.files.atomic import exchange, make_private_directory, sync_directory, write_new
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{12}\.(?:new|old)")
+_UNFINISHED_S = 3_600
+"""So long no change takes; what is older is of one that was killed."""
 
 
 class Taken(Exception):
@@ -26,6 +32,7 @@ def put(place: Path, name: str, files: Mapping[str, bytes], *, replaces: bool) -
     target, new = place / name, place / f".{secrets.token_hex(6)}.new"
     try:
         make_private_directory(place)
+        _clean(place)
         if target.exists() and not replaces:
             raise Taken(f"there is {target} already")
         _write(new, files)
@@ -41,7 +48,7 @@ def put(place: Path, name: str, files: Mapping[str, bytes], *, replaces: bool) -
     except OSError as error:
         raise FileError(f"{target} could not be written: {error.strerror}") from error
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        _delete(new)
 
 
 def take_away(root: Path) -> None:
@@ -56,9 +63,21 @@ def take_away(root: Path) -> None:
         sync_directory(root.parent)
     except OSError as error:
         raise FileError(f"{root} could not be removed: {error.strerror}") from error
-    if old.is_symlink():
-        old.unlink()
-    shutil.rmtree(old, ignore_errors=True)
+    _delete(old)
+
+
+def _clean(place: Path) -> None:
+    before = time.time() - _UNFINISHED_S
+    for path in place.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another worker has done so
+            if _UNFINISHED.fullmatch(path.name) and path.lstat().st_ctime < before:
+                _delete(path)
+
+
+def _delete(root: Path) -> None:
+    if root.is_symlink():
+        root.unlink()
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def _write(root: Path, files: Mapping[str, bytes]) -> None:

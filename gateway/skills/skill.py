@@ -15,6 +15,7 @@ RUNNERS: Mapping[str, str] = {".py": "python3", ".sh": "/bin/sh", ".bash": "bash
 """What runs a script, by its ending."""
 VERSION_CHARS = 12
 _MOST_SHEBANG_CHARS = 200
+_BEGINNING_BYTES = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def read_skill(files: Mapping[str, bytes], directory: str) -> Read:
     if about is None:
         return Read(skill=None, faults=faults)
     found = {
-        name: SkillFile(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), runner=_runner(name, data))
+        name: SkillFile(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), runner=runner_of(name, data))
         for name, data in files.items()
     }
     return Read(skill=Skill(about=about, files=found), faults=faults)
@@ -109,7 +110,13 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> Sequence[s
     return [f"{name} {what}" for name, what in sorted(lines)]
 
 
-def _runner(name: str, data: bytes) -> tuple[str, ...]:
+def is_text(data: bytes) -> bool:
+    """Whether a file is read as a text, by how it begins."""
+    return b"\0" not in data[:_BEGINNING_BYTES]
+
+
+def runner_of(name: str, data: bytes) -> tuple[str, ...]:
+    """The words that run a file as a script; empty where nothing does."""
     known = RUNNERS.get(Path(name).suffix.lower())
     if known is not None:
         return (known,)

@@ -15,9 +15,19 @@ from pydantic import Field, create_model
 from gateway.sandbox.tiers import Tier
 from gateway.sandbox.workspace import Workspace
 from gateway.skills.library import Entry, SkillChanged
-from gateway.skills.offered import PAGE_CHARS, loaded_in, loaded_text, page_of
-from gateway.skills.skill import Skill, SkillFile
+from gateway.skills.offered import (
+    MAX_DESCRIPTION_CHARS,
+    PAGE_CHARS,
+    line_of,
+    loaded_in,
+    loaded_text,
+    page_of,
+    shown_of,
+    some_of,
+)
+from gateway.skills.skill import Skill, SkillFile, is_text
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError, ToolResult
+from gateway.tools.finding import fitting
 from gateway.tools.programs import PATH, Programs, interpreter
 
 LOAD_SKILL, READ_SKILL_FILE, RUN_SKILL_SCRIPT = "load_skill", "read_skill_file", "run_skill_script"
@@ -60,7 +70,7 @@ def skill_tools(skills: Mapping[str, Entry], tier: Tier | None) -> Sequence[Tool
         Tool(
             name=LOAD_SKILL,
             description="Load a skill: its instructions, and a list of its files.",
-            arguments=_named(LoadSkill, "name", skills),
+            arguments=_with_names(skills),
             call=partial(_load, skills),
             effect="read",
             runs_alone=True,
@@ -68,20 +78,19 @@ def skill_tools(skills: Mapping[str, Entry], tier: Tier | None) -> Sequence[Tool
         Tool(
             name=READ_SKILL_FILE,
             description="Read a file of a skill, a long one by pages.",
-            arguments=_named(ReadSkillFile, "skill", skills),
+            arguments=ReadSkillFile,
             call=partial(_read, skills),
             effect="read",
         ),
     ]
-    scripted = {name: entry for name, entry in skills.items() if entry.skill is not None and entry.skill.scripts}
-    if scripted and tier is not None:
+    if tier is not None and any(entry.skill is not None and entry.skill.scripts for entry in skills.values()):
         programs = Programs(tier=tier)  # without a network, whatever other programs may
         tools.append(
             Tool(
                 name=RUN_SKILL_SCRIPT,
                 description="Run a script of a skill in the workspace of this person, without a network.",
-                arguments=_named(RunSkillScript, "skill", scripted),
-                call=partial(_run, scripted, programs),
+                arguments=RunSkillScript,
+                call=partial(_run, skills, programs),
                 effect="own",
                 timeout_s=programs.limits.wall_s + _SPARE_S,
             )
@@ -89,13 +98,17 @@ def skill_tools(skills: Mapping[str, Entry], tier: Tier | None) -> Sequence[Tool
     return tools
 
 
-def _named(model: type[Arguments], key: str, skills: Mapping[str, Entry]) -> type[Arguments]:
-    """The arguments with the names of the skills, so that the model sees which there are."""
+def _with_names(skills: Mapping[str, Entry]) -> type[Arguments]:
+    """The arguments with the names of the skills, where the prompt has all of them, too."""
+    if len(shown_of(skills)) < len(skills):
+        return LoadSkill
     known: Any = (str, Field(json_schema_extra={"enum": [*skills]}))
-    return create_model(model.__name__, __base__=model, **{key: known})
+    return create_model(LoadSkill.__name__, __base__=LoadSkill, name=known)
 
 
 async def _load(skills: Mapping[str, Entry], arguments: LoadSkill, context: ToolContext) -> str:
+    if arguments.name not in skills and (found := _fitting(arguments.name, skills)):
+        return f"There is no skill {arguments.name!r}. Load one of these by its name, if it fits:{found}"
     entry, skill = _of(skills, arguments.name)
     if (skill.name, skill.version) in loaded_in(context.returned):
         return f"The skill {skill.name} is loaded already: its text stands above."
@@ -109,7 +122,7 @@ async def _read(skills: Mapping[str, Entry], arguments: ReadSkillFile, _context:
         text = skill.about.body
     else:
         data = await _bytes(entry, arguments.name)
-        if b"\0" in data[:8_192]:
+        if not is_text(data):
             raise ToolError(f"{arguments.name} is no text; it has {len(data)} bytes")
         text = data.decode("utf-8", "replace")
     pages = max(1, -(-len(text) // PAGE_CHARS))
@@ -124,7 +137,7 @@ async def _run(
     entry, skill = _of(skills, arguments.skill)
     file = _file(skill, arguments.name)
     if not file.runner:
-        raise ToolError(f"{arguments.name} is no script; there are: {', '.join(skill.scripts)}")
+        raise ToolError(f"{arguments.name} is no script; there are: {some_of(skill.scripts)}")
     runner = _runner(file)
     files = {name: await _bytes(entry, name) for name in skill.files}
 
@@ -146,14 +159,22 @@ async def _run(
 def _of(skills: Mapping[str, Entry], name: str) -> tuple[Entry, Skill]:
     entry = skills.get(name)
     if entry is None or entry.skill is None:
-        raise ToolError(f"there is no skill {name!r}; there are: {', '.join(skills)}")
+        raise ToolError(f"there is no skill {name!r}; there are: {some_of([*skills])}")
     return entry, entry.skill
+
+
+def _fitting(words: str, skills: Mapping[str, Entry]) -> str:
+    """A line for each of the best ones, where the prompt does not have all names; empty where none fits."""
+    if len(shown_of(skills)) == len(skills):
+        return ""
+    found = fitting(words, [entry.skill.about for entry in skills.values() if entry.skill is not None])
+    return "".join(f"\n{line_of(about, MAX_DESCRIPTION_CHARS)}" for about in found)
 
 
 def _file(skill: Skill, name: str) -> SkillFile:
     file = skill.files.get(name)
     if file is None:
-        raise ToolError(f"the skill {skill.name} has no file {name!r}; it has: {', '.join(skill.files)}")
+        raise ToolError(f"the skill {skill.name} has no file {name!r}; it has: {some_of([*skill.files])}")
     return file
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -14,6 +14,21 @@ MOST_FOUND = 8
 _WORD = re.compile(r"[^\W_]+")
 _FOUND = re.compile(r"^- ([a-z0-9_]{1,64}): ", re.MULTILINE)
 _DESCRIPTION_CHARS = 200
+
+
+class Described(Protocol):
+    """What is found by its words."""
+
+    @property
+    def name(self) -> str:
+        """By which it is called."""
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+
+
+T = TypeVar("T", bound=Described)
 
 
 class FindTools(Arguments):
@@ -40,8 +55,8 @@ FIND_TOOLS = Tool(
 )
 
 
-def fitting(query: str, tools: Iterable[Tool]) -> Sequence[Tool]:
-    """The tools whose names and descriptions have words of the query, or longer ones: the best 8, best first."""
+def fitting(query: str, tools: Iterable[T]) -> Sequence[T]:
+    """Those whose names and descriptions have words of the query, or longer ones: the best 8, best first."""
     wanted = set(_WORD.findall(query.lower()))
     scored = [(-_score(wanted, tool), tool.name, tool) for tool in tools]
     return [tool for score, _, tool in sorted(scored, key=lambda one: one[:2]) if score][:MOST_FOUND]
@@ -52,7 +67,7 @@ def found_in(results: Iterable[str]) -> Sequence[str]:
     return [*dict.fromkeys(name for result in results for name in _FOUND.findall(result))]
 
 
-def _score(wanted: set[str], tool: Tool) -> int:
+def _score(wanted: set[str], tool: Described) -> int:
     """A word of the name is worth three of the description."""
     names, words = (set(_WORD.findall(text.lower())) for text in (tool.name, tool.description))
     return sum(

@@ -102,13 +102,17 @@ class Programs:
             given: its standard input.
 
         Raises:
+            ToolError: no program can be given such words.
             ToolUnavailable: the sandbox could not be closed, so nothing has run.
         """
         sources = await asyncio.to_thread(_prepared, workspace)
         try:
             async with temporary() as place:
                 plan, beside = await asyncio.to_thread(self._plan, workspace.root, place, files or {})
-                ran = await run(self.tier, plan, command(beside), given=given)
+                words = command(beside)
+                if any("\0" in word for word in words):
+                    raise ToolError("not run: it holds the character NUL, which no program can be given")
+                ran = await run(self.tier, plan, words, given=given)
         except SandboxFailed as error:
             raise ToolUnavailable(str(error)) from error
         over = await asyncio.to_thread(workspace.is_full)

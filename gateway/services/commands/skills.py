@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from gateway.domain.sessions import SessionMessage, with_title
 from gateway.pipeline.commands import CommandCall, CommandResult
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from gateway.services.skills import LoadedSkill, SkillService
 
 _DESCRIPTION_CHARS = 200
+_MOST_DESCRIBED = 30
 
 
 async def skill_command(service: SkillService, caller: Caller, call: CommandCall) -> CommandResult:
@@ -23,7 +26,7 @@ async def skill_command(service: SkillService, caller: Caller, call: CommandCall
     allowed = call.personality.tools
     if allowed is not None and LOAD_SKILL not in allowed:
         return CommandResult(text=f"**{call.personality.name}** uses no skills.")
-    name = call.arguments.strip()
+    name = normalize("NFKC", call.arguments.strip()).lower()  # keyboards begin with a capital
     if not name:
         return await _listed(service, call)
     loaded = await service.loaded(caller, name)
@@ -37,13 +40,17 @@ async def _listed(service: SkillService, call: CommandCall) -> CommandResult:
     skills = await service.usable(call.personality.id)
     if not skills:
         return CommandResult(text="There are no skills here.")
-    lines = [f"- **{name}**: {' '.join(text.split())[:_DESCRIPTION_CHARS]}" for name, text in skills.items()]
+    if len(skills) > _MOST_DESCRIBED:
+        lines = [", ".join(f"**{name}**" for name in skills)]
+    else:
+        lines = [f"- **{name}**: {' '.join(text.split())[:_DESCRIPTION_CHARS]}" for name, text in skills.items()]
     return CommandResult(text="\n".join(lines) + "\n\nI load them as I need them; `/skill name` loads one now.")
 
 
 def _with_messages(call: CommandCall, loaded: LoadedSkill, text: str) -> CommandResult:
     """The same messages as where the agent had loaded it, so that all that is done with messages fits this, too."""
-    now, call_id = datetime.now(UTC), "skill"
+    now = datetime.now(UTC)
+    call_id = f"skill_{hashlib.sha256(call.turn_id.encode()).hexdigest()[:16]}"  # of one request no two may be the same
     first = SessionMessage(
         session_id=call.session.id,
         turn_id=call.turn_id,

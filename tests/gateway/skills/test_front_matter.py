@@ -55,6 +55,13 @@ def test_a_value_that_needs_quotes_is_mended_with_a_warning(front: str, descript
     assert faults == "description: a colon or a sign that needs quotes; put quotes around the whole value"
 
 
+def test_a_tab_behind_a_colon_is_mended_with_a_warning() -> None:
+    about, faults = read("name:\tpacking\ndescription:\tPacks.")
+    assert about is not None
+    assert (about.name, about.description) == ("packing", "Packs.")
+    assert faults == "a tab stands behind a colon; write a space"
+
+
 def test_a_wrong_name_of_the_directory_is_said_and_the_skill_works() -> None:
     about, faults = read("name: packing\ndescription: Packs.", directory="other")
     assert about is not None
@@ -101,6 +108,7 @@ def test_a_missing_description_leaves_the_skill_out(front: str) -> None:
         ("name: packing\ndescription: Packs.\nmetadata: {a: b}", "line 4 of SKILL.md: [ ] or { }"),
         ("name: packing\ndescription: Packs.\nmetadata: new", "metadata is no list of `key: value`"),
         (f"name: packing\ndescription: {'a' * 1025}", "the description has 1025 characters, and 1024 are the most"),
+        ('name: packing\ndescription: "Packs.\\U000E0041\\u202E"', "the description holds 2 invisible characters"),
         (f"name: packing\ndescription: P.\ncompatibility: {'a' * 501}", "the compatibility has 501 characters, and 50"),
     ],
 )
@@ -118,8 +126,16 @@ def test_a_cosmetic_fault_is_said_and_the_skill_works(front: str, what: str) -> 
         (b"---\n- a\n---\n", "the front matter has no keys; expected name and description"),
         (b"---\n---\n", "the front matter has no keys"),
         (b"---\nname: 'packing\n---\n", "the front matter is no YAML"),
+        (
+            b"---\nname: packing\ndescription: Packs.\n---\nFold.\0",
+            "SKILL.md holds the character NUL, so it is no text",
+        ),
         (b"\xff\xfe---\n", "SKILL.md is not UTF-8 (byte 0); save it as UTF-8"),
         (b"---\nname:\n" + b"".join(b" " * n + b"-\n" for n in range(1, 100)) + b"---\n", "it is nested too deep"),
+        (rb'---@description: "\UFFFFFFFF"@---@'.replace(b"@", b"\n"), "an escape in it is of no character"),
+        (rb'---@description: "\U00110000"@---@'.replace(b"@", b"\n"), "an escape in it is of no character"),
+        (rb'---@description: "\uD83D"@---@'.replace(b"@", b"\n"), "makes a control character, or half of one"),
+        (rb'---@description: "\e[2J\0"@---@'.replace(b"@", b"\n"), "makes a control character, or half of one"),
         (b"---\nname: " + b"[" * 5_000 + b"\n---\n", "the description is missing"),
         (b"---\n" + b"a: b\n" * MAX_FRONT_MATTER_CHARS + b"---\n", "characters, and 20000 are the most"),
     ],

@@ -12,6 +12,8 @@ from structlog.testing import capture_logs
 from gateway.skills import library as library_module
 from gateway.skills.library import LOOK_EVERY_S, Library, NoSuchSkill, SkillChanged, warnings_of
 from tests.gateway.skills.conftest import text, write
+from tests.gateway.skills.test_folder import nobody_special
+from tests.servers import directory
 
 
 class Trust:
@@ -241,6 +243,60 @@ async def test_two_workers_with_one_store_each_compare_their_own_files(tmp_path:
     assert "it is not what was trusted (SKILL.md has changed)" in south.problems[0]
 
 
+async def test_a_directory_whose_name_is_not_utf8_is_named_and_the_others_are_used(tmp_path: Path) -> None:
+    root = write(tmp_path / "skills")
+    (tmp_path / "skills" / os.fsdecode(b"caf\xe9")).mkdir()
+    library = library_at(tmp_path)
+    await trust(library)
+    assert await roots(library) == {"packing": root}
+    [problem] = library.problems
+    assert problem == f"{tmp_path / 'skills'} holds a directory with the name 'caf\\udce9'; rename it"
+
+
+async def test_what_may_not_be_entered_is_named_and_the_others_are_used() -> None:
+    with directory() as home:
+        write(home / "skills")
+        own, other = (write(home / "personalities" / name / "skills", name) for name in ("coder", "writer"))
+        (home / "skills").chmod(0o744)
+        other.parent.parent.chmod(0o700)
+        library = library_at(home)
+        with nobody_special():
+            await trust(library, "coder", "coder")
+            assert await roots(library, "coder") == {"coder": own}
+            told = "\n".join(library.problems)
+    assert f"{home / 'skills'} cannot be read (Permission denied); let the user of the gateway read it" in told
+    assert f"{other.parent} cannot be read (Permission denied)" in told
+
+
+async def test_a_path_of_the_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
+    library = library_at(tmp_path, "shared", "~no-such-user/skills")
+    assert await roots(library) == {}
+    assert library.problems == [
+        f"{tmp_path / path} is not there; make it, or correct `skills.paths`"
+        for path in ("shared", "~no-such-user/skills")
+    ]
+
+
+async def test_trust_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    """The news of another worker may come after the database has answered, and before the answer is here."""
+    write(tmp_path / "skills")
+    library = library_at(tmp_path)
+    await trust(library)
+    read = library._store.trusted
+
+    async def late() -> Mapping[tuple[str, str], Mapping[str, str]]:
+        rows = await read()
+        await library._store.forget("", "packing")
+        library.forget_trust()
+        return rows
+
+    library._store.trusted = late  # type: ignore[method-assign]
+    library.forget_trust()
+    await library.look()
+    library._store.trusted = read  # type: ignore[method-assign]
+    assert await roots(library) == {}
+
+
 async def test_a_place_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     library = library_at(tmp_path, str(tmp_path / "file"))
@@ -248,3 +304,21 @@ async def test_a_place_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path / 'file'} cannot be read (Not a directory); let the user of the gateway read it" in "".join(
         library.problems
     )
+
+
+async def test_a_place_that_is_itself_a_skill_is_named_and_the_skills_in_it_are_used(tmp_path: Path) -> None:
+    mine = write(tmp_path / "mine")
+    inner = write(mine, "inner")
+    library = library_at(tmp_path / "home", str(mine))
+    await trust(library, "inner")
+    assert await roots(library) == {"inner": inner}
+    how = "name the directory that it lies in"
+    assert library.problems == [f"{mine} is itself a skill, and not a place for skills; {how}"]
+
+
+async def test_a_place_that_is_named_twice_gives_each_skill_once(tmp_path: Path) -> None:
+    root = write(tmp_path / "skills")
+    shared = write(tmp_path / "mine", "cooking")
+    library = library_at(tmp_path, "skills", str(tmp_path / "mine"), "mine", "missing", "missing")
+    found = await library.look()
+    assert [entry.root for entry in found] == [root, shared, tmp_path / "missing"]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gateway.agent.model import ChatMessage
 from gateway.agent.prompt import estimated_tokens
 from gateway.pipeline.skills import LOAD_SKILL, skills_of
 from gateway.skills.library import Entry, Place
-from gateway.skills.offered import MAX_LOADED_TOKENS, MAX_TOKENS, Offered, loaded_in, loaded_text
+from gateway.skills.offered import MAX_LOADED_TOKENS, MAX_TOKENS, Offered, loaded_in, loaded_text, not_shown_note
 from gateway.skills.skill import read_skill
+from gateway.skills.tools import skill_tools
+from gateway.tools.contract import ToolError
 from gateway.tools.spec import ToolCall
 from tests.gateway.skills.conftest import text
 
@@ -42,9 +47,42 @@ def test_all_lines_together_stay_below_2000_tokens_and_each_skill_keeps_its_line
         section = offered(*(entry(f"skill-{number}", "word " * 200) for number in range(count))).section
         assert estimated_tokens(section) <= MAX_TOKENS
         assert section.count("\n- skill-") == count
-    section = offered(*(entry(f"skill-{number}-{'x' * 50}", "word " * 200) for number in range(200))).section
-    assert estimated_tokens(section) <= MAX_TOKENS
-    assert section.endswith("Which there are stands with `load_skill`.")
+
+
+def many(count: int) -> Offered:
+    """More than have room by their names."""
+    skills = {one.name: one for one in (entry(f"skill-{number:03}-{'x' * 50}", "Packs.") for number in range(count))}
+    fish = entry("zander", "Cooks a fish.")
+    return offered(*skills.values(), fish)
+
+
+def test_of_very_many_the_names_that_have_room_are_shown_and_the_operator_is_told() -> None:
+    one = many(600)
+    assert MAX_TOKENS - 30 < estimated_tokens(one.section) <= MAX_TOKENS
+    shown = one.section.count("\n- skill-")
+    assert one.section.endswith(
+        f"\n- and {601 - shown} more: give `load_skill` words for what you need in place of a name, and it says which"
+        " fit"
+    )
+    assert not_shown_note(one.skills).startswith(f"601 skills: the prompt has room for the names of {shown}, and for")
+    assert not_shown_note(offered(entry()).skills) == ""
+
+
+async def test_the_agent_finds_by_words_what_the_prompt_had_no_room_for() -> None:
+    one = many(600)
+    [load, read] = skill_tools(one.skills, None)
+    assert load.spec.size_bytes + read.spec.size_bytes < 1_500, "no list of all names"
+    context: Any = type("Context", (), {"returned": ()})
+
+    async def loaded(name: str) -> Any:
+        return await load.call(load.arguments(name=name), context)  # type: ignore[operator]
+
+    assert await loaded("cook some fish") == (
+        "There is no skill 'cook some fish'. Load one of these by its name, if it fits:\n- zander: Cooks a fish."
+    )
+    assert str(await loaded("zander")).startswith("[Skill zander, version ")
+    with pytest.raises(ToolError, match=r"there is no skill 'violin'; there are: skill-000-.*, and 551 more$"):
+        await loaded("violin")
 
 
 def test_a_loaded_skill_is_its_text_and_a_list_of_its_files() -> None:
@@ -123,3 +161,15 @@ async def test_the_newest_of_many_long_ones_stay() -> None:
     assert loaded == [one.name for one in many[-len(loaded) :]]
     assert 1 < len(loaded) < 8
     assert sum(estimated_tokens(loaded_text(one)) for one in many[-len(loaded) :]) <= MAX_LOADED_TOKENS
+
+
+async def test_the_newest_skill_stays_also_where_its_script_takes_a_token_for_each_letter() -> None:
+    large = entry("large", body="складывай" * 5_000, **{"ж" * 90 + str(number): b"" for number in range(30)})
+    assert estimated_tokens(loaded_text(large)) > MAX_LOADED_TOKENS
+    assert (await of(offered(entry(), large), (), loaded_text(entry()), loaded_text(large)))[0] == ["large"]
+
+
+async def test_a_skill_that_was_loaded_again_is_the_newest() -> None:
+    many = [entry(f"skill-{number}", body="word " * 3_000) for number in range(8)]
+    loaded, _ = await of(offered(*many), (), *map(loaded_text, [*many, many[0]]))
+    assert loaded == [one.name for one in [*many[1 - len(loaded) :], many[0]]]

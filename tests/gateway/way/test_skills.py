@@ -477,6 +477,17 @@ async def test_a_file_that_is_not_there_and_a_page_that_is_not_are_named(house: 
     ]
 
 
+async def test_what_no_program_can_be_given_is_refused_and_nobody_doubts_that_it_did_not_run(house: House) -> None:
+    write(place(house), scripts__a_dot_sh="true")
+    model = ScriptedModel([script("scripts/a.sh", "a\0b")], "No.")
+    async with house.gateway(model) as (gateway, channel):
+        await trust(gateway)
+        await channel.ask("pack")
+        await settled(gateway)
+        assert [row.state for _, row in await gateway.store.tool_log.calls()] == ["failed"]
+    assert told(model, 1) == "Error: not run: it holds the character NUL, which no program can be given"
+
+
 async def test_without_a_workspace_a_script_runs_and_what_it_writes_is_gone(house: House) -> None:
     write(place(house), scripts__a_dot_sh="ls; echo hello > out.txt; cat out.txt")
     model = ScriptedModel([script("scripts/a.sh")], [script("scripts/a.sh", number=2)], "Done.")
@@ -541,6 +552,22 @@ async def test_a_person_loads_a_skill_by_hand(house: House) -> None:
     assert loaded_in([result.text])
     assert (answer.text, question.text) == ("From now on I have the skill **packing** in this session.", "pack")
     assert told(model, 1) == "The skill packing is loaded already: its text stands above."
+
+
+async def test_two_skills_that_a_person_loads_are_two_calls_in_what_the_model_is_shown(house: House) -> None:
+    """Some providers refuse a request in which two calls have one id."""
+    write(place(house))
+    write(place(house), "cooking")
+    model = ScriptedModel("Yes.")
+    async with house.gateway(model) as (gateway, channel):
+        await trust(gateway)
+        await trust(gateway, "cooking")
+        assert "From now on" in await channel.ask("/skill Packing"), "as a keyboard writes it"
+        assert "From now on" in await channel.ask("/skill cooking")
+        await channel.ask("pack")
+    made = [one.id for message in model.requests[0].messages for one in message.tool_calls]
+    assert len(set(made)) == len(made) == 2
+    assert all(len(one) <= 40 for one in made), "some providers refuse longer ones"
 
 
 async def test_what_was_loaded_goes_with_the_session_when_its_person_is_erased(house: House) -> None:

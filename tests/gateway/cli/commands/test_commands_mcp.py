@@ -32,7 +32,9 @@ def test_a_server_is_tried_accepted_and_forgotten(ethos: Ethos, home: Path) -> N
     assert "  left out: of_list: its schema is not one of an object\n" in tried.out
     assert tried.out.endswith("To let the agent have what is withheld: ethos mcp accept notes\n")
     accepted = "notes__echo, act: Says it again. (withheld: new)\nThe agent has now: notes__echo.\n"
-    assert ethos("mcp", "accept", "notes", "echo").out == accepted
+    refused = ethos("mcp", "accept", "notes", "echo")
+    assert refused.err.startswith("ethos: nothing was accepted: there is no terminal to ask at; `--yes` is your yes")
+    assert ethos("mcp", "accept", "notes", "echo", "--yes").out == accepted
     [listed] = ethos("mcp", "--json").value
     assert {tool["state"] for tool in listed["tools"] if tool["name"] == "notes__echo"} == {"accepted"}
     removed = ethos("mcp", "remove", "notes", "--yes")
@@ -159,12 +161,12 @@ def test_what_is_wrong_is_named_and_nothing_is_written(
 def test_what_has_changed_is_shown_before_it_is_accepted(ethos: Ethos, home: Path) -> None:
     configure(home, notes="plain")
     ethos("mcp", "test", "notes")
-    ethos("mcp", "accept", "notes")
+    ethos("mcp", "accept", "notes", "-y")
     change = "UPDATE mcp_tools SET accepted = replace(accepted, 'Says it again.', 'Says it once.')"
     with closing(sqlite3.connect(home / "ethos.sqlite")) as database, database:
         database.execute(change)
     words = "notes__echo has changed since you accepted it:"
-    for shown in (ethos("mcp").out, ethos("mcp", "accept", "notes").out):
+    for shown in (ethos("mcp").out, ethos("mcp", "accept", "notes", "-y").out):
         assert "    -Says it once.\n    +Says it again.\n" in shown
         assert words in shown or "(withheld: changed)" in shown
     assert words not in ethos("mcp").out
