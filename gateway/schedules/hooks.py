@@ -43,7 +43,7 @@ class HookCall:
         """The text of the configuration as words of the person, and behind it what was sent as words of others.
 
         Args:
-            most_chars: a longer message is not answered.
+            most_chars: of a message, by `limits.max_message_chars`; what was sent gets two fifths of it.
         """
         name = f"{SCHEDULED}{schedule.id}/call/{self.delivery}"
         sent = QuotedText(origin=f"call of the hook {hook}", text=_cut(self.text, most_chars))

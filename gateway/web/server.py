@@ -371,7 +371,10 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    _log.error("web request failed", path=request.url.path, exc_info=error)
+    path = request.url.path
+    if path.startswith(f"{HOOKS_PATH}/"):  # behind the name of a hook there may stand its secret
+        path = "/".join(path.split("/")[:3])
+    _log.error("web request failed", path=path, exc_info=error)
     return problem_response(request.scope, 500, "The gateway could not answer; its log says why.")
 
 

@@ -247,6 +247,23 @@ async def test_a_service_that_cannot_sign_shows_the_secret_in_the_address(house:
         assert told(channel) == ["one", "two", "three"]
 
 
+async def test_no_log_shows_the_secret_in_an_address_also_where_the_gateway_fails(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = {"bell": {"secret": TOKEN, "proof": "address", "text": TEXT}}
+    async with hooked(house, ScriptedModel(), hooks) as (gateway, _channel, service):
+
+        async def fails(*_: object, **__: object) -> None:
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(gateway.hooks._store, "take", fails)
+        with capture_logs() as logs:
+            answer = await service.calls(f"bell/{TOKEN}", headers={})
+        assert answer.status_code == 500
+        assert [one["path"] for one in logs if one["event"] == "web request failed"] == ["/hooks/bell"]
+        assert TOKEN not in f"{answer.text} {logs}"
+
+
 @pytest.mark.parametrize("name", ["ci", "nothing"])
 async def test_only_a_post_is_a_call_and_a_body_has_a_bound(house: House, name: str) -> None:
     """All this is the same for a hook that is not there."""
