@@ -68,7 +68,7 @@ positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 41
 include-path-regex = "^/schedules(/{{schedule}})?$"
 
 [operations.checks]
-positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 422]
+positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 422]
 """
 PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.argv[0] = 'st'; schemathesis()"
 
