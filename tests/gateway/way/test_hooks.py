@@ -501,7 +501,7 @@ async def test_a_hook_that_is_taken_out_of_the_configuration_ends_and_one_that_c
         gone = await row(gateway)
         assert (gone.state, gone.why) == ("failing", TAKEN_OUT)
         assert (await service.calls()).status_code == 401
-        for refused in (gateway.schedules.run_now, gateway.schedules.resume):
+        for refused in (gateway.schedules.run_now, gateway.schedules.resume, gateway.schedules.pause):
             with pytest.raises(ScheduleError, match="not in the configuration any more"):
                 await refused(gone)
         await reloaded(gateway, hooks=CI)
