@@ -18,7 +18,7 @@ from gateway.people.addressing import Addressee, Addressing, NotReached
 from gateway.schedules.forms import now_s
 from gateway.schedules.hooks import HookStore
 from gateway.schedules.rule import Called, Rule, Within, next_after
-from gateway.schedules.schedule import TAKEN_OUT, Missed, Mode, Schedule, ScheduleStore
+from gateway.schedules.schedule import TAKEN_OUT, Missed, Mode, Schedule, ScheduleState, ScheduleStore
 from gateway.schedules.zones import Zones
 
 HOOK, HEARTBEAT = "hook/", "heartbeat/"
@@ -138,14 +138,13 @@ class Configured:
             kept = await self._schedules.made_by(entry.key)
             before = [] if kept is None else self._successors(kept.user_id)
             found = await self._addressing.find(entry.to, before=before)
-            is_paused = False
             if kept is not None and self._successors(found.user_id)[-1] != before[-1]:  # what was done stays theirs
                 if not await self._end(kept, key=f"{entry.key}/{kept.id}"):
                     continue
-                is_paused, kept = kept.state == "paused", None
+                kept = None
             wanted = await self._wanted(entry, kept, found)
             if kept is None:
-                if is_paused:
+                if await self._was_paused(entry.key):
                     wanted = replace(wanted, state="paused", next_at=None)
                 made = await self._schedules.add(wanted, most=sys.maxsize)
                 if made is not None:
@@ -188,8 +187,14 @@ class Configured:
         is_same = (kept.state, kept.rule, kept.zone) == ("active", entry.rule, zone)
         return replace(schedule, next_at=kept.next_at) if is_same else schedule
 
+    async def _was_paused(self, key: str) -> bool:
+        """Whether the row that ended because its person changed was paused; its end may be all that is on disk."""
+        ended = [one for one in await self._hooks.configured() if one.key.startswith(f"{key}/")]
+        return bool(ended) and ended[-1].state == "paused"
+
     async def _end(self, schedule: Schedule, *, key: str | None = None) -> bool:
-        ended = replace(schedule, key=key or schedule.key, state="failing", next_at=None, why=TAKEN_OUT)
+        state: ScheduleState = "paused" if key is not None and schedule.state == "paused" else "failing"
+        ended = replace(schedule, key=key or schedule.key, state=state, next_at=None, why=TAKEN_OUT)
         is_ended = await self._schedules.replace(ended, schedule)
         if is_ended:
             _log.info("unattended_taken_out", key=schedule.key)

@@ -292,6 +292,8 @@ def _moved(schedule: Schedule, to: Owner) -> Schedule:
 def _paused(schedule: Schedule) -> Schedule:
     if schedule.state == "done":
         raise ScheduleError(f"schedule {schedule.id} is done, so there is nothing to pause")
+    if schedule.is_taken_out:
+        raise ScheduleError(f"schedule {schedule.id} is not in the configuration any more; there is nothing to pause")
     return replace(schedule, state="paused", next_at=None, why=None)
 
 

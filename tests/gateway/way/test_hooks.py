@@ -502,7 +502,7 @@ async def test_a_hook_that_is_taken_out_of_the_configuration_ends_and_one_that_c
         gone = await row(gateway)
         assert (gone.state, gone.why) == ("failing", TAKEN_OUT)
         assert (await service.calls()).status_code == 401
-        for refused in (gateway.schedules.run_now, gateway.schedules.resume):
+        for refused in (gateway.schedules.run_now, gateway.schedules.resume, gateway.schedules.pause):
             with pytest.raises(ScheduleError, match="not in the configuration any more"):
                 await refused(gone)
         await reloaded(gateway, hooks=CI)
@@ -623,6 +623,32 @@ async def test_a_hook_that_was_paused_stays_so_where_it_tells_another_person(hou
         await reloaded(gateway, hooks={"ci": {**CI["ci"], "to": "fake:2"}})
         assert ((await row(gateway)).account, (await row(gateway)).state) == ("2", "paused")
         assert (await service.calls()).status_code == 503
+
+
+async def test_a_paused_hook_stays_so_where_the_gateway_ends_while_its_person_changes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hooked(house, ScriptedModel()) as (gateway, channel, service):
+        await channel.ask("/help", user="2", conversation="c2")
+        await gateway.configured.settle()
+        before = await row(gateway)
+        await gateway.schedules.pause(before)
+
+        async def ends(*_: object, **__: object) -> None:
+            raise StoreUnavailable("the gateway ends")
+
+        with monkeypatch.context() as ending:
+            ending.setattr(gateway.store.schedules, "add", ends)
+            await reloaded(gateway, hooks={"ci": {**CI["ci"], "to": "fake:2"}})
+        kept = await gateway.store.schedules.schedule(before.id)
+        assert kept is not None
+        assert kept.is_taken_out
+        assert await gateway.store.schedules.made_by("hook/ci") is None
+        await gateway.configured.settle()
+        assert ((await row(gateway)).account, (await row(gateway)).state) == ("2", "paused")
+        assert (await service.calls()).status_code == 503
+        await gateway.schedules.resume(await row(gateway))
+        assert (await service.calls()).status_code == 202
 
 
 async def test_a_hook_that_watches_is_silent_unless_it_reports(house: House) -> None:
