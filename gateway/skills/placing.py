@@ -6,7 +6,6 @@ import contextlib
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,10 +31,10 @@ def put(place: Path, name: str, files: Mapping[str, bytes], *, replaces: bool) -
     target, new = place / name, place / f".{secrets.token_hex(6)}.new"
     try:
         make_private_directory(place)
-        _clean(place)
         if target.exists() and not replaces:
             raise Taken(f"there is {target} already")
         _write(new, files)
+        _clean(place, new)
         if target.exists():
             if not exchange(new, target):  # a file system that cannot: it is away for a moment, and then withheld
                 old = place / f".{secrets.token_hex(6)}.old"
@@ -66,11 +65,12 @@ def take_away(root: Path) -> None:
     _delete(old)
 
 
-def _clean(place: Path) -> None:
-    before = time.time() - _UNFINISHED_S
+def _clean(place: Path, new: Path) -> None:
+    """Delete what was left there long before `new`, as the disk counts, which may be another machine's."""
+    before = new.stat().st_ctime - _UNFINISHED_S
     for path in place.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another worker has done so
-            if _UNFINISHED.fullmatch(path.name) and path.lstat().st_ctime < before:
+            if _UNFINISHED.fullmatch(path.name) and path != new and path.lstat().st_ctime < before:
                 _delete(path)
 
 

@@ -34,3 +34,4 @@ def test_what_a_killed_change_has_left_is_deleted_once_no_change_can_need_it(
     monkeypatch.setattr(placing, "_UNFINISHED_S", -1)
     put(tmp_path, "packing", FILES, replaces=True)
     assert {*tmp_path.iterdir()} == {mine, tmp_path / "packing"}
+    assert (tmp_path / "packing" / "SKILL.md").read_bytes() == FILES["SKILL.md"]
