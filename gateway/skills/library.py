@@ -21,7 +21,7 @@ import structlog
 
 from gateway.errors import FileError
 from gateway.files.atomic import is_id
-from gateway.skills.folder import Stamp, read_file, read_files, stamp
+from gateway.skills.folder import SKILL_NAMES, Stamp, read_file, read_files, stamp
 from gateway.skills.front_matter import Fault
 from gateway.skills.skill import Read, Skill, differences, read_skill
 
@@ -178,7 +178,8 @@ class Scanner:
 
     def _of_place(self, place: Place, known: Mapping[Path, _Scanned]) -> Iterator[Entry]:
         try:
-            roots = sorted(path for path in place.path.iterdir() if not path.name.startswith(".") and path.is_dir())
+            inside = sorted(path for path in place.path.iterdir() if not path.name.startswith("."))
+            roots = [path for path in inside if path.is_dir()]
         except FileNotFoundError:
             if place.is_configured:
                 yield _unusable(place, f"{place.path} is not there; make it, or correct `skills.paths`")
@@ -188,6 +189,11 @@ class Scanner:
                 place, f"{place.path} cannot be read ({error.strerror}); let the user of the gateway read it"
             )
             return
+        if any(path.name in SKILL_NAMES for path in inside):
+            how = (
+                "name the directory that it lies in" if place.is_configured else "give it a directory of its own there"
+            )
+            yield _unusable(place, f"{place.path} is itself a skill, and not a place for skills; {how}")
         for root in roots[:MOST_OF_PLACE]:
             if not root.name.isprintable():  # or it is not UTF-8
                 yield _unusable(place, f"{place.path} holds a directory with the name {root.name!r}; rename it")

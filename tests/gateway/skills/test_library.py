@@ -304,3 +304,13 @@ async def test_a_place_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path / 'file'} cannot be read (Not a directory); let the user of the gateway read it" in "".join(
         library.problems
     )
+
+
+async def test_a_place_that_is_itself_a_skill_is_named_and_the_skills_in_it_are_used(tmp_path: Path) -> None:
+    mine = write(tmp_path / "mine")
+    inner = write(mine, "inner")
+    library = library_at(tmp_path / "home", str(mine))
+    await trust(library, "inner")
+    assert await roots(library) == {"inner": inner}
+    how = "name the directory that it lies in"
+    assert library.problems == [f"{mine} is itself a skill, and not a place for skills; {how}"]
