@@ -242,8 +242,10 @@ def places_of(home: Path, paths: Sequence[str]) -> Sequence[Place]:
     except OSError:
         names = []
     own = [Place(path=beside / name / DIRECTORY, personality=name) for name in names]
-    configured = [Place(path=configured_at(home, path), is_configured=True) for path in paths]
-    return [*own, Place(path=home / DIRECTORY), *configured]
+    shared = {home / DIRECTORY: Place(path=home / DIRECTORY)}  # each once, however often it is named
+    for path in (configured_at(home, path) for path in paths):
+        shared.setdefault(path, Place(path=path, is_configured=True))
+    return [*own, *shared.values()]
 
 
 def configured_at(home: Path, path: str) -> Path:

@@ -314,3 +314,11 @@ async def test_a_place_that_is_itself_a_skill_is_named_and_the_skills_in_it_are_
     assert await roots(library) == {"inner": inner}
     how = "name the directory that it lies in"
     assert library.problems == [f"{mine} is itself a skill, and not a place for skills; {how}"]
+
+
+async def test_a_place_that_is_named_twice_gives_each_skill_once(tmp_path: Path) -> None:
+    root = write(tmp_path / "skills")
+    shared = write(tmp_path / "mine", "cooking")
+    library = library_at(tmp_path, "skills", str(tmp_path / "mine"), "mine", "missing", "missing")
+    found = await library.look()
+    assert [entry.root for entry in found] == [root, shared, tmp_path / "missing"]
