@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -10,6 +11,10 @@ from pathlib import Path
 
 from gateway.errors import FileError
 from gateway.files.atomic import exchange, make_private_directory, sync_directory, write_new
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{12}\.(?:new|old)")
+_UNFINISHED_S = 3_600
+"""So long no change takes; what is older is of one that was killed."""
 
 
 class Taken(Exception):
@@ -29,6 +34,7 @@ def put(place: Path, name: str, files: Mapping[str, bytes], *, replaces: bool) -
         if target.exists() and not replaces:
             raise Taken(f"there is {target} already")
         _write(new, files)
+        _clean(place, new)
         if target.exists():
             if not exchange(new, target):  # a file system that cannot: it is away for a moment, and then withheld
                 old = place / f".{secrets.token_hex(6)}.old"
@@ -57,6 +63,15 @@ def take_away(root: Path) -> None:
     except OSError as error:
         raise FileError(f"{root} could not be removed: {error.strerror}") from error
     _delete(old)
+
+
+def _clean(place: Path, new: Path) -> None:
+    """Delete what was left there long before `new`, as the disk counts, which may be another machine's."""
+    before = new.stat().st_ctime - _UNFINISHED_S
+    for path in place.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another worker has done so
+            if _UNFINISHED.fullmatch(path.name) and path != new and path.lstat().st_ctime < before:
+                _delete(path)
 
 
 def _delete(root: Path) -> None:
