@@ -131,8 +131,13 @@ def _of_skill(files: Mapping[str, bytes], fallback: str) -> tuple[str, Mapping[s
         raise BadArchive(f"the ZIP holds {outside!r} beside the skill {root}; pack the directory of the skill alone")
     if len(files) > MAX_FILES:
         raise BadArchive(f"the skill has {len(files)} files, and {MAX_FILES} are the most")
-    inside = {str(PurePosixPath(name).relative_to(root)): data for name, data in files.items()}
-    return root.name or fallback, dict(sorted(inside.items()))
+    inside = {PurePosixPath(name).relative_to(root): data for name, data in files.items()}
+    whole = {*inside, *(parent for path in inside for parent in path.parents if parent.parts)}
+    if len(whole) > MAX_FILES or any(len(path.parts) > MAX_DEPTH for path in inside):  # as `folder` counts them
+        raise BadArchive(
+            f"the skill has more than {MAX_FILES} files and directories, or is deeper than {MAX_DEPTH}; take some out"
+        )
+    return root.name or fallback, dict(sorted((str(path), data) for path, data in inside.items()))
 
 
 def given(path: Path) -> tuple[str, Mapping[str, bytes]]:

@@ -15,7 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from gateway.skills.archive import BadArchive, given, packed, unpacked
-from gateway.skills.folder import MAX_FILES
+from gateway.skills.folder import MAX_FILES, read_files
+from gateway.skills.placing import put
 from tests.gateway.skills.conftest import text, write
 
 SKILL = text()
@@ -73,11 +74,20 @@ def test_a_skill_some_directories_deep_is_found() -> None:
         ([("README.md", "x")], "there is no SKILL.md in the ZIP; pack the directory of a skill"),
         ([("SKILL.md", SKILL), *((f"a/{n}", "x") for n in range(MAX_FILES))], "has 501 files, and 500 are the most"),
         ([("SKILL.md", SKILL), *((f"a/{n}", "") for n in range(2_000))], "the ZIP has 2001 entries"),
+        ([("SKILL.md", SKILL), *((f"{n}/a", "x") for n in range(250))], "more than 500 files and directories, or is"),
+        ([("SKILL.md", SKILL), ("1/2/3/4/5/6/7/8/a", "x")], "or is deeper than 8; take some out"),
     ],
 )
 def test_what_is_not_taken_is_refused_with_why(entries: list[tuple[str, str]], why: str) -> None:
     with pytest.raises(BadArchive, match=why):
         unpacked(zipped(*entries))
+
+
+@pytest.mark.parametrize("names", [["1/2/3/4/5/6/7/a"], [f"{n}/a" for n in range(249)]], ids=["deep", "many"])
+def test_what_is_taken_can_be_read_where_it_is_put(tmp_path: Path, names: list[str]) -> None:
+    _, files = unpacked(zipped(("SKILL.md", SKILL), *((name, "x") for name in names)))
+    put(tmp_path, "packing", files, replaces=False)
+    assert read_files(tmp_path / "packing") == files
 
 
 def test_the_same_name_twice_is_refused() -> None:
