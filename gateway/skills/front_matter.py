@@ -110,8 +110,8 @@ def _values(text: str, faults: list[Fault]) -> Mapping[str, Any] | None:
             why = f"the front matter is no YAML: {_reason(error)}"
             faults.append(Fault(f"{why}; write one `key: value` in a line", is_fatal=True))
             return None
-        text = f"{' and '.join(lines)}: a colon or a sign that needs quotes; put quotes around the whole value"
-        faults.append(Fault(text))
+        signs = f"{' and '.join(lines)}: a colon or a sign that needs quotes; put quotes around the whole value"
+        faults.append(Fault(signs if lines else "a tab stands behind a colon; write a space"))
     if not isinstance(values, dict):
         faults.append(Fault("the front matter has no keys; expected name and description", is_fatal=True))
         return None

@@ -55,6 +55,13 @@ def test_a_value_that_needs_quotes_is_mended_with_a_warning(front: str, descript
     assert faults == "description: a colon or a sign that needs quotes; put quotes around the whole value"
 
 
+def test_a_tab_behind_a_colon_is_mended_with_a_warning() -> None:
+    about, faults = read("name:\tpacking\ndescription:\tPacks.")
+    assert about is not None
+    assert (about.name, about.description) == ("packing", "Packs.")
+    assert faults == "a tab stands behind a colon; write a space"
+
+
 def test_a_wrong_name_of_the_directory_is_said_and_the_skill_works() -> None:
     about, faults = read("name: packing\ndescription: Packs.", directory="other")
     assert about is not None
