@@ -31,6 +31,7 @@ from gateway.tools.finding import fitting
 from gateway.tools.programs import PATH, Programs, interpreter
 
 LOAD_SKILL, READ_SKILL_FILE, RUN_SKILL_SCRIPT = "load_skill", "read_skill_file", "run_skill_script"
+MAX_WORDS_CHARS = 500
 MAX_ARGUMENTS = 64
 MAX_ARGUMENT_CHARS = 10_000
 MAX_INPUT_CHARS = 100_000
@@ -41,7 +42,7 @@ _GONE = "\n[There is no workspace here, so files that it wrote are gone.]"
 class LoadSkill(Arguments):
     """Arguments of `load_skill`."""
 
-    name: str
+    name: Annotated[str, Field(max_length=MAX_WORDS_CHARS)]
 
 
 class ReadSkillFile(Arguments):

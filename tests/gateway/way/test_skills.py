@@ -158,6 +158,31 @@ async def test_a_loaded_skill_survives_the_summary_and_a_restart(house: House) -
     assert told(again, 1) == "The skill packing is loaded already: its text stands above."
 
 
+async def test_of_too_many_skills_the_agent_finds_by_words_what_it_is_not_told_of(house: House) -> None:
+    names_ = [f"{'ä' * 60}-{number}" for number in range(40)]
+    for name in (*names_, "öl"):
+        write(place(house), name)
+    (place(house) / "öl" / "SKILL.md").write_text(text("öl", "Changes the oil of a car."))
+    found = replace(LOAD, arguments='{"name": "car oil"}')
+    model = ScriptedModel([found], [replace(LOAD, id="l2", arguments='{"name": "öl"}')], "Done.")
+    with capture_logs() as logged:
+        async with house.gateway(model) as (gateway, channel):
+            for entry in await gateway.skills.library.look():
+                assert entry.skill is not None
+                await gateway.store.skills.trust("", entry.name, entry.skill.hashes)
+            gateway.skills.reread()
+            await channel.ask("change the oil")
+            await settled(gateway)
+            assert (await channel.ask("/skill")).startswith(f"**{names_[0]}**, **")
+    assert "öl" not in model.requests[0].system
+    [spec] = [spec for spec in model.requests[0].tools if spec.name == "load_skill"]
+    assert spec.size_bytes < 1_000, "the names stand nowhere else"
+    assert told(model, 1).endswith("if it fits:\n- öl: Changes the oil of a car.")
+    assert loaded_in([told(model, 2)])[0][0] == "öl"
+    [line] = [line for line in logged if line["event"] == "skills_not_shown"]
+    assert line["why"].startswith("41 skills: the prompt has room for the names of 31, and for no description")
+
+
 async def test_a_personality_that_may_not_load_has_no_line_either(house: House) -> None:
     write(place(house))
     own = house.home / "personalities" / "plain"
