@@ -37,7 +37,7 @@ def confirm(question: str, *, yes: bool, otherwise: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{otherwise}: there is no terminal to ask at; `--yes` is your yes to what this shows")
+        fail(f"{otherwise}: there is no terminal to ask at; with `--yes` it is done without a question")
     if not typer.confirm(question, err=True):
         fail(otherwise)
 

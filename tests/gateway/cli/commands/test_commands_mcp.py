@@ -33,7 +33,7 @@ def test_a_server_is_tried_accepted_and_forgotten(ethos: Ethos, home: Path) -> N
     assert tried.out.endswith("To let the agent have what is withheld: ethos mcp accept notes\n")
     accepted = "notes__echo, act: Says it again. (withheld: new)\nThe agent has now: notes__echo.\n"
     refused = ethos("mcp", "accept", "notes", "echo")
-    assert refused.err.startswith("ethos: nothing was accepted: there is no terminal to ask at; `--yes` is your yes")
+    assert refused.err.startswith("ethos: nothing was accepted: there is no terminal to ask at; with `--yes` it is")
     assert ethos("mcp", "accept", "notes", "echo", "--yes").out == accepted
     [listed] = ethos("mcp", "--json").value
     assert {tool["state"] for tool in listed["tools"] if tool["name"] == "notes__echo"} == {"accepted"}

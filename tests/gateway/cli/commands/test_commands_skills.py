@@ -95,7 +95,7 @@ def test_without_a_terminal_nothing_is_added_trusted_or_removed_but_with_a_yes(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 3))
     root = write(tmp_path / "mine")
-    why = "there is no terminal to ask at; `--yes` is your yes to what this shows"
+    why = "there is no terminal to ask at; with `--yes` it is done without a question"
     refused = ethos("skills", "add", root)
     assert (refused.code, refused.err) == (1, f"ethos: nothing was added: {why}\n")
     assert refused.out.startswith("packing, withheld: new: Packs a suitcase.\n")
