@@ -72,6 +72,8 @@ class Hearing:
         given: Any = await self._listen(recording)
         if not isinstance(given, Transcript) or not isinstance(given.text, str):
             raise TypeError(f"it gave a {type(given).__name__}; expected a Transcript with a text")
+        if not isinstance(given.seconds, float | int | None):
+            raise TypeError(f"its Transcript has the seconds {given.seconds!r}; expected a number, or None")
         transcript: Transcript = given
         return transcript
 

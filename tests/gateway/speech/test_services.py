@@ -78,6 +78,16 @@ async def test_log_probabilities_of_tokens_say_whether_the_words_are_sure(server
     assert (await hear(recording(sounds.opus(1.0)))).is_unsure
 
 
+async def test_words_that_are_made_up_for_a_pause_are_left_out(server: SpeechServer, tmp_path: Path) -> None:
+    said = {"text": " Buy milk.", "avg_logprob": -0.2, "no_speech_prob": 0.01}
+    silent = {"text": " Thank you for watching!", "avg_logprob": -1.5, "no_speech_prob": 0.9}
+    server.behaviour.hears = lambda _data: {"text": "Buy milk. Thank you for watching!", "segments": [said, silent]}
+    hear = listening_of(configured(tmp_path, listen={"model": "m", "base_url": server.url}).speech.listen)
+    assert (await hear(recording(sounds.opus(1.0)))).text == "Buy milk."
+    del said["text"]
+    assert (await hear(recording(sounds.opus(1.0)))).text == "Buy milk. Thank you for watching!", "it cannot be told"
+
+
 async def test_what_a_busy_server_did_not_do_is_asked_for_again_once_and_nothing_else_is(
     server: SpeechServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

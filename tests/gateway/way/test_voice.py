@@ -100,7 +100,15 @@ async def test_words_that_no_store_takes_are_cleaned_and_cost_no_answer(house: H
     assert questions(model) == ["[voice note: 3 s] what is ? the weather like"]
 
 
-@pytest.mark.parametrize("given", [None, "what is the weather like", Transcript(text=None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "what is the weather like",
+        Transcript(text=None),  # type: ignore[arg-type]
+        Transcript(text="Hello", seconds="3"),  # type: ignore[arg-type]
+    ],
+)
 async def test_a_package_that_gives_something_else_than_a_transcript_costs_no_answer(
     house: House, server: SpeechServer, given: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +198,9 @@ async def test_one_of_over_25_mb_is_not_even_fetched(house: House, server: Speec
             "I heard no words in it",
         ),
         ({"words": "?"}, "the service that listens does not work just now"),
+        ({"text": None}, "the service that listens does not work just now"),
     ],
-    ids=["empty", "silence", "no transcript"],
+    ids=["empty", "silence", "no transcript", "no text"],
 )
 async def test_silence_is_no_words_also_where_the_model_makes_some_up(
     house: House, server: SpeechServer, answer: Any, told: str
