@@ -504,6 +504,7 @@ async def test_a_server_that_does_not_speak_costs_no_answer_and_is_noted(
         assert await channel.ask("Hello") == "Two."
         await settled(gateway)
         rows = await gateway.store.deliveries.rows("outbox", chosen="dead")
+        assert gateway.channels.problems(channel.name) == [], "the channel has taken all that there was for it"
         assert len(server.said) == 2, "for a minute it is not asked again"
         assert not any("gave" in one.text or "late" in one.text for one in channel.sent)
     assert [row.text for row in rows] == ["(voice note)"] * 2
