@@ -211,3 +211,17 @@ async def test_the_doctor_asks_both_and_says_what_is_wrong(server: SpeechServer,
     assert "no sound" in (await found(asks=True))[1][1]
     server.behaviour.failures = [(401, "no")] * 2
     assert [kind for kind, _ in (await found(asks=True))[:2]] == ["problem", "problem"]
+
+
+async def test_the_doctor_looks_for_ffmpeg_where_the_sandbox_has_it(
+    server: SpeechServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "elsewhere" / "ffmpeg"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.setattr("gateway.speech.saying._PLACES", str(tmp_path))
+    config = configured(tmp_path, speak={"model": "m", "base_url": server.url})
+    ground = Ground(home=tmp_path, config=config, process=None, asks_models=False)
+    found = [each async for each in speech(ground)][1]
+    assert (found.level, "install ffmpeg" in str(found)) == ("warning", True)
