@@ -284,6 +284,22 @@ async def test_a_command_with_a_recording_pays_for_no_hearing(house: House, serv
     assert server.heard == []
 
 
+async def test_a_stop_ends_the_hearing_at_once(house: House, server: SpeechServer) -> None:
+    server.behaviour.held = threading.Event()
+    model = ScriptedModel()
+    async with house.gateway(model, speech=speech(server, "listen")) as (gateway, channel):
+        await channel.deliver(recorded(channel))
+        while not server.heard:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            assert await channel.ask("/stop") == "Stopped."
+        server.behaviour.held.set()
+        await settled(gateway)
+        (row,) = await gateway.store.engine.rows("SELECT * FROM usage WHERE model = 'speech.listen'")
+    assert model.requests == []
+    assert row["input_tokens"] == 31, "it may have been paid for"
+
+
 async def test_a_preview_begins_as_the_answer_does(house: House, server: SpeechServer) -> None:
     hang = Hang()
     model = ScriptedModel(["Sunny all day. ", hang, "Really."])
