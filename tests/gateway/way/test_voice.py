@@ -132,6 +132,19 @@ async def test_a_long_sure_recording_is_not_repeated_and_an_unsure_one_is(house:
         assert (await asked(channel, recorded(channel))).startswith("_I heard, and am not sure of it: “and so on")
 
 
+async def test_of_a_very_long_unsure_recording_only_the_beginning_is_repeated(
+    house: House, server: SpeechServer
+) -> None:
+    segments = [{"avg_logprob": -1.4, "no_speech_prob": 0.3}]
+    server.behaviour.hears = lambda _data: {"text": "and so on " * 4_000, "segments": segments}
+    model = ScriptedModel("Two.")
+    async with house.gateway(model, speech=speech(server, "listen")) as (_, channel):
+        answer = await asked(channel, recorded(channel))
+    assert len(answer) < 1_100
+    assert answer.endswith("and so on …”_\n\nTwo.")
+    assert len(questions(model)[0]) > 39_000, "the model has all of it"
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [("/yes 1", "/yes 1"), ("/forget-me", "/forget-me"), ("yes", "yes"), ("/stop", "/stop")],
