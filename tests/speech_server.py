@@ -24,7 +24,15 @@ from typing import Any, Self
 
 from tests import sounds
 
-BEGINNINGS = {"ogg": b"OggS", "wav": b"RIFF", "webm": b"\x1aE\xdf\xa3", "m4a": b"", "mp3": b"", "aac": b"\xff"}
+BEGINNINGS = {
+    "ogg": b"OggS",
+    "wav": b"RIFF",
+    "webm": b"\x1aE\xdf\xa3",
+    "m4a": b"",
+    "mp3": b"",
+    "aac": b"\xff",
+    "flac": b"fLaC",
+}
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from gateway.app.speech import listening_of, speaking_of
@@ -14,7 +13,6 @@ from gateway.errors import ModelError
 from gateway.sandbox.probing import find_sandbox
 
 _WORDS = "Good day."
-_PROGRAM = "ffmpeg"
 
 
 async def speech(ground: Ground) -> AsyncIterator[Finding]:
@@ -70,9 +68,11 @@ async def _speaks(config: ServiceConfig) -> None:
 
 
 async def _converter(words: tuple[str, ...]) -> Finding:
-    sandbox = await find_sandbox(words)
-    if shutil.which(_PROGRAM) is not None and sandbox.tier is not None:
-        return Finding("note", f"What is no Opus becomes a voice message by {_PROGRAM}, in {sandbox.tier.name}.")
-    missing = sandbox.remedy if shutil.which(_PROGRAM) is not None else f"install {_PROGRAM}"
+    from gateway.speech.saying import converter  # only where it is configured
+
+    program, sandbox = converter(), await find_sandbox(words)
+    if program is not None and sandbox.tier is not None:
+        return Finding("note", f"What is no Opus becomes a voice message by {program}, in {sandbox.tier.name}.")
+    missing = sandbox.remedy if program is not None else "install ffmpeg"
     what = "A service that speaks WAV or MP3 only is sent as an audio file, and not as a voice message."
     return Finding("warning", what, f"If yours is one: {missing}.")

@@ -10,6 +10,8 @@ MAX_BYTES = 25 << 20
 TOO_LARGE = f"it is larger than {MAX_BYTES >> 20} MB, which is the most that I listen to"
 SHORT_CHARS = 200
 """So much is repeated at the beginning of the answer; more only where it is unsure."""
+UNSURE_CHARS = 1_000
+"""So much is repeated then: enough to see that it was misunderstood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ def before_answer(heard: Sequence[Heard]) -> str:
         if one.fault:
             lines.append(f"_Your voice note: {one.fault}._")
         elif one.is_unsure:
+            words = words if len(words) <= UNSURE_CHARS else f"{words[:UNSURE_CHARS].rstrip()} …"
             lines.append(f"_I heard, and am not sure of it: {_quoted(words)}_")
         elif len(words) <= SHORT_CHARS:
             lines.append(f"_I heard: {_quoted(words)}_")

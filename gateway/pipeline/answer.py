@@ -247,25 +247,20 @@ class Answering:
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
         """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
-        control.is_interruptible = True
         limit = asyncio.timeout(self._settings.turn_timeout_s)
+        ending: str | None = STOPPED
         try:
-            async with limit:
-                await self._loop.run(work, state)
+            with control.interruptible():
+                async with limit:
+                    await self._loop.run(work, state)
+                ending = None
         except TimeoutError:
             if not limit.expired():  # a fault of a tool or a model, not our limit
                 raise
             return gave_up(self._settings.turn_timeout_s)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not control.is_stop_requested or task is None:
-                raise
-            task.uncancel()
-            return STOPPED
         finally:
-            control.is_interruptible = False
             control.is_decided = True
-        return None
+        return ending
 
     async def _park(self, turn: Turn, error: ModelUnavailable) -> float | None:
         """Keep the message for later, and tell the person, once; seconds until it is tried again.

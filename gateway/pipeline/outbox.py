@@ -334,7 +334,8 @@ class Outbox:
         await self._record(row, partial(self._store.record_dead, row, reason, notice))
         self._retries.given_up(row.message.conversation)
         _log.error("reply_dead", channel=channel, message_id=row.message.id, attempts=row.attempts, error=reason)
-        self._channels.gave_up(channel, reason)
+        if row.message.speech is None:  # what was not even made is no fault of the channel
+            self._channels.gave_up(channel, reason)
         self.on_given_up()
         return None if notice is None else AGAIN
 

@@ -207,11 +207,13 @@ class TurnRunner:
         command = parse_command(row.message)
         keeper = turn.keeper(parts.workspaces)
         heard: Sequence[Heard] = ()
-        if command is None and recordings_in(row.message):
-            turn, heard = await self._heard(turn, channel, keeper)
+        question = Question(text="")
         has_files = len(recordings_in(row.message)) < len(row.message.attachments)
-        async with self._fetching if has_files else contextlib.nullcontext():
-            question = await read_message(row.message, channel, parts.documents, heard=heard, keeper=keeper)
+        with control.interruptible():
+            if command is None and recordings_in(row.message):
+                turn, heard = await self._heard(turn, channel, keeper)
+            async with self._fetching if has_files else contextlib.nullcontext():
+                question = await read_message(row.message, channel, parts.documents, heard=heard, keeper=keeper)
         problem = refusal_of(question.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
             await self._end_with_text(row, control, problem or stopped(row.message))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gateway.pipeline.queues import InboxRow
@@ -37,6 +39,20 @@ class TurnControl:
             self.task.cancel("stopped by the person")
         self.is_stop_requested = True
         return True
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Around what a stop cancels; it then ends early, and without an error."""
+        self.is_interruptible = True
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self.is_stop_requested or task is None:
+                raise
+            task.uncancel()
+        finally:
+            self.is_interruptible = False
 
     def lose(self) -> None:
         """The claim is gone, so nothing of the turn can be committed."""

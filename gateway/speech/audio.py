@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.speech import boxes, ogg
+from gateway.speech import boxes, flac, ogg
 
 MOST_BYTES_PER_S = 64_000
 """Of compressed speech; what has more of them in a second is longer than it says."""
@@ -151,5 +151,5 @@ _KINDS: tuple[tuple[Callable[[bytes], bool], str, str, Callable[[bytes, float], 
         "webm",
         lambda data, most_s: _at_least(boxes.seconds_of_webm(data, most_s), data),
     ),
-    (lambda data: data.startswith(b"fLaC"), "audio/flac", "flac", lambda _data, _most_s: None),
+    (lambda data: data.startswith(b"fLaC"), "audio/flac", "flac", flac.seconds_of),
 )

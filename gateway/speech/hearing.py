@@ -21,7 +21,7 @@ MOST_CHARGED_S = 2 * MAX_S
 MAX_TEXT_CHARS = 40_000
 """More than anybody says in 20 minutes."""
 _TOO_LONG = f"it is longer than {MAX_S / 60:.0f} minutes, which is the most that I listen to"
-_UNKNOWN = "it is no kind of recording that I know; OGG, MP3, AAC, M4A, WAV and WebM are"
+_UNKNOWN = "it is no kind of recording that I know; OGG, MP3, AAC, M4A, WebM, WAV and FLAC are"
 _UNCOUNTED = "I cannot tell how long it is, so I do not listen to it"
 _SILENCE = "I heard no words in it"
 _NO_BUDGET = "there is no room for it in today's budget"
@@ -72,6 +72,8 @@ class Hearing:
         given: Any = await self._listen(recording)
         if not isinstance(given, Transcript) or not isinstance(given.text, str):
             raise TypeError(f"it gave a {type(given).__name__}; expected a Transcript with a text")
+        if not isinstance(given.seconds, float | int | None):
+            raise TypeError(f"its Transcript has the seconds {given.seconds!r}; expected a number, or None")
         transcript: Transcript = given
         return transcript
 

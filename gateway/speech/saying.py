@@ -81,7 +81,7 @@ class Saying:
 
     async def _as_opus(self, data: bytes, sound: Sound) -> tuple[bytes, Sound] | None:
         """The same as voice messages are; None where that cannot be made here."""
-        program, tier = shutil.which(_PROGRAM, path=_PLACES), await self._tier()
+        program, tier = converter(), await self._tier()
         if program is None or tier is None:
             missing = "ffmpeg is not installed" if program is None else "no sandbox works here"
             _log.info("voice_note_as_file", reason=missing)
@@ -89,6 +89,11 @@ class Saying:
         opus = await converted(tier, program, data, _FORMATS[sound.extension])
         made = None if opus is None else await asyncio.to_thread(sound_in, opus)
         return None if opus is None or made is None else (opus, made)
+
+
+def converter() -> str | None:
+    """The path of ffmpeg, where programs that are shut in have it, too."""
+    return shutil.which(_PROGRAM, path=_PLACES)
 
 
 async def converted(tier: Tier, program: str, data: bytes, form: str) -> bytes | None:

@@ -10,7 +10,6 @@ MAX_CHARS = 1_500
 """About a minute and a half."""
 _SENTENCE = re.compile(r"[.!?…。！？]['\"”’)]?\s")  # noqa: RUF001 (those of other scripts)
 _ADDRESS = re.compile(r"\b(?:https?://|www\.)\S+")
-_PASSED_OVER = frozenset(["fence", "code_block", "html_block", "hr"])
 _STOPS = (".", "!", "?", "…", ":", ";", ",", "。", "！", "？")  # noqa: RUF001 (as above)
 
 
@@ -27,7 +26,7 @@ def _lines(tokens: Sequence[Any]) -> Iterator[str]:
     in_table = False
     for token in tokens:
         in_table = token.type == "table_open" or (in_table and token.type != "table_close")
-        if token.type != "inline" or in_table or token.type in _PASSED_OVER:
+        if token.type != "inline" or in_table:  # code has a type of its own
             continue
         line = " ".join("".join(_words(token.children or ())).split())
         if any(character.isalnum() for character in line):

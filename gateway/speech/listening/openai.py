@@ -86,11 +86,11 @@ def _read(answer: bytes) -> Transcript:
     """The words; those of silence are left out."""
     try:
         body = json.loads(answer)
-        text = str(body["text"]).strip()
+        text = body["text"].strip()
         segments = body.get("segments") or []
         spoken = [one for one in segments if not _is_silence(one)]
-        if segments and not spoken:
-            text = ""
+        if len(spoken) < len(segments) and all("text" in one for one in spoken):
+            text = "".join(one["text"] for one in spoken).strip()
         chances = [float(one["avg_logprob"]) for one in spoken if one.get("avg_logprob") is not None]
         chances += [float(one["logprob"]) for one in body.get("logprobs") or []]
         usage = body.get("usage") or {}

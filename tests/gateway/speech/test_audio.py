@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.speech.audio import MOST_STRAY, sound_in
 from gateway.speech.boxes import MOST_ELEMENTS
+from gateway.speech.flac import MOST_CANDIDATES
 from gateway.speech.ogg import MOST_PACKETS, MOST_STREAMS, is_opus, packet_s, waveform
 from tests import sounds
 
@@ -20,6 +21,8 @@ FORMS = {
     "mp3": (("-c:a", "libmp3lame", "-f", "mp3"), "audio/mpeg"),
     "aac": (("-c:a", "aac", "-f", "adts"), "audio/aac"),
     "m4a in pieces": (("-c:a", "aac", "-movflags", "frag_keyframe+empty_moov", "-f", "mp4"), "audio/mp4"),
+    "flac": (("-c:a", "flac", "-f", "flac"), "audio/flac"),
+    "flac of another rate": (("-c:a", "flac", "-ar", "12345", "-f", "flac"), "audio/flac"),
     "webm": (("-c:a", "libopus", "-f", "webm"), "audio/webm"),
     "webm as browsers write it": (("-c:a", "libopus", "-f", "webm", "-live", "1"), "audio/webm"),
 }
@@ -55,6 +58,15 @@ def test_a_recording_that_lies_about_its_length_costs_no_less() -> None:
     short = b"\x00\x00\x00\x18ftypM4A " + bytes(12) + _box(b"moov", _mdhd(1) + _box(b"hdlr", bytes(8) + b"soun"))
     assert seconds(short) == pytest.approx(1.0)
     assert seconds(short + bytes(6_400_000)) == pytest.approx(100.0, rel=0.01), "by how many bytes there are"
+
+
+def test_flac_is_as_long_as_its_frames_and_no_shorter_than_it_says() -> None:
+    assert seconds(sounds.flac(60.0, said_s=60.0)) == pytest.approx(60.0)
+    assert seconds(sounds.flac(600.0, said_s=1.0)) == pytest.approx(600.0, abs=0.3), "by its frames"
+    assert seconds(sounds.flac(600.0, said_s=0.0), 60.0) == pytest.approx(60.0, abs=0.3)
+    assert seconds(sounds.flac(1.0, said_s=90.0)) == pytest.approx(90.0)
+    assert seconds(sounds.flac(0.0, said_s=9.0)) is None, "there is no sound in it"
+    assert seconds(sounds.flac(1.0, said_s=1.0) + b"\xff\xf8" * (MOST_CANDIDATES + 9)) is None
 
 
 def test_what_says_that_it_is_longer_is_believed() -> None:
@@ -101,7 +113,7 @@ def test_one_whose_length_cannot_be_counted_has_none() -> None:
 
 
 @given(
-    st.sampled_from([sounds.opus(1.0), sounds.wave(0.5)]),
+    st.sampled_from([sounds.opus(1.0), sounds.wave(0.5), sounds.flac(1.0, said_s=1.0)]),
     st.lists(st.tuples(st.integers(0, 400), st.binary()), max_size=4),
 )
 def test_bytes_of_any_kind_are_read_without_an_error(data: bytes, changes: list[tuple[int, bytes]]) -> None:

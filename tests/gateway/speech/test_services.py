@@ -78,6 +78,16 @@ async def test_log_probabilities_of_tokens_say_whether_the_words_are_sure(server
     assert (await hear(recording(sounds.opus(1.0)))).is_unsure
 
 
+async def test_words_that_are_made_up_for_a_pause_are_left_out(server: SpeechServer, tmp_path: Path) -> None:
+    said = {"text": " Buy milk.", "avg_logprob": -0.2, "no_speech_prob": 0.01}
+    silent = {"text": " Thank you for watching!", "avg_logprob": -1.5, "no_speech_prob": 0.9}
+    server.behaviour.hears = lambda _data: {"text": "Buy milk. Thank you for watching!", "segments": [said, silent]}
+    hear = listening_of(configured(tmp_path, listen={"model": "m", "base_url": server.url}).speech.listen)
+    assert (await hear(recording(sounds.opus(1.0)))).text == "Buy milk."
+    del said["text"]
+    assert (await hear(recording(sounds.opus(1.0)))).text == "Buy milk. Thank you for watching!", "it cannot be told"
+
+
 async def test_what_a_busy_server_did_not_do_is_asked_for_again_once_and_nothing_else_is(
     server: SpeechServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,3 +211,17 @@ async def test_the_doctor_asks_both_and_says_what_is_wrong(server: SpeechServer,
     assert "no sound" in (await found(asks=True))[1][1]
     server.behaviour.failures = [(401, "no")] * 2
     assert [kind for kind, _ in (await found(asks=True))[:2]] == ["problem", "problem"]
+
+
+async def test_the_doctor_looks_for_ffmpeg_where_the_sandbox_has_it(
+    server: SpeechServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "elsewhere" / "ffmpeg"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.setattr("gateway.speech.saying._PLACES", str(tmp_path))
+    config = configured(tmp_path, speak={"model": "m", "base_url": server.url})
+    ground = Ground(home=tmp_path, config=config, process=None, asks_models=False)
+    found = [each async for each in speech(ground)][1]
+    assert (found.level, "install ffmpeg" in str(found)) == ("warning", True)

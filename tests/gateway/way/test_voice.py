@@ -100,7 +100,15 @@ async def test_words_that_no_store_takes_are_cleaned_and_cost_no_answer(house: H
     assert questions(model) == ["[voice note: 3 s] what is ? the weather like"]
 
 
-@pytest.mark.parametrize("given", [None, "what is the weather like", Transcript(text=None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "what is the weather like",
+        Transcript(text=None),  # type: ignore[arg-type]
+        Transcript(text="Hello", seconds="3"),  # type: ignore[arg-type]
+    ],
+)
 async def test_a_package_that_gives_something_else_than_a_transcript_costs_no_answer(
     house: House, server: SpeechServer, given: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +130,19 @@ async def test_a_long_sure_recording_is_not_repeated_and_an_unsure_one_is(house:
     async with house.gateway(ScriptedModel("One.", "Two."), speech=speech(server, "listen")) as (_, channel):
         assert await asked(channel, recorded(channel)) == "One."
         assert (await asked(channel, recorded(channel))).startswith("_I heard, and am not sure of it: “and so on")
+
+
+async def test_of_a_very_long_unsure_recording_only_the_beginning_is_repeated(
+    house: House, server: SpeechServer
+) -> None:
+    segments = [{"avg_logprob": -1.4, "no_speech_prob": 0.3}]
+    server.behaviour.hears = lambda _data: {"text": "and so on " * 4_000, "segments": segments}
+    model = ScriptedModel("Two.")
+    async with house.gateway(model, speech=speech(server, "listen")) as (_, channel):
+        answer = await asked(channel, recorded(channel))
+    assert len(answer) < 1_100
+    assert answer.endswith("and so on …”_\n\nTwo.")
+    assert len(questions(model)[0]) > 39_000, "the model has all of it"
 
 
 @pytest.mark.parametrize(
@@ -190,8 +211,9 @@ async def test_one_of_over_25_mb_is_not_even_fetched(house: House, server: Speec
             "I heard no words in it",
         ),
         ({"words": "?"}, "the service that listens does not work just now"),
+        ({"text": None}, "the service that listens does not work just now"),
     ],
-    ids=["empty", "silence", "no transcript"],
+    ids=["empty", "silence", "no transcript", "no text"],
 )
 async def test_silence_is_no_words_also_where_the_model_makes_some_up(
     house: House, server: SpeechServer, answer: Any, told: str
@@ -290,6 +312,22 @@ async def test_a_command_with_a_recording_pays_for_no_hearing(house: House, serv
     async with house.gateway(ScriptedModel(), speech=speech(server, "listen")) as (_, channel):
         assert "Besides" in await asked(channel, recorded(channel, text="/help"))
     assert server.heard == []
+
+
+async def test_a_stop_ends_the_hearing_at_once(house: House, server: SpeechServer) -> None:
+    server.behaviour.held = threading.Event()
+    model = ScriptedModel()
+    async with house.gateway(model, speech=speech(server, "listen")) as (gateway, channel):
+        await channel.deliver(recorded(channel))
+        while not server.heard:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            assert await channel.ask("/stop") == "Stopped."
+        server.behaviour.held.set()
+        await settled(gateway)
+        (row,) = await gateway.store.engine.rows("SELECT * FROM usage WHERE model = 'speech.listen'")
+    assert model.requests == []
+    assert row["input_tokens"] == 31, "it may have been paid for"
 
 
 async def test_a_preview_begins_as_the_answer_does(house: House, server: SpeechServer) -> None:
@@ -512,6 +550,7 @@ async def test_a_server_that_does_not_speak_costs_no_answer_and_is_noted(
         assert await channel.ask("Hello") == "Two."
         await settled(gateway)
         rows = await gateway.store.deliveries.rows("outbox", chosen="dead")
+        assert gateway.channels.problems(channel.name) == [], "the channel has taken all that there was for it"
         assert len(server.said) == 2, "for a minute it is not asked again"
         assert not any("gave" in one.text or "late" in one.text for one in channel.sent)
     assert [row.text for row in rows] == ["(voice note)"] * 2
