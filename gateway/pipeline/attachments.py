@@ -9,6 +9,7 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 
 import structlog
@@ -65,7 +66,7 @@ def has_pictures(message: InboundMessage) -> bool:
 class Keeper:
     """Puts the files of one message into a workspace, where tools find them.
 
-    The same message twice has the same files there; two files with one name have two.
+    The same message twice has the same files there, as the agent has changed them; two files with one name have two.
     """
 
     workspace: Workspace
@@ -75,8 +76,9 @@ class Keeper:
     async def keep(self, filename: str, data: bytes, *, is_own: bool = False) -> str:
         """A word on where it is, or why not; `is_own` as in `Workspace.write`."""
         name = f"{self.folder}/{self._free(filename)}"
+        write = partial(self.workspace.write, is_own=is_own, most_bytes=MAX_KEPT_BYTES, replaces=False)
         try:
-            await asyncio.to_thread(self.workspace.write, name, data, is_own=is_own, most_bytes=MAX_KEPT_BYTES)
+            await asyncio.to_thread(write, name, data)
         except (NoSuchFile, FileError) as error:
             _log.warning("attachment_not_kept", error=str(error))
             return f"not kept: {error}"

@@ -122,12 +122,15 @@ class Workspace:
                     raise NoSuchFile(f"{name} has {status.st_size} bytes, and {MAX_FILE_BYTES} can be read")
                 return file.read(MAX_FILE_BYTES), self._own().get("/".join(parts)) == _mark(status)
 
-    def write(self, name: str, data: bytes, *, is_own: bool, most_bytes: int = MAX_FILE_BYTES) -> None:
+    def write(
+        self, name: str, data: bytes, *, is_own: bool, most_bytes: int = MAX_FILE_BYTES, replaces: bool = True
+    ) -> None:
         """Put a file in place, whole.
 
         Args:
             is_own: nothing in it was written by others.
             most_bytes: of the file; one that has more than `MAX_FILE_BYTES` only programs can read.
+            replaces: False: a file that is there already stays as it is.
 
         Raises:
             NoSuchFile: the name leads out, the file is too large, or the workspace is full.
@@ -137,11 +140,18 @@ class Workspace:
         if len(data) > most_bytes:
             raise NoSuchFile(f"{name} would have {len(data)} bytes; {most_bytes} can be written")
         with self.locked():
+            if not replaces and self._has(parts):
+                return
             if self.used_bytes() + len(data) > self._quota_bytes:
                 raise NoSuchFile(f"the workspace is full: {self._quota_bytes >> 20} MB in all; delete files first")
             self.make()
             status = self._put(parts, data)
             self._note("/".join(parts), _mark(status) if is_own else None)
+
+    def _has(self, parts: Sequence[str]) -> bool:
+        with contextlib.suppress(NoSuchFile, OSError), self._directory(parts) as directory:
+            return stat.S_ISREG(os.stat(parts[-1], dir_fd=directory, follow_symlinks=False).st_mode)
+        return False
 
     def _put(self, parts: Sequence[str], data: bytes) -> os.stat_result:
         name = "/".join(parts)

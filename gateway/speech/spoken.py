@@ -8,9 +8,10 @@ from typing import Any
 
 MAX_CHARS = 1_500
 """About a minute and a half."""
-_SENTENCE = re.compile(r"[.!?…。！？]['\"”’)]?\s")  # noqa: RUF001 (those of other scripts)
-_ADDRESS = re.compile(r"\b(?:https?://|www\.)\S+")
-_STOPS = (".", "!", "?", "…", ":", ";", ",", "。", "！", "？")  # noqa: RUF001 (as above)
+# Chinese and Japanese have no space behind a sentence.
+_SENTENCE = re.compile(r"[.!?…؟۔।]['\"”’)]?\s|[。！？][”’」』）]?")  # noqa: RUF001 (those of other scripts)
+_ADDRESS = re.compile(r"\b(?:https?://|www\.)\S*[^\s.,;:!?)\]\"'”’]")  # noqa: RUF001 (as people write them)
+_STOPS = (".", "!", "?", "…", ":", ";", ",", "؟", "۔", "।", "。", "！", "？")  # noqa: RUF001 (as above)
 
 
 def spoken(markdown: str) -> str:

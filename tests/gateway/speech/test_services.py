@@ -130,6 +130,7 @@ async def test_a_server_that_is_not_there_is_said_with_its_address(tmp_path: Pat
         ("| a | b |\n|---|---|\n| 1 | 2 |\n\nThat is all!", "That is all!"),
         ("- one\n- `two`\n\n![a cat](cat.png)", "one.\ntwo."),
         ("See https://example.org/a/b?c=d for more", "See for more."),
+        ("I looked at https://example.org/a. It is shut!", "I looked at . It is shut!"),
         ("```\nonly code\n```", ""),
         ("<b>no</b>\n\n---\n\n…", "no."),
     ],
@@ -143,6 +144,13 @@ def test_a_long_answer_ends_with_a_sentence() -> None:
     assert MAX_CHARS - 40 < len(said) <= MAX_CHARS
     assert said.endswith("words.")
     assert len(spoken("x" * 5_000)) == MAX_CHARS
+
+
+@pytest.mark.parametrize("sentence", ["これはいくつかの言葉でできた文です。", "यह कुछ शब्दों का वाक्य है। ", "هل هذه جملة؟ "])
+def test_a_long_answer_ends_with_a_sentence_in_other_scripts_too(sentence: str) -> None:
+    said = spoken(sentence * 200)
+    assert MAX_CHARS - 40 < len(said) <= MAX_CHARS
+    assert said.endswith(sentence.strip())
 
 
 # ---- the configuration -----------------------------------------------------------------------------------------------

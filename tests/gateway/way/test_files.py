@@ -14,6 +14,7 @@ from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable
 from gateway.messages import Attachment
 from gateway.pipeline import turn
+from gateway.pipeline.attachments import Keeper
 from gateway.sandbox.workspace import QUOTA_BYTES, Workspace
 from gateway.tools import own as tools
 from gateway.tools.contract import MAX_RESULT_CHARS, Arguments, Tool, ToolContext
@@ -103,6 +104,18 @@ async def test_files_of_one_message_with_the_same_name_are_all_kept(house: House
     assert sorted(kept) == [file.ref.encode() for file in files]
     shown = told(model, 0)
     assert [shown.count(f'kept as {name}"') for name in kept.values()] == [1] * 8, "the model knows which is which"
+
+
+async def test_a_later_try_of_a_message_leaves_its_files_as_the_agent_has_changed_them(tmp_path: Path) -> None:
+    """Its steps, which are kept, say that they are changed."""
+    workspace = Workspace(tmp_path / "files", quota_bytes=11)
+    for number in (1, 2):
+        keeper = Keeper(workspace=workspace, folder="attachments/a")
+        words = [await keeper.keep("tea.csv", b"green"), await keeper.keep("tea.csv", b"black")]
+        assert words == ["kept as attachments/a/tea.csv", "kept as attachments/a/tea-2.csv"], "there is room for them"
+        if number == 1:
+            workspace.write("attachments/a/tea.csv", b"w", is_own=False)
+    assert [workspace.read(file.name)[0] for file in workspace.files()] == [b"black", b"w"]
 
 
 async def test_of_many_messages_with_large_files_a_few_are_in_memory_at_once(
