@@ -146,7 +146,9 @@ def test_a_long_answer_ends_with_a_sentence() -> None:
     assert len(spoken("x" * 5_000)) == MAX_CHARS
 
 
-@pytest.mark.parametrize("sentence", ["これはいくつかの言葉でできた文です。", "यह कुछ शब्दों का वाक्य है। ", "هل هذه جملة؟ "])
+@pytest.mark.parametrize(
+    "sentence", ["これはいくつかの言葉でできた文です。", "यह कुछ शब्दों का वाक्य है। ", "هل هذه جملة؟ "]
+)
 def test_a_long_answer_ends_with_a_sentence_in_other_scripts_too(sentence: str) -> None:
     said = spoken(sentence * 200)
     assert MAX_CHARS - 40 < len(said) <= MAX_CHARS
