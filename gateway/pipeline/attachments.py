@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import mimetypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -36,6 +37,7 @@ COULD_NOT = "could not be fetched"
 _MAX_NAME_CHARS = 60
 # What the providers' vision models take.
 _IMAGES = frozenset(PICTURES)
+_NOT_SAID = "application/octet-stream"
 _DOCUMENTS = frozenset({"application/json", "application/xml", "application/yaml", "application/x-yaml"})
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +61,7 @@ class Question:
 
 def has_pictures(message: InboundMessage) -> bool:
     """Whether a model is shown some of its files as pictures."""
-    return any(file.media_type in _IMAGES for file in message.attachments)
+    return any(_named(file).media_type in _IMAGES for file in message.attachments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ async def read_message(
     pieces += [_said(one, message) for one in heard]
     pieces += [as_data(quote.origin, by=quote.author, text=quote.text) for quote in message.quotes]
     images: list[ModelImage] = []
-    for file in message.attachments:
+    for file in map(_named, message.attachments):
         if file.is_voice:
             continue
         room = MAX_IMAGES - len(images)
@@ -130,6 +132,14 @@ async def read_message(
         pieces.append(_shown(file, note, text))
     whole = "\n".join(pieces).strip()
     return Question(text=whole, images=tuple(images), sources=sources_of(message), heard=tuple(heard))
+
+
+def _named(file: Attachment) -> Attachment:
+    """With the media type that its name stands for, where the platform says none, as many mail programs do."""
+    if file.media_type != _NOT_SAID:
+        return file
+    media_type, packed = mimetypes.guess_type(file.filename)
+    return file if media_type is None or packed else replace(file, media_type=media_type)
 
 
 def _said(heard: Heard, message: InboundMessage) -> str:

@@ -10,6 +10,7 @@ would keep it, and it is where words for machines are hidden. `plain` needs the 
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import re
@@ -194,22 +195,31 @@ def read_plain(data: bytes, address: str, charset: str) -> Read:
 def read_pdf(data: bytes, _address: str, _charset: str) -> Read:
     """The text page by page, each below its number."""
     import pypdf  # noqa: PLC0415 (an extra)
-    from pypdf.errors import PyPdfError  # noqa: PLC0415
+    from pypdf.errors import DependencyError  # noqa: PLC0415
 
     try:
         document = pypdf.PdfReader(io.BytesIO(data))
         if document.is_encrypted and not document.decrypt(""):
             return {"error": "the PDF is locked with a password"}
-        texts, chars = [], 0
+        texts, chars, has_text = [], 0, False
         for number, page in enumerate(document.pages[:MAX_PDF_PAGES], start=1):
-            texts.append(f"[page {number} of {len(document.pages)}]\n{page.extract_text().strip()}")
+            text = page.extract_text().strip()
+            has_text = has_text or bool(text)
+            texts.append(f"[page {number} of {len(document.pages)}]\n{text}")
             chars += len(texts[-1])
             if chars > MAX_TEXT_CHARS:
                 break
-        about = document.metadata
-        date = about.creation_date if about else None
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        about, date = document.metadata, None
+        with contextlib.suppress(ValueError):  # many programs write one that is none
+            date = about.creation_date if about else None
+    except DependencyError:
+        return {"error": "the PDF is encrypted, and the operator must install the library `cryptography` for that"}
+    except MemoryError:
+        raise  # who started the child says so
+    except Exception as error:  # noqa: BLE001 (a damaged one breaks the library at any place)
         return {"error": f"the PDF is damaged ({type(error).__name__})"}
+    if not has_text:
+        return {"error": "the PDF has no text; its pages may be pictures, as those of a scanner are"}
     title = _line(str(about.title or "")) if about else ""
     return {"title": title, "date": date.date().isoformat() if date else None, "text": "\n\n".join(texts), "links": []}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pypdf
 import pytest
+from pypdf.errors import DependencyError
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from gateway.tools.web.extract import Read, read_html, read_pdf, read_plain
@@ -126,7 +127,7 @@ def test_a_date_is_read() -> None:
     assert read["date"] == "2026-11-20"
 
 
-def pdf(*texts: str, password: str = "", is_packed: bool = False) -> bytes:
+def pdf(*texts: str, password: str | None = None, is_packed: bool = False, algorithm: str = "RC4-128") -> bytes:
     writer = pypdf.PdfWriter()
     for text in texts:
         sheet = writer.add_blank_page(300, 300)
@@ -137,8 +138,8 @@ def pdf(*texts: str, password: str = "", is_packed: bool = False) -> bytes:
         stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
         sheet[NameObject("/Contents")] = writer._add_object(stream.flate_encode() if is_packed else stream)
     writer.add_metadata({"/Title": "Tea", "/CreationDate": "D:20261120080000Z"})
-    if password:
-        writer.encrypt(password, algorithm="RC4-128")
+    if password is not None:
+        writer.encrypt(password, "owner", algorithm=algorithm)
     data = io.BytesIO()
     writer.write(data)
     return data.getvalue()
@@ -153,7 +154,35 @@ def test_a_pdf_is_read_page_by_page() -> None:
     }
 
 
+def test_a_pdf_whose_date_is_none_is_read() -> None:
+    read = read_pdf(pdf("Green tea").replace(b"20261120080000Z", b"20. Nov 2026 ab"), ADDRESS, "")
+    assert (read["date"], read["text"]) == (None, "[page 1 of 1]\nGreen tea")
+
+
 def test_a_pdf_that_is_locked_or_damaged_is_said_to_be() -> None:
     assert read_pdf(pdf("Green tea", password="secret"), ADDRESS, "") == {"error": "the PDF is locked with a password"}
     assert "damaged" in read_pdf(b"%PDF-1.7\nnothing", ADDRESS, "")["error"]
     assert "damaged" in read_pdf(pdf("Green tea")[:200], ADDRESS, "")["error"]
+
+
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-128", "AES-256"])
+def test_a_pdf_that_only_forbids_changes_is_read(algorithm: str) -> None:
+    assert read_pdf(pdf("Green tea", password="", algorithm=algorithm), ADDRESS, "")["text"].endswith("Green tea")
+
+
+def test_a_pdf_that_cannot_be_read_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_library(*_: object) -> int:
+        raise DependencyError("cryptography>=3.1 is required for AES algorithm")
+
+    def never(*_: object) -> str:
+        raise NotImplementedError("no such filter")
+
+    monkeypatch.setattr(pypdf.PdfReader, "decrypt", without_library)
+    locked = pdf("Green tea", password="", algorithm="AES-256")
+    assert "cryptography" in read_pdf(locked, ADDRESS, "")["error"]
+    monkeypatch.setattr(pypdf.PageObject, "extract_text", never)
+    assert read_pdf(pdf("Green tea"), ADDRESS, "") == {"error": "the PDF is damaged (NotImplementedError)"}
+
+
+def test_a_pdf_of_pictures_of_pages_is_said_to_have_no_text() -> None:
+    assert "no text" in read_pdf(pdf("", ""), ADDRESS, "")["error"]

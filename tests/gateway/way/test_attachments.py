@@ -14,7 +14,7 @@ from gateway.domain.provenance import own_words
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import Attachment
 from gateway.pipeline import turn
-from gateway.pipeline.attachments import MAX_IMAGES, read_message
+from gateway.pipeline.attachments import MAX_IMAGES, has_pictures, read_message
 from tests.fake_channel import Config, FakeChannel
 from tests.gateway.way.conftest import House
 from tests.scripted_model import Hang, ScriptedModel
@@ -61,6 +61,21 @@ async def test_a_text_document_is_data_on_a_line_that_it_cannot_end() -> None:
     assert len(asked.text.splitlines()) == 2
     assert own_words(asked.text) == "look"
     assert asked.sources == ("attachment",)
+
+
+async def test_a_file_of_which_the_platform_says_nothing_is_what_its_name_says() -> None:
+    unknown = "application/octet-stream"
+    files = [file("cat.PNG", unknown), file("notes.md", unknown), file("x.zip", unknown), file("x.md.gz", unknown)]
+    asked = await read(*files, **{"cat.PNG": PNG, "notes.md": b"Tea", "x.zip": b"", "x.md.gz": b""})
+    assert asked.images == (ModelImage(media_type="image/png", data=PNG),)
+    assert [line.partition('"about": ')[2] for line in asked.text.splitlines()[1:]] == [
+        '"image/png, 7 bytes"}',
+        '"text/markdown, 7 bytes", "text": "Tea"}',
+        '"application/zip, 7 bytes; of a kind that I cannot read"}',
+        '"application/octet-stream, 7 bytes; of a kind that I cannot read"}',
+    ]
+    message = FakeChannel("fake", Config()).message("look", attachments=(files[0],))
+    assert has_pictures(message), "it waits for its turn among those that have some"
 
 
 @pytest.mark.parametrize(
