@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC
 from typing import Any, TypeVar, get_args
 from urllib.parse import urlencode
 
@@ -265,9 +266,14 @@ async def _form(
 
 def _rule(schedule: Schedule) -> dict[str, str]:
     """The fields of its rule, as the form has them."""
-    rule, zone = schedule.rule, zone_of(schedule.zone)
-    found = {name: str(value) for name, value in rule.model_dump(exclude_none=True, by_alias=False).items()}
-    return found if rule.at is None else {"at": f"{rule.at.astimezone(zone):%Y-%m-%dT%H:%M}"}
+    rule = schedule.rule
+    if rule.at is None:
+        return {name: str(value) for name, value in rule.model_dump(exclude_none=True, by_alias=False).items()}
+    try:
+        zone = zone_of(schedule.zone)
+    except ValueError:  # its data is gone from this machine, so the form asks for another one
+        zone = UTC
+    return {"at": f"{rule.at.astimezone(zone):%Y-%m-%dT%H:%M}"}
 
 
 def _typed(form: Form, *more: str) -> dict[str, str]:
