@@ -246,7 +246,7 @@ async def test_it_is_undone_by_the_button_and_by_its_person_only(house: House) -
         [undo] = channel.sent[-1].actions
         await answer_to(channel, in_group(channel, f"/{undo.id}", user="2"))
         assert len(await planned(gateway)) == 1
-        assert await answer_to(channel, in_group(channel, f"/{undo.id}")) == "Number 1 is removed: Standup"
+        assert await answer_to(channel, in_group(channel, f"/{undo.id}")) == "Number 1 is removed: `Standup`"
         assert await planned(gateway) == []
 
 
