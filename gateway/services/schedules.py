@@ -241,7 +241,7 @@ class ScheduleService:
         if not places:
             raise Refused("this person has not written to the agent directly anywhere, so nothing could be delivered")
         if not fitting:
-            raise NotNamed(f"this person has no direct chat {wanted!r} here; there are {there}")
+            raise NotNamed(f"this person has no direct chat {wanted!r} here, only {there}")
         raise Ambiguous(f"this person is reached on several channels; say where with `to`: {there}")
 
 
@@ -251,7 +251,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except ScheduleError as error:
-        raise (Malformed if error.problems else Refused)(str(error)) from error
+        raise (Malformed(str(error), error.problems) if error.problems else Refused(str(error))) from error
 
 
 def _key(caller: Caller, seed: str) -> str:

@@ -173,7 +173,7 @@ async def test_a_turn_that_it_ran_is_found_by_its_session(gateway: Gateway, api:
         ({"personality": "pirate"}, 404, "pirate"),
         ({"user": "fake:nobody"}, 404, "there is no user"),
         ({"user": None}, 422, "users"),
-        ({"to": "other"}, 404, "there are fake:ada"),
+        ({"to": "other"}, 404, "only fake:ada"),
         ({"user": "fake:ben"}, 403, "guest"),
     ],
 )
@@ -185,6 +185,19 @@ async def test_what_makes_no_sense_is_refused_with_what_would(
     assert await listed(api) == []
 
 
+async def test_a_mistake_names_the_fields_as_the_api_calls_them(api: Client) -> None:
+    wrong = {"text": "Tea", "inMinutes": 5, "everyMinutes": 90, "zone": "Mars", "user": "fake:ada"}
+    answer = (await api.post("/schedules", json=wrong)).json()
+    said = "give exactly one of at, inMinutes, everyMinutes, cron, everyDays"
+    assert {one["where"]: one["problem"] for one in answer["errors"]} == {
+        "body.zone": "'Mars' is no time zone; expected a name such as Europe/Berlin, or UTC",
+        "body.everyMinutes": said,
+    }
+    assert answer["detail"].endswith(f"; body.everyMinutes: {said}")
+    blank = (await api.post("/schedules", json={"text": " ", "inMinutes": 5})).json()
+    assert blank["detail"] == "body.text: it is empty; give a text"
+
+
 async def test_who_is_reached_on_two_channels_says_on_which(gateway: Gateway, api: Client) -> None:
     linked = await api.post("/people/links", json={"one": "fake:ada", "other": "fake:ben"})
     assert linked.status_code < 300, linked.text
@@ -194,7 +207,7 @@ async def test_who_is_reached_on_two_channels_says_on_which(gateway: Gateway, ap
     assert (await make(api, to="fake"))["conversation"] == "dm-ada"
     made = await make(api, to="fake:ada")
     assert made["conversation"] == "dm-ada"
-    for to, status, words in (("other", 403, "a guest there"), ("mail", 404, "there are fake:ada, other:ben")):
+    for to, status, words in (("other", 403, "a guest there"), ("mail", 404, "only fake:ada, other:ben")):
         answer = await api.patch(f"/schedules/{made['id']}", json={"to": to})
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
     assert (await api.patch(f"/schedules/{made['id']}", json={"to": "fake"})).json()["conversation"] == "dm-ada"
