@@ -70,5 +70,5 @@ class Schedules(Namespace[S]):
 
     @operation
     async def remove(self, schedule: int, *, idempotency_key: str | None = None) -> None:
-        """Remove it with its history and what waits of it."""
+        """Remove it with its history and what waits of it; `ConflictError` where it stands in the configuration."""
         await self.sender.write("DELETE", _ONE, NoneType, idempotency_key, schedule=schedule)

@@ -24,6 +24,7 @@ _NONE = "There is no schedule with that number."
 _NO_SCHEDULE = problems(not_found=_NONE)
 _NOT_NOW = problems(not_found=_NONE, not_possible="Its state does not allow that.")
 _NOT_SO = "The person has too many, or no conversation where it could be delivered."
+_NOT_HERE = "It stands in the configuration, which alone changes it and takes it away."
 
 
 @router.get("", summary="List schedules")
@@ -56,13 +57,22 @@ async def get(caller: Reader, services: WithServices, schedule: RowId) -> Schedu
     return await services.schedules.shown(caller, schedule)
 
 
-@router.patch("/{schedule}", responses=problems(not_found=_NONE, not_possible=_NOT_SO), summary="Change a schedule")
+@router.patch(
+    "/{schedule}",
+    responses=problems(not_found=_NONE, not_possible=f"{_NOT_HERE} Or: {_NOT_SO}"),
+    summary="Change a schedule",
+)
 async def change(caller: Writer, services: WithServices, schedule: RowId, body: ChangeSchedule) -> Schedule:
     """Change what the body names; the rest stays."""
     return await services.schedules.changed(caller, schedule, body)
 
 
-@router.delete("/{schedule}", status_code=204, responses=_NO_SCHEDULE, summary="Remove a schedule")
+@router.delete(
+    "/{schedule}",
+    status_code=204,
+    responses=problems(not_found=_NONE, not_possible=_NOT_HERE),
+    summary="Remove a schedule",
+)
 async def remove(caller: Writer, services: WithServices, schedule: RowId) -> None:
     """Remove it with its history and what waits of it."""
     await services.schedules.removed(caller, schedule)
