@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC
 from typing import Any, TypeVar, get_args
@@ -15,7 +14,9 @@ from starlette.responses import Response
 
 from gateway.config.values import zone_of
 from gateway.errors import EthosError
+from gateway.schedules.forms import named
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule, Schedule, ScheduleState
+from gateway.sdk.models.schema import said_of
 from gateway.services.caller import Malformed, NotFound
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
@@ -74,9 +75,6 @@ LABELS: Mapping[str, str] = {
     "to": "Where",
 }
 """What the form calls a field, by its key."""
-_NAMES = re.compile(
-    r"\b(?:in_minutes|every_minutes|every_days|time_of_day|first_day)\b|(?:^|(?<=; ))(?:at|text|zone|cron|to)(?=: )"
-)
 
 
 # ---- showing --------------------------------------------------------------------------------------------------------
@@ -158,11 +156,11 @@ async def edit(context: PageContext, request: Request) -> Response:
 @PAGE.form("/new")
 async def create(context: PageContext, request: Request, form: Form) -> Response:
     """Make one."""
-    typed = _typed(form, "user", "personality", "to")
     try:
-        made = await context.services.schedules.created(context.caller, _checked(NewSchedule, typed))
+        new = _checked(NewSchedule, _typed(form, "user", "personality", "to"))
+        made = await context.services.schedules.created(context.caller, new)
     except EthosError as error:
-        return await _form(context, request, dict(form.fields), problem=str(error))
+        return await _form(context, request, dict(form.fields), error=error)
     context.live.changed("messages")
     return context.go(request, _of(made.id), f"Schedule {made.id} is made: {made.when}.")
 
@@ -173,13 +171,13 @@ async def change(context: PageContext, request: Request, form: Form) -> Response
     number = whole_number(form.get("schedule")) or 0
     service = context.services.schedules
     before = await service.shown(context.caller, number)
-    typed, rule = _typed(form, "to"), _rule(before)
-    if rule.items() <= typed.items():  # as it was, so it goes on in its rhythm
-        typed = {name: value for name, value in typed.items() if name not in rule}
     try:
+        typed, rule = _typed(form, "to"), _rule(before)
+        if rule.items() <= typed.items():  # as it was, so it goes on in its rhythm
+            typed = {name: value for name, value in typed.items() if name not in rule}
         changed = await service.changed(context.caller, number, _checked(ChangeSchedule, typed))
     except EthosError as error:
-        return await _form(context, request, dict(form.fields), before, problem=str(error))
+        return await _form(context, request, dict(form.fields), before, error=error)
     context.live.changed("messages")
     return context.go(request, _of(number), f"Schedule {number} is changed: {changed.when}.")
 
@@ -240,21 +238,23 @@ async def _form(
     typed: Mapping[str, Any],
     schedule: Schedule | None = None,
     *,
-    problem: str | None = None,
+    error: EthosError | None = None,
 ) -> Response:
-    """To make one, or to change this one; with what was typed before."""
+    """To make one, or to change this one; with what was typed before, and what is wrong with it."""
+    problems = _problems(error)
     trail = [(PAGE.title, PAGE.path)]
     if schedule is not None:
         trail.append((f"Schedule {schedule.id}", _of(schedule.id)))
     return context.render(
         request,
         "schedules/form.html",
-        title="New schedule" if schedule is None else "Change it",
+        title="New schedule" if schedule is None else f"Change schedule {schedule.id}",
         trail=trail,
-        status=200 if problem is None else 409,
+        status=200 if error is None else 409,
         schedule=schedule,
         typed={"rule": "at", "mode": "say", **typed},
-        problem=problem and _NAMES.sub(lambda found: LABELS[found[0]], problem),
+        problem="; ".join(f"{_label(name)}: {why}" for name, why in problems.items()) or (error and str(error)),
+        problems=problems,
         rules=RULES,
         labels=LABELS,
         names=await context.sources.naming.labels(),
@@ -277,17 +277,34 @@ def _rule(schedule: Schedule) -> dict[str, str]:
 
 
 def _typed(form: Form, *more: str) -> dict[str, str]:
-    """What was filled in, of the chosen rule and beside it."""
-    names = ("text", "mode", "zone", "missed", *FIELDS.get(form.get("rule"), ()), *more)
-    return {name: value for name in names if (value := form.get(name).strip())}
+    """What was filled in, of the chosen rule and beside it.
+
+    Raises:
+        Malformed: the text or the chosen rule is empty.
+    """
+    rule = form.get("rule")
+    names = ("text", "mode", "zone", "missed", *FIELDS.get(rule, ()), *more)
+    typed = {name: value for name in names if (value := form.get(name).strip())}
+    if empty := {name: "it is empty" for name in ("text", *FIELDS.get(rule, ())[:1]) if name not in typed}:
+        raise Malformed("the form is not filled in", empty)
+    return typed
 
 
 def _checked(model: type[Model], typed: Mapping[str, str]) -> Model:
     try:
         return model.model_validate(typed)
     except ValidationError as error:
-        wrong = (f"{LABELS.get(str(one['loc'][0]), one['loc'][0])}: {one['msg']}" for one in error.errors())
-        raise Malformed("; ".join(wrong)) from error
+        raise Malformed(str(error), {str(one["loc"][0]): said_of(one) for one in error.errors()}) from error
+
+
+def _problems(error: EthosError | None) -> dict[str, str]:
+    """What is wrong with each field, in the words of the form."""
+    wrong = error.problems if isinstance(error, Malformed) else {}
+    return dict(zip(wrong, named(wrong, _label).values(), strict=True))
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, name)
 
 
 def _changed(context: PageContext, request: Request, schedule: Schedule, text: str) -> Response:
