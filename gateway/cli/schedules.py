@@ -99,7 +99,7 @@ async def show(number: Number, limit: LimitOption = 20, as_json: AsJson = False)
     """Print one with its next times, and what came of the last ones."""
     async with connected() as client:
         found = await _one(client.schedules.get, number)
-        history = await client.schedules.history(number, limit=min(limit, 200))
+        history = [one async for one in client.schedules.history(number, limit=limit)]
         names = await labels(client) if not as_json else {}
     if as_json:
         print_json({**fields(found), "history": [fields(one) for one in history]})

@@ -10,6 +10,7 @@ from gateway.sdk.models.names import USER_PATTERN
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule, Occurrence, Schedule, ScheduleState
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
+from gateway.services.schedules import due_ms
 from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import RowId
@@ -79,9 +80,13 @@ async def remove(caller: Writer, services: WithServices, schedule: RowId) -> Non
 
 
 @router.get("/{schedule}/history", responses=_NO_SCHEDULE, summary="List its occurrences")
-async def history(caller: Reader, services: WithServices, schedule: RowId, limit: Limit = 50) -> Page[Occurrence]:
+async def history(
+    caller: Reader, services: WithServices, schedule: RowId, limit: Limit = 50, cursor: Cursor = None
+) -> Page[Occurrence]:
     """Its last times and what came of them, the newest first."""
-    return Page(items=tuple(await services.schedules.history(caller, schedule, limit=limit)))
+    before_ms = number_of("occurrences", cursor)
+    found = await services.schedules.history(caller, schedule, limit=limit + 1, before_ms=before_ms)
+    return page_of("occurrences", found, limit, lambda one: (due_ms(one),))
 
 
 @router.post("/{schedule}/pause", responses=_NOT_NOW, summary="Pause a schedule")

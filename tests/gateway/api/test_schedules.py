@@ -74,6 +74,22 @@ async def test_a_long_list_comes_in_pages_and_what_is_removed_meanwhile_moves_no
     assert (await api.get("/schedules", params={"cursor": "x"})).status_code == 400
 
 
+async def test_a_long_history_comes_in_pages_the_newest_first(gateway: Gateway, api: Client) -> None:
+    number = (await make(api))["id"]
+    columns = "schedule_id, due_at, begun_at, outcome, turn_id, note, is_by_hand"
+    sql = f"INSERT INTO occurrences ({columns}) VALUES (?, ?, 0, 'done', '', '', 0)"  # noqa: S608 (names of ours)
+    rows = [(number, due_at) for due_at in (1_000, 2_000, 2_001)]
+    await gateway.store.engine.write(lambda connection: connection.executemany(sql, rows))
+    path, seconds, cursor = f"/schedules/{number}/history", [], None
+    while len(seconds) < 3:
+        page = (await api.get(path, params={"limit": 1} | ({"cursor": cursor} if cursor else {}))).json()
+        seconds += [one["dueAt"] for one in page["items"]]
+        cursor = page["nextCursor"]
+    assert seconds == ["1970-01-01T00:00:02.001000Z", "1970-01-01T00:00:02Z", "1970-01-01T00:00:01Z"]
+    assert cursor is None
+    assert (await api.get(path, params={"cursor": "x"})).status_code == 400
+
+
 async def test_a_schedule_is_made_for_a_person_and_delivered_to_their_direct_chat(api: Client) -> None:
     made = await make(api)
     assert (made["channel"], made["conversation"], made["isDirect"]) == ("fake", "dm-ada", True)

@@ -18,6 +18,7 @@ from gateway.schedules.forms import named
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule, Schedule, ScheduleState
 from gateway.sdk.models.schema import said_of
 from gateway.services.caller import Malformed, NotFound
+from gateway.services.schedules import due_ms
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form, whole_number
@@ -118,13 +119,18 @@ async def one(context: PageContext, request: Request) -> Response:
     """One, with what came of its last times."""
     schedule = await _schedule(context, request)
     service = context.services.schedules
+    before_ms = whole_number(request.query_params.get("before", ""))
+    history = await service.history(context.caller, schedule.id, limit=HISTORY_ROWS + 1, before_ms=before_ms)
     return context.render(
         request,
         "schedules/one.html",
         title=f"Schedule {schedule.id}",
         trail=[(PAGE.title, PAGE.path)],
         schedule=schedule,
-        history=await service.history(context.caller, schedule.id, limit=HISTORY_ROWS),
+        history=history[:HISTORY_ROWS],
+        here=_of(schedule.id, before_ms),
+        newest=None if before_ms is None else _of(schedule.id),
+        older=_of(schedule.id, due_ms(history[HISTORY_ROWS - 1])) if len(history) > HISTORY_ROWS else None,
         made_in=await service.session_of(schedule),
         names=await context.sources.naming.labels(),
         outcomes=OUTCOMES,
@@ -316,8 +322,8 @@ def _words() -> Mapping[str, Any]:
     return {"states": STATES, "modes": MODES, "missed": MISSED}
 
 
-def _of(number: int) -> str:
-    return f"{PAGE.path}/of/{number}"
+def _of(number: int, before_ms: int | None = None) -> str:
+    return f"{PAGE.path}/of/{number}" + ("" if before_ms is None else f"?before={before_ms}")
 
 
 def _address(**chosen: str | None) -> str:

@@ -58,7 +58,9 @@ async def test_what_is_wrong_stands_beside_its_field_in_the_words_of_the_form(ow
     page = await sent(owner, text=" ", rule="in_minutes")
     assert '<p class="error" id="text-problem">it is empty</p>' in page
     assert '<p class="error" id="in_minutes-problem">it is empty</p>' in page
-    assert "no direct chat &#39;mail&#39; here" in await sent(owner, text="Tea", rule="cron", cron="0 8 * * *", to="mail")
+    assert "no direct chat &#39;mail&#39; here" in await sent(
+        owner, text="Tea", rule="cron", cron="0 8 * * *", to="mail"
+    )
     assert "Text: it is empty; Minutes from now: it is empty" in page
 
 
