@@ -534,6 +534,11 @@ async def test_a_person_shows_and_chooses_their_zone_and_what_is_planned_keeps_i
         assert "for you alone: ask me in a direct chat" in await answer_to(channel, in_group(channel, "/timezone"))
 
 
+async def test_the_example_of_a_time_zone_is_another_one_than_that_of_the_gateway(house: House) -> None:
+    async with house.gateway(ScriptedModel(), time_zone="Europe/Berlin") as (_, channel):
+        assert (await channel.ask("/timezone")).endswith(" Choose yours: `/timezone America/New_York`.")
+
+
 async def test_today_and_the_time_are_those_of_the_person_s_zone(house: House) -> None:
     west, east = "Pacific/Niue", "Pacific/Kiritimati"  # 25 hours apart: their days are never the same
     model = ScriptedModel(*([use("current_time"), "ok"] * 2))
