@@ -78,3 +78,17 @@ async def test_one_whose_zone_is_gone_from_the_machine_is_listed_shown_and_given
     form = (await owner.get(f"{PAGE}/of/{number}/change")).text
     assert 'value="2027-12-24T18:00"' in form
     assert 'value="Mars/Olympus"' in form
+
+
+async def test_a_long_history_has_pages(gateway: Gateway, owner: httpx.AsyncClient) -> None:
+    number = (await gateway.services.schedules.created(OPERATOR, NewSchedule(text="Tea", every_minutes=5))).id
+    columns = "schedule_id, due_at, begun_at, outcome, turn_id, note, is_by_hand"
+    sql = f"INSERT INTO occurrences ({columns}) VALUES (?, ?, 0, 'done', '', ?, 0)"  # noqa: S608 (names of ours)
+    rows = [(number, 1_000 * due_s, f"<i>note {due_s}.") for due_s in range(1, 52)]
+    await gateway.store.engine.write(lambda connection: connection.executemany(sql, rows))
+    page = (await owner.get(f"{PAGE}/of/{number}")).text
+    assert ("&lt;i&gt;note 2." in page, "note 1." in page) == (True, False)
+    assert f'href="{PAGE}/of/{number}?before=2000" rel="next"' in page
+    page = (await owner.get(f"{PAGE}/of/{number}?before=2000")).text
+    assert ("note 2." in page, "note 1." in page) == (False, True)
+    assert f'href="{PAGE}/of/{number}" rel="prev"' in page
