@@ -60,7 +60,9 @@ def explained() -> Iterator[None]:
     except ValueError as error:
         if not hasattr(error, "errors"):  # of pydantic, which is not loaded for this: a value that the API cannot take
             raise
-        fail("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()), EXIT_ERROR)
+        from gateway.sdk.models.schema import said_of  # which the value has loaded already
+
+        fail("; ".join(f"{'.'.join(map(str, one['loc']))}: {said_of(one)}" for one in error.errors()), EXIT_ERROR)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _leave_quietly()

@@ -30,7 +30,7 @@ async def _list(as_json: bool) -> None:
     async with connected(is_whole=True) as client:
         found = await client.hooks.list()
     if as_json:
-        print_json([fields(one) for one in found])
+        print_json([{**fields(one), "calls": [fields(call) for call in one.calls]} for one in found])
     elif not found:
         say("There are no hooks; docs/hooks.md says how to make one.")
     for one in found if not as_json else ():

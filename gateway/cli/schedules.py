@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
@@ -11,7 +14,8 @@ from gateway.cli.client import connected
 from gateway.cli.names import check_names, labels
 from gateway.cli.options import AsJson, LimitOption, PersonalityOption, UserFilter, UserOption, asynchronous
 from gateway.cli.output import fields, local, print_json, print_table, say
-from gateway.services.caller import NotNamed
+from gateway.config.values import zone_of
+from gateway.services.caller import Malformed, NotNamed
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.sdk.client import AsyncEthos
@@ -30,7 +34,7 @@ ModeOption = Annotated[
 ]
 At = Annotated[str | None, typer.Option("--at", help="Once, such as 2026-12-24T18:00.")]
 In = Annotated[int | None, typer.Option("--in-minutes", min=0, help="Once, in so many minutes.")]
-Every = Annotated[int | None, typer.Option("--every-minutes", min=1, help="Every so many minutes.")]
+Every = Annotated[int | None, typer.Option("--every-minutes", min=5, help="Every so many minutes.")]
 Cron = Annotated[str | None, typer.Option("--cron", help="Five fields of cron, such as '0 8 * * 1-5'.")]
 EveryDays = Annotated[int | None, typer.Option("--every-days", min=1, help="Every so many days, at `--time-of-day`.")]
 Time = Annotated[str | None, typer.Option("--time-of-day", help="With `--every-days`: such as 08:00.")]
@@ -44,6 +48,11 @@ MissedOption = Annotated[
 ToOption = Annotated[
     str | None, typer.Option(help="Where it is delivered: a channel of the person's, or `channel:account`.")
 ]
+_NAMES = re.compile(
+    r"(?:body\.|`)?\b((?:in|every)Minutes|everyDays|timeOfDay|firstDay|(?<=body\.)\w+|(?<=`)(?:at|zone)(?=`)"
+    r"|at(?=, inMinutes)|cron(?=, everyDays))\b`?"
+)
+"""Fields as the API calls them."""
 STATES = {"active": "active", "paused": "paused", "failing": "paused by the gateway", "done": "done"}
 
 
@@ -65,7 +74,8 @@ async def list_(
     if as_json:
         print_json([fields(one) for one in found])
     elif not found:
-        say("There are no schedules; `ethos schedules add` makes one.")
+        none = "There are no schedules; `ethos schedules add` makes one."
+        say("There are none of these; `ethos schedules list` shows all but the done ones." if user or state else none)
     else:
         columns = ("number", "person", "when", "next", "state", "mode", "text")
         table = [
@@ -73,7 +83,7 @@ async def list_(
                 one.id,
                 names.get(one.user, one.user),
                 one.when,
-                one.next[0] if one.next else None,
+                _clock(one.next[0], one.zone) if one.next else None,
                 STATES[one.state],
                 one.mode,
                 one.text,
@@ -89,14 +99,15 @@ async def show(number: Number, limit: LimitOption = 20, as_json: AsJson = False)
     """Print one with its next times, and what came of the last ones."""
     async with connected() as client:
         found = await _one(client.schedules.get, number)
-        history = await client.schedules.history(number, limit=min(limit, 200))
+        history = [one async for one in client.schedules.history(number, limit=limit)]
         names = await labels(client) if not as_json else {}
     if as_json:
         print_json({**fields(found), "history": [fields(one) for one in history]})
         return
     say(_text(found, names.get(found.user, found.user)))
     if history:
-        print_table(("due", "outcome", "note", "turn"), [_row(one) for one in history], flexible=("note",))
+        rows = [_row(one, found.zone) for one in history]
+        print_table(("due", "outcome", "note", "turn"), rows, flexible=("note",))
 
 
 @app.command()
@@ -140,7 +151,8 @@ async def add(
         personality=personality,
     )
     async with connected(makes=True, is_whole=True) as client:
-        made = await client.schedules.create(new)
+        with _as_options():
+            made = await client.schedules.create(new)
     print_json(fields(made)) if as_json else say(f"Schedule {made.id}: {_told(made)}")
 
 
@@ -180,8 +192,11 @@ async def change(
         missed=missed,
         to=to,
     )
+    if changes == ChangeSchedule():
+        raise Malformed("say what is to be different; `ethos schedules change --help` lists the options")
     async with connected() as client:
-        changed = await _one(lambda number: client.schedules.change(number, changes), number)
+        with _as_options():
+            changed = await _one(lambda number: client.schedules.change(number, changes), number)
     print_json(fields(changed)) if as_json else say(f"Schedule {number}: {_told(changed)}")
 
 
@@ -238,12 +253,39 @@ async def _one(ask: Callable[[int], Awaitable[T]], number: int) -> T:
         raise NotNamed(f"there is no schedule {number}; `ethos schedules list` shows those that there are") from error
 
 
+@contextmanager
+def _as_options() -> Iterator[None]:
+    """What is wrong with fields, as it is called on the command line."""
+    from gateway.sdk.errors import UnprocessableEntityError
+
+    try:
+        yield
+    except UnprocessableEntityError as error:
+        if not error.fields:
+            raise
+        wrong = (f"{_NAMES.sub(_option, one.where)}: {_NAMES.sub(_option, one.problem)}" for one in error.fields)
+        raise Malformed("; ".join(wrong)) from error
+
+
+def _option(name: re.Match[str]) -> str:
+    return "--" + re.sub("[A-Z]", lambda found: f"-{found[0].lower()}", name[1])
+
+
 def _told(schedule: Schedule) -> str:
     return f"{schedule.when}, to {schedule.channel}.{_next(schedule)}"
 
 
 def _next(schedule: Schedule) -> str:
-    return f" Next: {', '.join(map(local, schedule.next))}." if schedule.next else ""
+    times = ", ".join(_clock(at, schedule.zone) for at in schedule.next)
+    return f" Next: {times}." if times else ""
+
+
+def _clock(at: datetime, zone: str) -> str:
+    """On the clock of the schedule, which the rule speaks of, and not on that of this machine."""
+    try:
+        return f"{at.astimezone(zone_of(zone)):%Y-%m-%d %H:%M %Z}"
+    except ValueError:  # this machine does not know the zone
+        return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _text(schedule: Schedule, who: str) -> str:
@@ -258,5 +300,5 @@ def _text(schedule: Schedule, who: str) -> str:
     return "\n".join(lines)
 
 
-def _row(one: Occurrence) -> tuple[object, ...]:
-    return one.due_at, f"{one.outcome}, by hand" if one.is_by_hand else one.outcome, one.note, one.turn
+def _row(one: Occurrence, zone: str) -> tuple[object, ...]:
+    return _clock(one.due_at, zone), f"{one.outcome}, by hand" if one.is_by_hand else one.outcome, one.note, one.turn

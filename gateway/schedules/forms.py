@@ -32,6 +32,9 @@ LATEST = timedelta(days=3_660)
 """Nothing is planned for longer from now."""
 MOST_DAYS = 366
 _RULES = ("at", "in_minutes", "every_minutes", "cron", "every_days")
+_FIELDS = re.compile(
+    rf"\b(?:{'|'.join(_RULES[1:])}|time_of_day|first_day)\b|(?<=`)(?:at|zone)(?=`)|\bat(?=, in_minutes)"
+)
 _WALL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?")
 _TIME_OF_DAY = re.compile(r"\d\d?:\d\d")
 _HAS_OFFSET = re.compile(r"\d(?:Z|[+-]\d\d:?\d\d)\Z")
@@ -47,6 +50,11 @@ class ScheduleError(EthosError):
     def __init__(self, what: str | Mapping[str, str]) -> None:
         self.problems = {} if isinstance(what, str) else dict(what)
         super().__init__(what if isinstance(what, str) else "; ".join(f"{at}: {why}" for at, why in what.items()))
+
+
+def named(problems: Mapping[str, str], name: Callable[[str], str]) -> dict[str, str]:
+    """What is wrong, for people who know the fields of `Wanted` under other names: `name` gives each."""
+    return {name(field): _FIELDS.sub(lambda found: name(found[0]), why) for field, why in problems.items()}
 
 
 class _Wrong(Exception):
@@ -166,11 +174,11 @@ def _zone(name: str, problems: dict[str, str]) -> str:
 
 def _rule(wanted: Wanted, zone: str, now: datetime, problems: dict[str, str]) -> Rule | None:
     given = wanted.rules
+    if len(given) < 2 and given != ["every_days"] and (wanted.time_of_day or wanted.first_day):
+        problems["time_of_day" if wanted.time_of_day else "first_day"] = "it goes with every_days only"
+        return None
     if len(given) != 1:
         problems[given[1] if given else "at"] = f"give exactly one of {', '.join(_RULES)}"
-        return None
-    if given != ["every_days"] and (wanted.time_of_day or wanted.first_day):
-        problems["time_of_day" if wanted.time_of_day else "first_day"] = "it goes with every_days only"
         return None
     try:
         return _read_rule(wanted, ZoneInfo(zone), now)

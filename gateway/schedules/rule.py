@@ -215,12 +215,13 @@ def checked_cron(fields: str) -> Cron:
         raise RuleError(f"longer than {MAX_CRON_CHARS} characters; use several schedules")
     if (count := len(fields.split())) != 5:
         form = 'minute, hour, day of month, month, day of week, as in "0 8 * * 1-5"'
-        raise RuleError(f"{count} fields; expected five: {form}")
+        raise RuleError(f"{count} field{'' if count == 1 else 's'}; expected five: {form}")
     try:
         parsed = CronSim(fields, _ANY_TIME)
         is_due = next(parsed, None) is not None
     except CronSimError as error:
-        raise RuleError(f'{error} in {fields!r}; expected numbers, as in "0 8 * * 1-5"') from error
+        form = 'numbers, and days that there are, as in "0 8 * * 1-5"'
+        raise RuleError(f"{error} in {fields!r}; expected {form}") from error
     if not is_due:
         raise RuleError(f"{fields!r} is never due; there is no such day")
     minutes = sorted(hour * 60 + minute for hour in parsed.hours for minute in parsed.minutes)

@@ -188,5 +188,5 @@ class ScheduleStore(Protocol):
             turn_id: that this run is to have; where one has it already, there is no other.
         """
 
-    async def history(self, schedule_id: int, *, limit: int = 50) -> Sequence[Occurrence]:
-        """Its last occurrences, newest first."""
+    async def history(self, schedule_id: int, *, limit: int = 50, before_ms: int | None = None) -> Sequence[Occurrence]:
+        """Its last occurrences, newest first; those that were due before a time, where one is given (Unix time)."""

@@ -194,9 +194,9 @@ class Schedules:
             raise _gone(schedule)
         self.wake()
 
-    async def history(self, schedule_id: int, limit: int = 50) -> Sequence[Occurrence]:
-        """Its last occurrences, newest first."""
-        return await self._store.history(schedule_id, limit=limit)
+    async def history(self, schedule_id: int, limit: int = 50, *, before_ms: int | None = None) -> Sequence[Occurrence]:
+        """Its last occurrences, newest first; those that were due before a time, where one is given (Unix time)."""
+        return await self._store.history(schedule_id, limit=limit, before_ms=before_ms)
 
     def _refuse_where_off(self) -> None:
         if not self.is_enabled:

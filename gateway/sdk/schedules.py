@@ -33,10 +33,10 @@ class Schedules(Namespace[S]):
         """One."""
         return await self.sender.get(_ONE, Schedule, schedule=schedule)
 
-    @operation
-    async def history(self, schedule: int, *, limit: int = 50) -> tuple[Occurrence, ...]:
+    @listing
+    def history(self, schedule: int, *, limit: int | None = None) -> AsyncIterator[Occurrence]:
         """Its last times and what came of them, newest first."""
-        return (await self.sender.get(f"{_ONE}/history", Page[Occurrence], {"limit": limit}, schedule=schedule)).items
+        return self.sender.items(Request("GET", f"{_ONE}/history", Page[Occurrence], {"schedule": schedule}), limit)
 
     @operation
     async def create(self, new: NewSchedule, *, idempotency_key: str | None = None) -> Schedule:
@@ -70,5 +70,5 @@ class Schedules(Namespace[S]):
 
     @operation
     async def remove(self, schedule: int, *, idempotency_key: str | None = None) -> None:
-        """Remove it with its history and what waits of it."""
+        """Remove it with its history and what waits of it; `ConflictError` where it stands in the configuration."""
         await self.sender.write("DELETE", _ONE, NoneType, idempotency_key, schedule=schedule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -72,7 +72,15 @@ class TracesOff(Refused):
 
 
 class Malformed(ServiceError):
-    """It makes no sense; the text says what would."""
+    """It makes no sense; the text says what would.
+
+    Attributes:
+        problems: what is wrong, by the field of a form; empty where it is about no one field.
+    """
+
+    def __init__(self, text: str, problems: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.problems = problems or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

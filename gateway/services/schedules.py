@@ -98,11 +98,17 @@ class ScheduleService:
         return _shown(await self._get(caller, schedule_id, group))
 
     async def history(
-        self, caller: Caller, schedule_id: int, *, limit: int, group: ConversationRef | None = None
+        self,
+        caller: Caller,
+        schedule_id: int,
+        *,
+        limit: int,
+        group: ConversationRef | None = None,
+        before_ms: int | None = None,
     ) -> Sequence[wire.Occurrence]:
-        """What came of its last times, newest first. Raises as `shown`."""
+        """What came of its last times, newest first; of those before a time, where one is given. Raises as `shown`."""
         schedule = await self._get(caller, schedule_id, group)
-        found = await self._schedules.history(schedule.id, limit)
+        found = await self._schedules.history(schedule.id, limit, before_ms=before_ms)
         sessions = await self._sessions_of({one.turn_id for one in found if one.turn_id})
         return [occurrence_on_the_wire(one, sessions.get(one.turn_id)) for one in found]
 
@@ -241,7 +247,7 @@ class ScheduleService:
         if not places:
             raise Refused("this person has not written to the agent directly anywhere, so nothing could be delivered")
         if not fitting:
-            raise NotNamed(f"this person has no direct chat {wanted!r} here; there are {there}")
+            raise NotNamed(f"this person has no direct chat {wanted!r} here, only {there}")
         raise Ambiguous(f"this person is reached on several channels; say where with `to`: {there}")
 
 
@@ -251,7 +257,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except ScheduleError as error:
-        raise (Malformed if error.problems else Refused)(str(error)) from error
+        raise (Malformed(str(error), error.problems) if error.problems else Refused(str(error))) from error
 
 
 def _key(caller: Caller, seed: str) -> str:
@@ -314,6 +320,11 @@ def _rule(rule: Rule) -> wire.ScheduleRule:
             return wire.ScheduleRule(hook=hook)
         case Days(days=days, at=time, since=since):
             return wire.ScheduleRule(every_days=days, time_of_day=f"{time:%H:%M}", first_day=f"{since:%Y-%m-%d}")
+
+
+def due_ms(one: wire.Occurrence) -> int:
+    """By which one time is known among those of its schedule (Unix time): `before_ms` of the page behind it."""
+    return round(one.due_at.timestamp() * 1_000)
 
 
 def occurrence_on_the_wire(one: Occurrence, session: str | None) -> wire.Occurrence:

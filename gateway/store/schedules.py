@@ -53,6 +53,7 @@ _RUN_NOW = f"""
     UPDATE schedules SET by_hand_at = ?1, by_hand_turn_id = ?2, fires_at = ?1
     WHERE id = ?3 AND by_hand_at IS NULL AND NOT {_IS_BUSY}
 """  # noqa: S608 (a constant)
+_NEVER_MS = 2**62
 _FORGIVE = """
     UPDATE schedules SET forgiven_at = (SELECT max(due_at) FROM occurrences WHERE schedule_id = schedules.id)
     WHERE id = ?
@@ -180,9 +181,9 @@ class SqlSchedules(ScheduleStore, ClockStore):
 
         return await self._engine.write(work)
 
-    async def history(self, schedule_id: int, *, limit: int = 50) -> Sequence[Occurrence]:
-        sql = "SELECT * FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?"
-        rows = await self._engine.rows(sql, (schedule_id, limit))
+    async def history(self, schedule_id: int, *, limit: int = 50, before_ms: int | None = None) -> Sequence[Occurrence]:
+        sql = "SELECT * FROM occurrences WHERE schedule_id = ? AND due_at < ? ORDER BY due_at DESC LIMIT ?"
+        rows = await self._engine.rows(sql, (schedule_id, _NEVER_MS if before_ms is None else before_ms, limit))
         return [value_of(Occurrence, row) for row in rows]
 
     async def occurrence(self, turn_id: str) -> tuple[Schedule, Occurrence] | None:

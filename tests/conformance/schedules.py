@@ -16,6 +16,7 @@ from gateway.schedules.firing import Due, Firing, Happening, OccurrenceEnd, even
 from gateway.schedules.rule import Every, Once
 from gateway.schedules.schedule import MOST_FAILURES, Occurrence, Schedule
 from gateway.store.approvals import SqlApprovals, insert_approvals
+from gateway.store.payloads import to_ms
 from gateway.store.schedules import SqlSchedules
 from tests.conformance.approvals import ASKED, GRANT
 from tests.conformance.stores import HERE, MINUTE, THERE, House, claimed, claimed_reply, ended, said, try_claim, unsent
@@ -293,7 +294,9 @@ class ScheduleSuite:
             await house.store.turns.commit_turn(ended(row, occurrence=OccurrenceEnd(outcome="done")))
             assert await store.run_now(schedule, at + HOUR, f"t_{number}"), "done"
             assert (await store.look(at + HOUR, limit=9)).due == []
-        assert len(await store.history(schedule.id)) == 2
+        last, first = await store.history(schedule.id)
+        assert await store.history(schedule.id, limit=1) == [last]
+        assert await store.history(schedule.id, before_ms=to_ms(last.due_at)) == [first]
 
     async def test_a_schedule_is_busy_until_its_turn_ends_or_its_message_is_gone(self, house: House) -> None:
         for name, end in (("ended", True), ("dropped", False)):

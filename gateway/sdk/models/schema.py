@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -19,6 +20,12 @@ ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 PersonalityId = Annotated[str, Field(pattern=ID_PATTERN, examples=["assistant"])]
 UserName = Annotated[str, Field(pattern=USER_PATTERN, max_length=512, examples=["mail:ada@example.org"])]
 """A user id or an account, `kind:id`."""
+
+
+def said_of(mistake: Mapping[str, Any]) -> str:
+    """What pydantic says of one value, for people: a pattern tells programs that a text must have something to see."""
+    is_blank = mistake.get("ctx", {}).get("pattern") == r"\S"
+    return "it is empty; give a text" if is_blank else str(mistake["msg"])
 
 
 class ApiModel(BaseModel):

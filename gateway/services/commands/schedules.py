@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from gateway.services.schedules import ScheduleService
 
 USAGE = "/schedules [pause|resume|run|remove] [number]"
+_LABELS = {"pause": "Pause", "resume": "Resume", "run": "Run now", "remove": "Remove"}
+_VERBS = "`pause`, `resume`, `run` and `remove`"
 SHOWN_BUTTONS = 5
 SHOWN_HISTORY = 5
-_LONGEST_CHARS = 160
-_LABEL_CHARS = 30
+SHOWN = 60
+"""More than one person has; in a group there may be those of many."""
+_LABEL_CHARS, _LINE_CHARS = 30, 160
 _HOW = (
     "`/schedules {0}` shows one with what came of it; `/schedules pause {0}`, `resume`, `run` and `remove` change it."
 )
@@ -42,9 +45,9 @@ async def schedules_command(service: ScheduleService, caller: Caller, call: Comm
     words = call.arguments.split()
     zone = await service.zone(call.user_id)
     if not words:
-        found = _listed(await service.listed(caller, group=group), zone, is_group=group is not None)
+        found = _listed(await service.listed(caller, group=group, limit=SHOWN + 1), zone, is_group=group is not None)
         return found if service.are_on else replace(found, text=f"{_OFF}\n\n{found.text}" if found.actions else _OFF)
-    verb, number = ("", _number(words[0])) if len(words) == 1 else (words[0], _number(words[1]))
+    verb, number = _asked(words)
     match verb:
         case "":
             shown = await service.shown(caller, number, group=group)
@@ -59,40 +62,52 @@ async def schedules_command(service: ScheduleService, caller: Caller, call: Comm
         case "run":
             await service.ran(caller, number, group=group, seed=call.turn_id)
             return CommandResult(text=f"Number {number} is done once, now.")
-        case "remove":
-            removed = await service.removed(caller, number, group=group)
-            return CommandResult(text=f"Number {number} is removed: {_short(removed.text)}")
-    raise Malformed(f"there is no `/schedules {visible(verb)}`; there are `pause`, `resume`, `run` and `remove`")
+    removed = await service.removed(caller, number, group=group)
+    return CommandResult(text=f"Number {number} is removed: {_name(removed.text)}")
+
+
+def _asked(words: Sequence[str]) -> tuple[str, int]:
+    """What is to be done, and with which number; the verb is empty where one is to be shown."""
+    verb, numbers = ("", words) if words[0].isdecimal() else (words[0].casefold(), words[1:])
+    if verb not in ("", *_LABELS):
+        raise Malformed(f"there is no `/schedules {visible(words[0])}`; there are {_VERBS}")
+    if len(numbers) != 1 or not numbers[0].isdecimal() or len(numbers[0]) > 15:
+        raise Malformed(f"say which number, one at a time: `/schedules {verb or 'pause'} 3`; `/schedules` lists them")
+    return verb, int(numbers[0])
 
 
 def _listed(found: Sequence[Schedule], zone: str, *, is_group: bool) -> CommandResult:
     if not found:
         where = " here" if is_group else ""
         return CommandResult(text=f"Nothing is scheduled{where}. Say what you want to be reminded of, and when.")
-    lines = [f"- {one.id}: {_line(one, zone)}" for one in found]
+    lines = [f"- {one.id}: {_line(one, zone)}" for one in found[:SHOWN]]
+    lines += [f"- There are more; these are the oldest {SHOWN}."] if len(found) > SHOWN else []
     text = "\n".join(lines) + "\n\n" + _HOW.format(found[0].id)
     if len(found) == 1:
         return CommandResult(text=text, actions=_choices(found[0]))
     shown = tuple(
-        Action(id=f"schedules {one.id}", label=f"{one.id}: {_short(one.text, _LABEL_CHARS)}")
-        for one in found[:SHOWN_BUTTONS]
+        Action(id=f"schedules {one.id}", label=f"{one.id}: {_short(one.text)}") for one in found[:SHOWN_BUTTONS]
     )
     return CommandResult(text=text, actions=shown)
 
 
 def _line(one: Schedule, zone: str) -> str:
-    return f"{_short(one.text)}, {one.when}, to {one.channel}.{_next(one, zone)}{_state(one)}"
+    """Its next time is left out where the rule says it."""
+    is_said = one.rule.at is not None and one.zone == zone
+    return f"{_name(one.text)}, {one.when}, to {one.channel}.{'' if is_said else _next(one, zone)}{_state(one)}"
 
 
 def _whole(one: Schedule, history: Sequence[Occurrence], zone: str) -> str:
-    times = "".join(f"\n- {_clock(at, zone)}" for at in one.next)
+    times = "".join(f"\n- {_clock(at, zone)}{_where(one, zone)}" for at in one.next)
     parts = [f"Number {one.id}, {one.when}, to {one.channel}.{_state(one)}\n\n{visible(one.text)}"]
     parts += [f"Next:{times}"] if times else []
-    lines = [
-        f"\n- {_clock(each.due_at, zone)}: {_OUTCOMES[each.outcome]}{f', {visible(each.note)}' if each.note else ''}"
-        for each in history
-    ]
+    lines = [f"\n- {_clock(each.due_at, zone)}{_where(one, zone)}: {_outcome(each)}" for each in history]
     return "\n\n".join([*parts, f"Before:{''.join(lines)}"] if lines else parts)
+
+
+def _outcome(one: Occurrence) -> str:
+    by_hand, note = ", by hand" if one.is_by_hand else "", f", {visible(one.note)}" if one.note else ""
+    return f"{_OUTCOMES[one.outcome]}{by_hand}{note}"
 
 
 def _state(one: Schedule) -> str:
@@ -102,7 +117,12 @@ def _state(one: Schedule) -> str:
 
 
 def _next(one: Schedule, zone: str) -> str:
-    return f" Next: {_clock(one.next[0], zone)}." if one.next else ""
+    return f" Next: {_clock(one.next[0], zone)}{_where(one, zone)}." if one.next else ""
+
+
+def _where(one: Schedule, zone: str) -> str:
+    """The person's zone, where the rule speaks of another one, or of none."""
+    return "" if f"({zone})" in one.when else f" ({zone})"
 
 
 def _clock(at: datetime, zone: str) -> str:
@@ -113,16 +133,14 @@ def _choices(one: Schedule) -> tuple[Action, ...]:
     """The buttons below one."""
     goes = {"active": "pause", "paused": "resume", "failing": "resume"}.get(one.state)
     verbs = [*([goes] if goes else []), "run", *([] if one.is_configured else ["remove"])]
-    labels = {"pause": "Pause", "resume": "Resume", "run": "Run now", "remove": "Remove"}
-    return tuple(Action(id=f"schedules {verb} {one.id}", label=labels[verb]) for verb in verbs)
+    return tuple(Action(id=f"schedules {verb} {one.id}", label=_LABELS[verb]) for verb in verbs)
 
 
-def _short(text: str, most: int = _LONGEST_CHARS) -> str:
+def _name(text: str) -> str:
+    """The text in a line of Markdown: as code, so that it forms no markup there."""
+    return f"`{_short(text, _LINE_CHARS).replace('`', chr(39))}`"
+
+
+def _short(text: str, most: int = _LABEL_CHARS) -> str:
     shown = visible(" ".join(text.split()))
     return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def _number(word: str) -> int:
-    if not word.isdecimal() or len(word) > 15:
-        raise Malformed("say which number: `/schedules pause 3`; `/schedules` lists them")
-    return int(word)

@@ -22,15 +22,17 @@ async def timezone_text(service: ZoneService, caller: Caller, name: str) -> str:
         zone, chosen = await service.show(caller)
         if chosen not in (None, zone):
             gone = f"{chosen} is not known on this machine any more"
-            return f"{gone}, so I take that of this gateway: {_shown(zone)}. {_HOW}"
+            return f"{gone}, so I take that of this gateway: {_shown(zone)}. {_how(zone)}"
         if chosen is not None:
             return f"Your time zone is {_shown(zone)}. `/timezone {NONE}` takes that back."
-        return f"You have chosen no time zone, so I take that of this gateway: {_shown(zone)}. {_HOW}"
+        return f"You have chosen no time zone, so I take that of this gateway: {_shown(zone)}. {_how(zone)}"
     zone, kept = await service.choose(caller, None if name.casefold() == NONE else name)
     return f"From now on your time zone is {_shown(zone)}.{_kept(kept)}"
 
 
-_HOW = "Choose yours: `/timezone Europe/Berlin`."
+def _how(zone: str) -> str:
+    other = "America/New_York" if zone == "Europe/Berlin" else "Europe/Berlin"
+    return f"Choose yours: `/timezone {other}`."
 
 
 def _shown(zone: str) -> str:

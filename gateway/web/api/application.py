@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from gateway import __version__
 from gateway.errors import EthosError
-from gateway.sdk.models.schema import ConflictProblem, Problem
+from gateway.sdk.models.schema import ConflictProblem, Problem, said_of
 from gateway.services.caller import Caller
 from gateway.services.operator_services import OperatorServices
 from gateway.web.api import (
@@ -123,7 +123,7 @@ class _Application(FastAPI):
 async def _on_invalid(_request: Request, error: Exception) -> Response:
     """A request that the types do not allow: every mistake with its place, as pydantic lists them."""
     found = error.errors() if isinstance(error, RequestValidationError) else []
-    errors = [{"where": ".".join(map(str, one["loc"])), "problem": str(one["msg"])} for one in found]
+    errors = [{"where": ".".join(map(str, one["loc"])), "problem": said_of(one)} for one in found]
     return problem_of_status(422, "; ".join(f"{one['where']}: {one['problem']}" for one in errors[:5]), errors=errors)
 
 

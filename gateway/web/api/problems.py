@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
+from pydantic.alias_generators import to_camel
 from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -30,7 +31,8 @@ from gateway.errors import (
 )
 from gateway.memory.review import NoSuchProposal, NotReviewable
 from gateway.people.linking.links import NotLinked
-from gateway.sdk.models.schema import ConflictProblem, Problem
+from gateway.schedules.forms import named
+from gateway.sdk.models.schema import ConflictProblem, FieldProblem, Problem
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotAllowed, NotFound, NotNamed, Refused, TracesOff
 from gateway.services.uploads import TooLarge
 from gateway.web.auth import CALLER
@@ -144,6 +146,10 @@ async def on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, MemoryConflict):
         return changed_meanwhile(error, kind.status)
     caller = request.scope.get(CALLER)
+    if isinstance(error, Malformed) and error.problems:
+        wrong = [(f"body.{at}", why) for at, why in named(error.problems, to_camel).items()]
+        fields = tuple(FieldProblem(where=where, problem=why) for where, why in wrong)
+        return problem(kind, "; ".join(f"{where}: {why}" for where, why in wrong), errors=fields)
     is_private = isinstance(error, MemoryUnavailable) and isinstance(caller, Caller) and caller.user_id is not None
     return problem(kind, MemoryUnavailable.FOR_PEOPLE if is_private else str(error))
 

@@ -10,6 +10,7 @@ from gateway.sdk.models.names import USER_PATTERN
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule, Occurrence, Schedule, ScheduleState
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
+from gateway.services.schedules import due_ms
 from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import RowId
@@ -24,6 +25,7 @@ _NONE = "There is no schedule with that number."
 _NO_SCHEDULE = problems(not_found=_NONE)
 _NOT_NOW = problems(not_found=_NONE, not_possible="Its state does not allow that.")
 _NOT_SO = "The person has too many, or no conversation where it could be delivered."
+_NOT_HERE = "It stands in the configuration, which alone changes it and takes it away."
 
 
 @router.get("", summary="List schedules")
@@ -56,22 +58,35 @@ async def get(caller: Reader, services: WithServices, schedule: RowId) -> Schedu
     return await services.schedules.shown(caller, schedule)
 
 
-@router.patch("/{schedule}", responses=problems(not_found=_NONE, not_possible=_NOT_SO), summary="Change a schedule")
+@router.patch(
+    "/{schedule}",
+    responses=problems(not_found=_NONE, not_possible=f"{_NOT_HERE} Or: {_NOT_SO}"),
+    summary="Change a schedule",
+)
 async def change(caller: Writer, services: WithServices, schedule: RowId, body: ChangeSchedule) -> Schedule:
     """Change what the body names; the rest stays."""
     return await services.schedules.changed(caller, schedule, body)
 
 
-@router.delete("/{schedule}", status_code=204, responses=_NO_SCHEDULE, summary="Remove a schedule")
+@router.delete(
+    "/{schedule}",
+    status_code=204,
+    responses=problems(not_found=_NONE, not_possible=_NOT_HERE),
+    summary="Remove a schedule",
+)
 async def remove(caller: Writer, services: WithServices, schedule: RowId) -> None:
     """Remove it with its history and what waits of it."""
     await services.schedules.removed(caller, schedule)
 
 
 @router.get("/{schedule}/history", responses=_NO_SCHEDULE, summary="List its occurrences")
-async def history(caller: Reader, services: WithServices, schedule: RowId, limit: Limit = 50) -> Page[Occurrence]:
+async def history(
+    caller: Reader, services: WithServices, schedule: RowId, limit: Limit = 50, cursor: Cursor = None
+) -> Page[Occurrence]:
     """Its last times and what came of them, the newest first."""
-    return Page(items=tuple(await services.schedules.history(caller, schedule, limit=limit)))
+    before_ms = number_of("occurrences", cursor)
+    found = await services.schedules.history(caller, schedule, limit=limit + 1, before_ms=before_ms)
+    return page_of("occurrences", found, limit, lambda one: (due_ms(one),))
 
 
 @router.post("/{schedule}/pause", responses=_NOT_NOW, summary="Pause a schedule")

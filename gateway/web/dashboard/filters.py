@@ -76,14 +76,21 @@ def when(value: datetime | None, *, now: Callable[[], datetime] = lambda: dateti
 
 
 def clock(value: datetime, zone: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Markup:
-    """A time as clocks of that zone show it, and how far away it is where it is to come; UTC as the tooltip."""
-    utc, local = value.astimezone(UTC), value.astimezone(zone_of(zone))
+    """A time as clocks of that zone show it, and how far away it is where it is to come; UTC as the tooltip.
+
+    The zone stands beside the time, where it is shown; UTC is named here, for a zone that this machine knows no more.
+    """
+    utc = value.astimezone(UTC)
+    try:
+        local, named = utc.astimezone(zone_of(zone)), ""
+    except ValueError:
+        local, named = utc, " UTC"
     rest = (utc - now()).total_seconds()
     away = Markup(' <span class="quiet away">in {}</span>').format(duration(rest)) if rest > 0 else ""
     return Markup('<span><time datetime="{iso}" title="{title}">{said}</time>{away}</span>').format(
         iso=utc.isoformat(timespec="seconds"),
         title=f"{utc:%Y-%m-%d %H:%M:%S} UTC",
-        said=f"{local:%a, %-d %b %Y, %H:%M}",
+        said=f"{local:%a, %-d %b %Y, %H:%M}{named}",
         away=away,
     )
 

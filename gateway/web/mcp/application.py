@@ -40,6 +40,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway import __version__
 from gateway.errors import EthosError, MemoryUnavailable
+from gateway.sdk.models.schema import said_of
 from gateway.services.caller import Caller
 from gateway.services.operator_services import OperatorServices
 from gateway.web.api.idempotency import replayed
@@ -154,7 +155,7 @@ class McpApplication:
             call = Call(caller=caller, services=self._services, progress=progress, is_ending=self._is_ending)
             return _done(await offer.call(arguments, call))
         except ValidationError as error:
-            wrong = (f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in error.errors())
+            wrong = (f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {said_of(one)}" for one in error.errors())
             return _failed("; ".join(wrong))
         except EthosError as error:
             return _failed(_told(error, caller))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from gateway.config.values import zone_of
 from gateway.protocols import MemoryUpdate
 from gateway.sdk.models.memory import Passage, StoreName
 from gateway.sdk.models.schedules import Mode, NewSchedule, ScheduleForm, ScheduleState
@@ -242,7 +243,7 @@ class CreateSchedule(Arguments, ScheduleForm):
 async def _create_schedule(asked: CreateSchedule, call: Call) -> Answer:
     new = NewSchedule.model_validate(asked.model_dump(exclude={"idempotency_key"}))
     made = await call.services.schedules.created(call.caller, new, seed=asked.idempotency_key)
-    times = ", ".join(f"{at:%Y-%m-%d %H:%M} UTC" for at in made.next)
+    times = ", ".join(f"{at.astimezone(zone_of(made.zone)):%Y-%m-%d %H:%M %Z}" for at in made.next)
     return Answer(_shown(made), f"Schedule {made.id}: {made.when}. Next: {times}. Tell the person these times.")
 
 

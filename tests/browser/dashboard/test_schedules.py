@@ -84,7 +84,7 @@ async def test_a_long_list_has_pages_and_a_schedule_is_moved_by_the_form(
     await page.get_by_role("link", name="Change").click()
     await page.get_by_label("Where").fill("mail")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("alert")).to_contain_text("there are local:operator")
+    await expect(page.get_by_role("alert")).to_contain_text("only local:operator")
     await page.get_by_label("Where").fill("local")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("status").filter(has_text="Schedule 1 is changed")).to_be_visible()

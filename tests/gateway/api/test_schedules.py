@@ -74,6 +74,22 @@ async def test_a_long_list_comes_in_pages_and_what_is_removed_meanwhile_moves_no
     assert (await api.get("/schedules", params={"cursor": "x"})).status_code == 400
 
 
+async def test_a_long_history_comes_in_pages_the_newest_first(gateway: Gateway, api: Client) -> None:
+    number = (await make(api))["id"]
+    columns = "schedule_id, due_at, begun_at, outcome, turn_id, note, is_by_hand"
+    sql = f"INSERT INTO occurrences ({columns}) VALUES (?, ?, 0, 'done', '', '', 0)"  # noqa: S608 (names of ours)
+    rows = [(number, due_at) for due_at in (1_000, 2_000, 2_001)]
+    await gateway.store.engine.write(lambda connection: connection.executemany(sql, rows))
+    path, seconds, cursor = f"/schedules/{number}/history", [], None
+    while len(seconds) < 3:
+        page = (await api.get(path, params={"limit": 1} | ({"cursor": cursor} if cursor else {}))).json()
+        seconds += [one["dueAt"] for one in page["items"]]
+        cursor = page["nextCursor"]
+    assert seconds == ["1970-01-01T00:00:02.001000Z", "1970-01-01T00:00:02Z", "1970-01-01T00:00:01Z"]
+    assert cursor is None
+    assert (await api.get(path, params={"cursor": "x"})).status_code == 400
+
+
 async def test_a_schedule_is_made_for_a_person_and_delivered_to_their_direct_chat(api: Client) -> None:
     made = await make(api)
     assert (made["channel"], made["conversation"], made["isDirect"]) == ("fake", "dm-ada", True)
@@ -173,7 +189,7 @@ async def test_a_turn_that_it_ran_is_found_by_its_session(gateway: Gateway, api:
         ({"personality": "pirate"}, 404, "pirate"),
         ({"user": "fake:nobody"}, 404, "there is no user"),
         ({"user": None}, 422, "users"),
-        ({"to": "other"}, 404, "there are fake:ada"),
+        ({"to": "other"}, 404, "only fake:ada"),
         ({"user": "fake:ben"}, 403, "guest"),
     ],
 )
@@ -185,6 +201,19 @@ async def test_what_makes_no_sense_is_refused_with_what_would(
     assert await listed(api) == []
 
 
+async def test_a_mistake_names_the_fields_as_the_api_calls_them(api: Client) -> None:
+    wrong = {"text": "Tea", "inMinutes": 5, "everyMinutes": 90, "zone": "Mars", "user": "fake:ada"}
+    answer = (await api.post("/schedules", json=wrong)).json()
+    said = "give exactly one of at, inMinutes, everyMinutes, cron, everyDays"
+    assert {one["where"]: one["problem"] for one in answer["errors"]} == {
+        "body.zone": "'Mars' is no time zone; expected a name such as Europe/Berlin, or UTC",
+        "body.everyMinutes": said,
+    }
+    assert answer["detail"].endswith(f"; body.everyMinutes: {said}")
+    blank = (await api.post("/schedules", json={"text": " ", "inMinutes": 5})).json()
+    assert blank["detail"] == "body.text: it is empty; give a text"
+
+
 async def test_who_is_reached_on_two_channels_says_on_which(gateway: Gateway, api: Client) -> None:
     linked = await api.post("/people/links", json={"one": "fake:ada", "other": "fake:ben"})
     assert linked.status_code < 300, linked.text
@@ -194,7 +223,7 @@ async def test_who_is_reached_on_two_channels_says_on_which(gateway: Gateway, ap
     assert (await make(api, to="fake"))["conversation"] == "dm-ada"
     made = await make(api, to="fake:ada")
     assert made["conversation"] == "dm-ada"
-    for to, status, words in (("other", 403, "a guest there"), ("mail", 404, "there are fake:ada, other:ben")):
+    for to, status, words in (("other", 403, "a guest there"), ("mail", 404, "only fake:ada, other:ben")):
         answer = await api.patch(f"/schedules/{made['id']}", json={"to": to})
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
     assert (await api.patch(f"/schedules/{made['id']}", json={"to": "fake"})).json()["conversation"] == "dm-ada"

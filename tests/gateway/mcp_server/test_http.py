@@ -215,8 +215,9 @@ async def test_a_schedule_is_made_once_for_the_person_of_the_key(house: House, e
             listed = (await value(client, "schedules_list"))["schedules"]
             assert [(one["id"], one["when"]) for one in listed] == [(first["id"], "every day at 17:00 (UTC)")]
         async with by_http(gateway, token_of(gateway), era) as client:
-            made = await client.call_tool("schedule_create", {**wanted, "user": "fake:ben"})
-            assert text_of(made).startswith("Schedule 2: every day at 17:00 (UTC). Next: ")
+            made = await client.call_tool("schedule_create", {**wanted, "user": "fake:ben", "zone": "Asia/Tokyo"})
+            assert text_of(made).startswith("Schedule 2: every day at 17:00 (Asia/Tokyo). Next: ")
+            assert text_of(made).count(" 17:00 JST") == 3
             assert [one["user"] for one in (await value(client, "schedules_list", user=ada))["schedules"]] == [ada]
             assert len((await value(client, "schedules_list"))["schedules"]) == 2
 

@@ -208,11 +208,11 @@ def test_once_is_due_once_and_a_wall_clock_time_follows_the_data_of_its_zone() -
     [
         ("0 8 * *", "4 fields; expected five"),
         ("0 0 8 * * *", "6 fields; expected five"),
-        ("@daily", "1 fields; expected five"),
+        ("@daily", "1 field; expected five"),
         ("", "0 fields"),
         ("61 8 * * *", "Bad minute"),
         ("0 8 * * fri-mon", "Bad day-of-week"),
-        ("0 8 30 2 *", "Bad day-of-month"),
+        ("0 8 30 2 *", "Bad day-of-month in '0 8 30 2 *'; expected numbers, and days that there are"),
         ("0 8 */31 2 mon#5", "never due"),
         ("* * * * *", "more often than every 5 minutes"),
         ("*/4 9 * * *", "more often than every 5 minutes"),

@@ -142,6 +142,7 @@ async def test_a_form_becomes_a_rule_in_the_zone_of_the_person(
         ({"every_days": 1, "time_of_day": "8 o'clock"}, "time_of_day", "is no time of day"),
         ({"every_days": 1, "time_of_day": "08:00", "first_day": "Monday"}, "first_day", "is no day"),
         ({"in_minutes": 5, "time_of_day": "08:00"}, "time_of_day", "goes with every_days only"),
+        ({"first_day": "2026-12-01"}, "first_day", "goes with every_days only"),
         ({"in_minutes": 5, "zone": "Berlin"}, "zone", "did you mean Europe/Berlin?"),
         ({"in_minutes": 5, "zone": "Mars/Olympus"}, "zone", "is no time zone; expected a name such as"),
         ({"in_minutes": 5, "text": " \u200b\0 "}, "text", "it is empty"),

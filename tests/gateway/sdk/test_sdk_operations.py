@@ -103,7 +103,7 @@ async def test_schedules_are_made_changed_steered_and_removed(client: AsyncEthos
     with pytest.raises(ConflictError, match="has not written"):
         await schedules.create(NewSchedule(text="Tea", in_minutes=5))
     await client.chat.ask("Hello", conversation="main")
-    with pytest.raises(NotFoundError, match="there are local:operator"):
+    with pytest.raises(NotFoundError, match="only local:operator"):
         await schedules.create(NewSchedule(text="Tea", in_minutes=5, to="mail"))
     made = await schedules.create(NewSchedule(text="Tea", cron="0 17 * * *", zone="UTC"), idempotency_key="tea")
     assert await schedules.create(NewSchedule(text="Tea", cron="0 17 * * *", zone="UTC"), idempotency_key="tea") == made
@@ -118,7 +118,7 @@ async def test_schedules_are_made_changed_steered_and_removed(client: AsyncEthos
     assert (resumed.state, resumed == await schedules.get(made.id)) == ("active", True)
     await schedules.run(made.id)
     async with asyncio.timeout(60):
-        while not (history := await schedules.history(made.id)) or history[0].outcome == "begun":
+        while not (history := [one async for one in schedules.history(made.id)]) or history[0].outcome == "begun":
             await asyncio.sleep(0.05)
     assert (history[0].outcome, history[0].is_by_hand) == ("done", True)
     await schedules.remove(made.id)

@@ -678,6 +678,9 @@ async def test_the_page_of_a_hook_offers_no_change_and_no_removal_before_it_is_t
             assert ">Remove<" not in page
             assert (await owner.get(f"/dashboard/schedules/of/{number}/change")).status_code == 409
             assert "Remove" not in [action.label for action in await choices(channel, number)]
+            assert (await owner.delete(f"/api/v1/schedules/{number}")).status_code == 409
+            paths = (await owner.get("/api/v1/openapi.json")).json()["paths"]
+            assert "409" in paths["/schedules/{schedule}"]["delete"]["responses"]
             await reloaded(gateway, hooks={})
             page = (await owner.get(f"/dashboard/schedules/of/{number}")).text
             assert "Remove" in page

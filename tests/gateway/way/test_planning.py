@@ -246,7 +246,7 @@ async def test_it_is_undone_by_the_button_and_by_its_person_only(house: House) -
         [undo] = channel.sent[-1].actions
         await answer_to(channel, in_group(channel, f"/{undo.id}", user="2"))
         assert len(await planned(gateway)) == 1
-        assert await answer_to(channel, in_group(channel, f"/{undo.id}")) == "Number 1 is removed: Standup"
+        assert await answer_to(channel, in_group(channel, f"/{undo.id}")) == "Number 1 is removed: `Standup`"
         assert await planned(gateway) == []
 
 
@@ -532,6 +532,11 @@ async def test_a_person_shows_and_chooses_their_zone_and_what_is_planned_keeps_i
         assert back.startswith("From now on your time zone is **UTC**")
         assert "5 (Europe/Berlin)" in back
         assert "for you alone: ask me in a direct chat" in await answer_to(channel, in_group(channel, "/timezone"))
+
+
+async def test_the_example_of_a_time_zone_is_another_one_than_that_of_the_gateway(house: House) -> None:
+    async with house.gateway(ScriptedModel(), time_zone="Europe/Berlin") as (_, channel):
+        assert (await channel.ask("/timezone")).endswith(" Choose yours: `/timezone America/New_York`.")
 
 
 async def test_today_and_the_time_are_those_of_the_person_s_zone(house: House) -> None:

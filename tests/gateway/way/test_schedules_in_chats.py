@@ -71,10 +71,10 @@ async def test_the_list_has_number_rule_next_time_and_state_on_the_persons_clock
         await gateway.store.person_settings.put(user_id, "time_zone", "Asia/Tokyo")
         await gateway.services.schedules.paused(OPERATOR, second)
         answer = await channel.ask("/schedules")
-        due = f"{MONDAY + timedelta(days=1):%a %-d %b %Y}, 03:00"
+        due = f"{MONDAY + timedelta(days=1):%a %-d %b %Y}, 03:00 (Asia/Tokyo)"
         assert answer.startswith(
-            f"- {first}: Water the plants, every week on Monday at 18:00 (UTC), to fake. Next: {due}.\n"
-            f"- {second}: Feed *the* cat and the dog, every week on Monday at 18:00 (UTC), to fake. Paused.\n"
+            f"- {first}: `Water the plants`, every week on Monday at 18:00 (UTC), to fake. Next: {due}.\n"
+            f"- {second}: `Feed *the* cat and the dog`, every week on Monday at 18:00 (UTC), to fake. Paused.\n"
         )
         assert buttons(channel) == [
             (f"schedules {first}", "1: Water the plants"), (f"schedules {second}", "2: Feed *the* cat and the dog"),
@@ -90,9 +90,9 @@ async def test_one_whose_zone_is_gone_from_the_machine_is_listed_with_all_others
         soon = await kept(gateway, await make(gateway, "Tea", **dict.fromkeys(WEEKLY), in_minutes=60))
         assert await gateway.store.schedules.replace(replace(soon, zone="Mars/Olympus"), soon)
         answer = await channel.ask("/schedules")
-        assert f"- {first}: Water the plants, every week on Monday at 18:00 (Mars/Olympus), to fake. Next: " in answer
-        assert f"- {second}: Feed the cat" in answer
-        assert f"- {soon.id}: Tea, once, on " in answer
+        assert f"- {first}: `Water the plants`, every week on Monday at 18:00 (Mars/Olympus), to fake. Next: " in answer
+        assert f"- {second}: `Feed the cat`" in answer
+        assert f"- {soon.id}: `Tea`, once, on " in answer
 
 
 async def test_one_is_shown_with_its_history_and_buttons_that_change_it(house: House) -> None:
@@ -112,7 +112,7 @@ async def test_one_is_shown_with_its_history_and_buttons_that_change_it(house: H
         assert f"Number {number} goes on. Next: {MONDAY:%a %-d %b %Y}, 18:00." == await channel.ask(
             f"/schedules resume {number}"
         )
-        assert await channel.ask(f"/schedules remove {number}") == f"Number {number} is removed: Water the plants"
+        assert await channel.ask(f"/schedules remove {number}") == f"Number {number} is removed: `Water the plants`"
         assert await gateway.store.schedules.schedules() == []
 
 
@@ -162,11 +162,38 @@ async def test_mistakes_are_answered_with_what_there_is(house: House) -> None:
             ("9", "there is no schedule 9; `/schedules` lists those that there are"),
             ("pause", "say which number"),
             ("pause x", "say which number"),
+            (f"pause {number} {number}", "one at a time: `/schedules pause 3`"),
+            ("remove", "`/schedules remove 3`"),
+            ("list", "there is no `/schedules list`; there are `pause`, `resume`, `run` and `remove`"),
             (f"stop {number}", "there are `pause`, `resume`, `run` and `remove`"),
             ("pause 99999999999999999999", "say which number"),
         ):
             assert words in await channel.ask(f"/schedules {typed}"), typed
         assert (await kept(gateway, number)).state == "active"
+        assert await channel.ask(f"/schedules Pause {number}") == f"Number {number} is paused."
+
+
+async def test_a_time_names_its_zone_where_the_rule_names_none_and_is_not_said_twice(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello")
+        await make(gateway, "Stretch", **dict.fromkeys(WEEKLY), every_minutes=90)
+        await make(gateway, "Tea", **{**dict.fromkeys(WEEKLY), "at": f"{MONDAY}T18:00", "zone": "UTC"})
+        stretch, tea = (await channel.ask("/schedules")).splitlines()[:2]
+        assert stretch.endswith(" (UTC).")
+        assert tea.endswith(f"once, on {MONDAY:%a, %d %b %Y} at 18:00 (UTC), to fake.")
+
+
+async def test_a_group_is_shown_its_oldest_sixty(house: House) -> None:
+    async with house.gateway(ScriptedModel("hi"), fake=MEMBERS) as (gateway, channel):
+        await channel.ask("hello", user="1", conversation="dm-1")
+        first = await kept(gateway, await make(gateway))
+        await give_to_group(gateway, first.id)
+        shared = await kept(gateway, first.id)
+        for number in range(60):
+            assert await gateway.store.schedules.add(replace(shared, key=f"many/{number}"), most=1_000)
+        answer = await in_group(channel, "/schedules", "1")
+        assert answer.count("`Water the plants`") == 60
+        assert "\n- There are more; these are the oldest 60.\n" in answer
 
 
 async def test_a_person_sees_and_changes_nothing_of_another(house: House) -> None:
@@ -190,7 +217,7 @@ async def test_where_they_are_off_the_list_says_so_and_none_is_run(house: House)
         channel._numbers = itertools.count(100)  # of the ids of messages
         answer = await channel.ask("/schedules")
         assert answer.startswith("Schedules are off here, so nothing is done at its time.")
-        assert f"- {number}: Water the plants" in answer
+        assert f"- {number}: `Water the plants`" in answer
         assert "schedules are off" in await channel.ask(f"/schedules run {number}")
         assert "is removed" in await channel.ask(f"/schedules remove {number}")
         assert await channel.ask("/schedules") == (
@@ -212,7 +239,7 @@ async def test_in_a_group_only_what_is_delivered_there_is_seen(house: House) -> 
         await give_to_group(gateway, shared)
         for user in ("1", "2"):
             answer = await in_group(channel, "/schedules", user)
-            assert answer.startswith(f"- {shared}: Stand-up, ")
+            assert answer.startswith(f"- {shared}: `Stand-up`, ")
             assert "ring" not in answer
             for verb in ("", "pause ", "run ", "remove "):
                 refused = await in_group(channel, f"/schedules {verb}{private}", user)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from datetime import UTC
 from typing import Any, TypeVar, get_args
 from urllib.parse import urlencode
 
@@ -14,8 +14,11 @@ from starlette.responses import Response
 
 from gateway.config.values import zone_of
 from gateway.errors import EthosError
+from gateway.schedules.forms import named
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule, Schedule, ScheduleState
+from gateway.sdk.models.schema import said_of
 from gateway.services.caller import Malformed, NotFound
+from gateway.services.schedules import due_ms
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form, whole_number
@@ -73,9 +76,6 @@ LABELS: Mapping[str, str] = {
     "to": "Where",
 }
 """What the form calls a field, by its key."""
-_NAMES = re.compile(
-    r"\b(?:in_minutes|every_minutes|every_days|time_of_day|first_day)\b|(?:^|(?<=; ))(?:at|text|zone|cron|to)(?=: )"
-)
 
 
 # ---- showing --------------------------------------------------------------------------------------------------------
@@ -119,13 +119,18 @@ async def one(context: PageContext, request: Request) -> Response:
     """One, with what came of its last times."""
     schedule = await _schedule(context, request)
     service = context.services.schedules
+    before_ms = whole_number(request.query_params.get("before", ""))
+    history = await service.history(context.caller, schedule.id, limit=HISTORY_ROWS + 1, before_ms=before_ms)
     return context.render(
         request,
         "schedules/one.html",
         title=f"Schedule {schedule.id}",
         trail=[(PAGE.title, PAGE.path)],
         schedule=schedule,
-        history=await service.history(context.caller, schedule.id, limit=HISTORY_ROWS),
+        history=history[:HISTORY_ROWS],
+        here=_of(schedule.id, before_ms),
+        newest=None if before_ms is None else _of(schedule.id),
+        older=_of(schedule.id, due_ms(history[HISTORY_ROWS - 1])) if len(history) > HISTORY_ROWS else None,
         made_in=await service.session_of(schedule),
         names=await context.sources.naming.labels(),
         outcomes=OUTCOMES,
@@ -157,11 +162,11 @@ async def edit(context: PageContext, request: Request) -> Response:
 @PAGE.form("/new")
 async def create(context: PageContext, request: Request, form: Form) -> Response:
     """Make one."""
-    typed = _typed(form, "user", "personality", "to")
     try:
-        made = await context.services.schedules.created(context.caller, _checked(NewSchedule, typed))
+        new = _checked(NewSchedule, _typed(form, "user", "personality", "to"))
+        made = await context.services.schedules.created(context.caller, new)
     except EthosError as error:
-        return await _form(context, request, dict(form.fields), problem=str(error))
+        return await _form(context, request, dict(form.fields), error=error)
     context.live.changed("messages")
     return context.go(request, _of(made.id), f"Schedule {made.id} is made: {made.when}.")
 
@@ -172,13 +177,13 @@ async def change(context: PageContext, request: Request, form: Form) -> Response
     number = whole_number(form.get("schedule")) or 0
     service = context.services.schedules
     before = await service.shown(context.caller, number)
-    typed, rule = _typed(form, "to"), _rule(before)
-    if rule.items() <= typed.items():  # as it was, so it goes on in its rhythm
-        typed = {name: value for name, value in typed.items() if name not in rule}
     try:
+        typed, rule = _typed(form, "to"), _rule(before)
+        if rule.items() <= typed.items():  # as it was, so it goes on in its rhythm
+            typed = {name: value for name, value in typed.items() if name not in rule}
         changed = await service.changed(context.caller, number, _checked(ChangeSchedule, typed))
     except EthosError as error:
-        return await _form(context, request, dict(form.fields), before, problem=str(error))
+        return await _form(context, request, dict(form.fields), before, error=error)
     context.live.changed("messages")
     return context.go(request, _of(number), f"Schedule {number} is changed: {changed.when}.")
 
@@ -239,21 +244,23 @@ async def _form(
     typed: Mapping[str, Any],
     schedule: Schedule | None = None,
     *,
-    problem: str | None = None,
+    error: EthosError | None = None,
 ) -> Response:
-    """To make one, or to change this one; with what was typed before."""
+    """To make one, or to change this one; with what was typed before, and what is wrong with it."""
+    problems = _problems(error)
     trail = [(PAGE.title, PAGE.path)]
     if schedule is not None:
         trail.append((f"Schedule {schedule.id}", _of(schedule.id)))
     return context.render(
         request,
         "schedules/form.html",
-        title="New schedule" if schedule is None else "Change it",
+        title="New schedule" if schedule is None else f"Change schedule {schedule.id}",
         trail=trail,
-        status=200 if problem is None else 409,
+        status=200 if error is None else 409,
         schedule=schedule,
         typed={"rule": "at", "mode": "say", **typed},
-        problem=problem and _NAMES.sub(lambda found: LABELS[found[0]], problem),
+        problem="; ".join(f"{_label(name)}: {why}" for name, why in problems.items()) or (error and str(error)),
+        problems=problems,
         rules=RULES,
         labels=LABELS,
         names=await context.sources.naming.labels(),
@@ -265,23 +272,45 @@ async def _form(
 
 def _rule(schedule: Schedule) -> dict[str, str]:
     """The fields of its rule, as the form has them."""
-    rule, zone = schedule.rule, zone_of(schedule.zone)
-    found = {name: str(value) for name, value in rule.model_dump(exclude_none=True, by_alias=False).items()}
-    return found if rule.at is None else {"at": f"{rule.at.astimezone(zone):%Y-%m-%dT%H:%M}"}
+    rule = schedule.rule
+    if rule.at is None:
+        return {name: str(value) for name, value in rule.model_dump(exclude_none=True, by_alias=False).items()}
+    try:
+        zone = zone_of(schedule.zone)
+    except ValueError:  # its data is gone from this machine, so the form asks for another one
+        zone = UTC
+    return {"at": f"{rule.at.astimezone(zone):%Y-%m-%dT%H:%M}"}
 
 
 def _typed(form: Form, *more: str) -> dict[str, str]:
-    """What was filled in, of the chosen rule and beside it."""
-    names = ("text", "mode", "zone", "missed", *FIELDS.get(form.get("rule"), ()), *more)
-    return {name: value for name in names if (value := form.get(name).strip())}
+    """What was filled in, of the chosen rule and beside it.
+
+    Raises:
+        Malformed: the text or the chosen rule is empty.
+    """
+    rule = form.get("rule")
+    names = ("text", "mode", "zone", "missed", *FIELDS.get(rule, ()), *more)
+    typed = {name: value for name in names if (value := form.get(name).strip())}
+    if empty := {name: "it is empty" for name in ("text", *FIELDS.get(rule, ())[:1]) if name not in typed}:
+        raise Malformed("the form is not filled in", empty)
+    return typed
 
 
 def _checked(model: type[Model], typed: Mapping[str, str]) -> Model:
     try:
         return model.model_validate(typed)
     except ValidationError as error:
-        wrong = (f"{LABELS.get(str(one['loc'][0]), one['loc'][0])}: {one['msg']}" for one in error.errors())
-        raise Malformed("; ".join(wrong)) from error
+        raise Malformed(str(error), {str(one["loc"][0]): said_of(one) for one in error.errors()}) from error
+
+
+def _problems(error: EthosError | None) -> dict[str, str]:
+    """What is wrong with each field, in the words of the form."""
+    wrong = error.problems if isinstance(error, Malformed) else {}
+    return dict(zip(wrong, named(wrong, _label).values(), strict=True))
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, name)
 
 
 def _changed(context: PageContext, request: Request, schedule: Schedule, text: str) -> Response:
@@ -293,8 +322,8 @@ def _words() -> Mapping[str, Any]:
     return {"states": STATES, "modes": MODES, "missed": MISSED}
 
 
-def _of(number: int) -> str:
-    return f"{PAGE.path}/of/{number}"
+def _of(number: int, before_ms: int | None = None) -> str:
+    return f"{PAGE.path}/of/{number}" + ("" if before_ms is None else f"?before={before_ms}")
 
 
 def _address(**chosen: str | None) -> str:

@@ -52,6 +52,7 @@ def test_a_hook_is_tried_and_its_call_stands_in_the_list_and_among_the_schedules
     assert tried.out.startswith("The call is taken: `ethos schedules show 1` shows what comes of it")
     [hook] = ethos("hooks", "--json").value
     assert (hook["schedule"], hook["state"], [one["outcome"] for one in hook["calls"]]) == (1, "active", ["begun"])
+    assert hook["calls"] == ethos("schedules", "show", 1, "--json").value["history"]
     assert "when the hook ci is called" in ethos("schedules", "show", "1").out
     [schedule] = ethos("schedules", "list", "--json").value
     assert schedule["rule"]["hook"] == "ci"

@@ -51,6 +51,7 @@ def test_one_is_made_and_shown_with_its_next_times(ethos: Ethos, home: Path) -> 
     assert "Schedule 1 of Person 1: every week on Monday at 18:00 (UTC)" in shown
     assert "mode: say, by assistant; text: Water the plants" in shown
     assert "to: fake, c1; missed: late" in shown
+    assert f" Next: {MONDAY} 18:00 UTC, " in shown
     value = ethos("schedules", "show", 1, "--json").value
     assert (value["mode"], value["history"], value["next"][0]) == ("say", [], f"{MONDAY}T18:00:00+00:00")
 
@@ -71,6 +72,26 @@ def test_it_is_changed_paused_resumed_run_once_and_removed(ethos: Ethos, home: P
     assert ethos("schedules", "list", "--json").value == []
 
 
+def test_times_are_those_of_the_clock_that_the_rule_speaks_of(
+    ethos: Ethos, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert home.exists()
+    monkeypatch.setenv("TZ", "America/New_York")
+    number = made(ethos, *WEEKLY[:-1], "Asia/Tokyo")
+    assert f"  {MONDAY} 18:00 JST  active" in ethos("schedules", "list").out
+    assert f" Next: {MONDAY} 18:00 JST, " in ethos("schedules", "show", number).out
+
+
+def test_a_change_says_what_is_to_be_different_and_a_list_of_some_does_not_say_that_there_are_none(
+    ethos: Ethos, home: Path
+) -> None:
+    assert home.exists()
+    number = made(ethos)
+    answer = ethos("schedules", "change", number)
+    assert (answer.code, "say what is to be different" in answer.err) == (1, True)
+    assert ethos("schedules", "list", "--state", "failing").out.startswith("There are none of these;")
+
+
 def test_each_person_has_their_own(ethos: Ethos, home: Path) -> None:
     assert home.exists()
     first, second = made(ethos), made(ethos, user="fake:2", text="Feed the cat")
@@ -83,14 +104,18 @@ def test_each_person_has_their_own(ethos: Ethos, home: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "exactly one of"),
+        ((), "--at: give exactly one of --at, --in-minutes, --every-minutes, --cron, --every-days"),
         (("--in-minutes", 5, "--cron", "0 8 * * *"), "exactly one of"),
         (("--cron", "* * * * *"), "more often"),
         (("--at", "yesterday"), "no date and time"),
         (("--at", "2020-01-01T08:00"), "is past"),
-        (("--every-days", 1), "time_of_day"),
+        (("--every-days", 1), "ethos: --time-of-day: --every-days needs it, such as 08:00"),
+        (
+            ("--at", "2027-01-01T08:00Z"),
+            "--at: '2027-01-01T08:00Z' has an offset; give the time on the wall clock, and its zone in --zone",
+        ),
         (("--in-minutes", 5, "--zone", "Europe/Berln"), "did you mean Europe/Berlin"),
-        (("--in-minutes", 5, "--to", "mail"), "there are fake:1"),
+        (("--in-minutes", 5, "--to", "mail"), "only fake:1"),
         (("--in-minutes", 5, "--personality", "pirate"), "pirate"),
     ],
 )

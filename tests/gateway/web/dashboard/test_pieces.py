@@ -136,6 +136,7 @@ def test_a_moment_is_said_by_its_distance_or_its_date(passed: int, said: str) ->
         ("Europe/Berlin", 3, "Sun, 22 Nov 2026, 16:00", "in 3 hours"),
         ("America/New_York", 24, "Mon, 23 Nov 2026, 07:00", "in 1 day"),
         ("Asia/Tokyo", -24, "Sat, 21 Nov 2026, 21:00", ""),
+        ("Mars/Olympus", -24, "Sat, 21 Nov 2026, 12:00 UTC", ""),
     ],
 )
 def test_a_time_is_shown_on_the_clock_of_its_zone(zone: str, hours: int, said: str, away: str) -> None:
