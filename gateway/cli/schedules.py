@@ -14,7 +14,6 @@ from gateway.cli.client import connected
 from gateway.cli.names import check_names, labels
 from gateway.cli.options import AsJson, LimitOption, PersonalityOption, UserFilter, UserOption, asynchronous
 from gateway.cli.output import fields, local, print_json, print_table, say
-from gateway.config.values import zone_of
 from gateway.services.caller import Malformed, NotNamed
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
@@ -282,6 +281,8 @@ def _next(schedule: Schedule) -> str:
 
 def _clock(at: datetime, zone: str) -> str:
     """On the clock of the schedule, which the rule speaks of, and not on that of this machine."""
+    from gateway.config.values import zone_of
+
     try:
         return f"{at.astimezone(zone_of(zone)):%Y-%m-%d %H:%M %Z}"
     except ValueError:  # this machine does not know the zone
