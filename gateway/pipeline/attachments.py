@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import mimetypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +18,7 @@ from gateway.domain.heard import Heard
 from gateway.domain.images import ModelImage
 from gateway.domain.provenance import ATTACHMENT, PASSED_ON, as_data, sources_of
 from gateway.errors import FileError, SendError
+from gateway.files.media_types import media_type_of
 from gateway.messages import Attachment, InboundMessage
 from gateway.protocols import ChannelAdapter, SupportsAttachments
 from gateway.runtime.extras import how_to_install
@@ -138,8 +138,8 @@ def _named(file: Attachment) -> Attachment:
     """With the media type that its name stands for, where the platform says none, as many mail programs do."""
     if file.media_type != _NOT_SAID:
         return file
-    media_type, packed = mimetypes.guess_type(file.filename)
-    return file if media_type is None or packed else replace(file, media_type=media_type)
+    media_type = media_type_of(file.filename)
+    return file if media_type is None else replace(file, media_type=media_type)
 
 
 def _said(heard: Heard, message: InboundMessage) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import mimetypes
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, TypeVar
@@ -12,6 +11,7 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from gateway.errors import FileError
+from gateway.files.media_types import media_type_of
 from gateway.messages import Attachment
 from gateway.sandbox.workspace import MAX_LISTED, NoSuchFile, Workspace
 from gateway.tools.contract import Arguments, Picture, Tool, ToolContext, ToolError, ToolResult, ToolUnavailable
@@ -116,7 +116,7 @@ async def _send(arguments: SendFile, context: ToolContext) -> str:
         ref = await outgoing.keep(f"{number}{PurePosixPath(filename).suffix}", data)
     except FileError as error:
         raise ToolUnavailable(str(error)) from error
-    media_type = mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    media_type = media_type_of(filename) or "application/octet-stream"
     outgoing.files.append(Attachment(media_type=media_type, filename=filename, size_bytes=len(data), ref=ref))
     return f"{arguments.name} goes with your answer, {len(data)} bytes."
 

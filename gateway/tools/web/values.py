@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from pydantic import Field
 
 from gateway.domain.provenance import as_data
 from gateway.errors import FileError
+from gateway.files.media_types import media_type_of
 from gateway.sandbox.workspace import NoSuchFile
 from gateway.tools.contract import Arguments, Tool, ToolContext, ToolError, ToolResult, ToolUnavailable
 from gateway.tools.web.fetching import Fetched
@@ -115,7 +115,7 @@ class ValueReading:
             raise ToolError(str(error)) from error
         except FileError as error:
             raise ToolUnavailable(str(error)) from error
-        kind = mimetypes.guess_type(name)[0] or "text/plain"
+        kind = media_type_of(name) or "text/plain"
         return await self.web.reader.read(Fetched(address=f"{_FILE}///", media_type=kind, charset=None, data=data))
 
 
