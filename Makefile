@@ -66,6 +66,7 @@ recording: $(DEV)      ## Make the pictures of the README anew.
 	@deploy/install-test-packages
 	$(BIN)/python docs/make_recording.py
 	$(BIN)/python docs/make_screenshots.py
+	$(BIN)/python -m docs.make_scenes
 
 docs: $(DEV)           ## The pages as a site, with search, light and dark: build/docs/index.html.
 	$(BIN)/python -m sphinx -b html -c docs -W --keep-going -q . build/docs
