@@ -47,7 +47,7 @@ async def test_a_mailbox_that_is_not_there_is_said(mail_server: MailServer) -> N
 
 
 async def test_mail_that_could_be_read_and_not_sent_is_a_problem(mail_server: MailServer) -> None:
-    (problem,) = (await tried(mail_server, smtp_port=mail_server.ports["imaps"])).problems
+    (problem,) = (await tried(mail_server, smtp_port=mail_server.ports["smtp_clear"])).problems
     assert problem.startswith("Mail can be read, but not sent: the SMTP server")
 
 
