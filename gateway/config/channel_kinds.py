@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from gateway.config.packages import Kind, Packages
-from gateway.protocols import AdapterServices, ChannelAdapter
+from gateway.protocols import AdapterServices, ChannelAdapter, Trial
 
 Access = Literal["owner", "allowlist", "pairing", "open"]
 GroupAccess = Literal["nobody", "owner", "allowlist", "pairing", "open"]
@@ -19,7 +19,9 @@ class ChannelKind(Kind):
     It may have `ACCESS_DEFAULT`, and `account(entry)`: what an entry of `allow` means, in the form that messages carry,
     or a ValueError that says what was expected; and `own_accounts(config)`: as whom a channel speaks, one text for
     each login that only one channel can have. Those are compared, and never shown. `public_host(config)` is the name
-    under which its platform calls the gateway.
+    under which its platform calls the gateway. `async def trial(config)` asks the platform who a login is; see
+    `gateway.protocols.Trial`. `setup/` beside its `__init__.py` has the steps of the platform's own console; see
+    `gateway.config.channel_setup`.
     """
 
     @property
@@ -49,6 +51,21 @@ class ChannelKind(Kind):
         """The name under which the platform calls the gateway; None where it does not, or where it is not known."""
         host = self.module.public_host(settings) if hasattr(self.module, "public_host") else None
         return None if host is None else str(host)
+
+    @property
+    def has_trial(self) -> bool:
+        """Whether a login can be tried without a channel."""
+        return hasattr(self.module, "trial")
+
+    async def trial(self, settings: Any) -> Trial:
+        """Ask the platform who a login is; see `Trial`. Only where `has_trial`.
+
+        Raises:
+            AdapterNotReady: the platform cannot be asked now.
+            AdapterAuthFailed: it does not take the login.
+        """
+        found: Trial = await self.module.trial(settings)
+        return found
 
     def build(self, settings: Any, services: AdapterServices) -> ChannelAdapter:
         """Make the adapter of one channel; `settings` is an instance of `config`."""
