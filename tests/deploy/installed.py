@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,33 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 _ADDRESS = re.compile(r"https?://127\.0\.0\.1:\d+/")
 _LOADED = re.compile(r"""\b(?:href|src)="(/static/[^"#?]+)""")
+
+
+def without_ours() -> dict[str, str]:
+    """The environment, without a word of the Python that runs the tests."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+
+def documented(title: str) -> list[str]:
+    """The commands in one section of docs/install.md, in their order, without comments."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    [section] = [part for part in re.split(r"^## ", page, flags=re.MULTILINE) if part.startswith(f"{title}\n")]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    return [re.sub(r"\s{2,}#.*", "", line) for block in blocks for line in block.splitlines()]
+
+
+def build(source: Path, target: Path) -> tuple[Path, Path]:
+    """The sdist and the wheel, as `make dist` builds them."""
+    recipe = subprocess.run(["make", "-n", "dist"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "python -m hatchling build -d dist" in recipe
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", target], cwd=source,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [sdist], [wheel] = target.glob("*.tar.gz"), target.glob("*.whl")
+    assert set(target.iterdir()) == {sdist, wheel}
+    return sdist, wheel
 
 
 class Installed:
@@ -36,8 +64,7 @@ class Installed:
     @property
     def environment(self) -> Mapping[str, str]:
         """Without a word of the repository, and of the Python that runs the tests."""
-        named = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-        return named | {"ETHOS_HOME": str(self.home), "PATH": f"{self.programs}:/usr/local/bin:/usr/bin:/bin"}
+        return without_ours() | {"ETHOS_HOME": str(self.home), "PATH": f"{self.programs}:/usr/local/bin:/usr/bin:/bin"}
 
     def run(self, *command: str, code: int = 0) -> str:
         """What a command prints; the test fails where it ends with another code."""

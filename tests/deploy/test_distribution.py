@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -14,7 +14,7 @@ import pytest
 
 from gateway import __version__
 from gateway.web.dashboard.page import all_pages
-from tests.deploy.installed import ROOT, Installed
+from tests.deploy.installed import ROOT, Installed, build, documented, without_ours
 
 pytestmark = pytest.mark.slow
 
@@ -24,26 +24,8 @@ with Ethos() as client:
     client.chat.ask("remember that my name is Ada", conversation="first")
     print(client.chat.ask("what is my name?", conversation="first"))
 """
+WITH_PIP = documented("pip, with the checked libraries")
 EXAMPLE = "from gateway.config.example import example_text; print(example_text(), end='')"
-
-
-def build(source: Path, target: Path, *, epoch: int = 1_700_000_000) -> tuple[Path, Path]:
-    """The sdist and the wheel, as `make dist` builds them."""
-    recipe = subprocess.run(["make", "-n", "dist"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "python -m hatchling build -d dist" in recipe
-    done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", target], cwd=source,
-        env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    [sdist], [wheel] = target.glob("*.tar.gz"), target.glob("*.whl")
-    assert set(target.iterdir()) == {sdist, wheel}
-    return sdist, wheel
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 def files_below(*names: str) -> set[str]:
@@ -91,26 +73,24 @@ def test_the_same_commit_gives_the_same_bytes_anywhere_and_from_the_sdist_too(
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python of its own, with the locked libraries and without us."""
-    place = tmp_path_factory.mktemp("environment") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    pip(place, "--require-hashes", "-r", str(ROOT / "requirements.lock"))
+    place = tmp_path_factory.mktemp("environment") / "ethos-environment"
+    make, libraries, _, _ = WITH_PIP
+    for command in (make, libraries):
+        run(command, place)
     return place
 
 
-def pip(place: Path, *words: str) -> None:
-    command = [place / "bin" / "python", "-m", "pip", "install", "--quiet", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_ours())
+def run(command: str, place: Path) -> None:
+    """A line of the page, with our environment in the place of the one in it."""
+    line = command.replace("~/ethos-environment", str(place)).replace("python3 ", f"{sys.executable} ")
+    done = subprocess.run(shlex.split(line), cwd=ROOT, capture_output=True, text=True, check=False, env=without_ours())
     assert done.returncode == 0, done.stderr
-
-
-def without_ours() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 @pytest.fixture(params=[0, 1], ids=["sdist", "wheel"])
 def installed(request: pytest.FixtureRequest, built: tuple[Path, Path], environment: Path, tmp_path: Path) -> Installed:
-    options = ["--no-index", "--no-deps", "--no-build-isolation", "--force-reinstall"]
-    pip(environment, *options, str(built[request.param]))
+    assert WITH_PIP[2].endswith(" .")
+    run(f"{WITH_PIP[2].removesuffix('.')} --no-index --force-reinstall {built[request.param]}", environment)
     return Installed(environment / "bin", tmp_path)
 
 
