@@ -10,13 +10,20 @@ DEV    := $(VENV)/.installed-for-tests
 # pytest rewrites each file of tests as it loads it: once, where Python may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run channels test slow faults audit lint browser bench recording docs lock clean
+.PHONY: run channels dist man test slow faults audit lint browser bench recording docs lock clean
 
 run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.
 	@$(BIN)/ethos serve
 
 channels: $(RUN)       ## Install the libraries of all channels and memories, LGPL and GPL ones among them.
 	$(PIP) --require-hashes -r requirements-channels.lock
+
+dist: $(RUN)           ## Build the sdist and the wheel into dist/, without a network; twice from one commit gives the same bytes.
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 1580601600)} $(BIN)/python -m hatchling build -d dist
+
+man: $(RUN)            ## Show the page for `man ethos`, which the build makes from the commands.
+	@$(BIN)/python -m gateway.cli.man_page | man -l -
 
 test: $(DEV) lint      ## Install what the tests need, and run them all but the browser's and the slow ones.
 	@deploy/install-test-packages
@@ -77,7 +84,6 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --no-header --no-annotate pyproject.toml
 
 lock: $(DEV)
-	$(PIP) uv
 	$(LOCK) --extra models --extra keyring --group build -o requirements.lock
 	$(LOCK) --all-extras --group build -o requirements-channels.lock
 	$(LOCK) --all-extras --group build --group dev -o requirements-dev.lock

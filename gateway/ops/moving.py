@@ -26,6 +26,7 @@ from gateway.ops.backup.placing import refuse_half_placed
 from gateway.ops.backup.taking import Copy, CopyResult, copy_at_one_moment
 from gateway.ops.belongings import clear, gather, spread
 from gateway.ops.moving_facts import copy_facts
+from gateway.runtime.extras import how_to_install
 from gateway.store.copy_state import state_of
 from gateway.store.copying import CheckedTable, Copying, Told, undo
 from gateway.store.sqlite.copied import SqliteEnd
@@ -74,7 +75,7 @@ def upgrade_database(place: Place, *, changes: bool = True) -> int:
 
         from gateway.store.postgres.schema import upgrade  # noqa: PLC0415 (as above)
     except ImportError as error:
-        raise ConfigError(["PostgreSQL needs psycopg: `pip install 'ethos-gateway[postgres]'`"]) from error
+        raise ConfigError([f"PostgreSQL needs psycopg; run {how_to_install('postgres', 'psycopg')}"]) from error
     try:
         return upgrade(place, changes=changes)
     except ProgrammingError:  # before a server was asked; its text quotes the address

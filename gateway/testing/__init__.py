@@ -11,5 +11,5 @@
         def provider(self, tmp_path):
             return MyMemory(tmp_path)
 
-They need pytest, and no plugin; `pip install "ethos-gateway[testing]"` brings all that they import.
+They need pytest, and no plugin; `pip install '.[testing]'` in a clone brings all that they import.
 """

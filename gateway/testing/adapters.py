@@ -15,7 +15,7 @@ a harness: `return partial(my_harness, tmp_path)`.
 What a platform can do besides is a small protocol more (`CanRedeliver`, `CanDropConnection`, ...), and is declared with
 `class TestMyAdapter(AdapterSuite, abilities={"redelivers"})`; the tests that need it come with it.
 
-What the suite imports is in the extra `testing`: `pip install "ethos-gateway[testing]"`.
+What the suite imports is in the extra `testing`: `pip install '.[testing]'` in a clone.
 """
 
 from __future__ import annotations

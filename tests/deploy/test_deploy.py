@@ -85,11 +85,14 @@ def test_no_secret_and_nothing_that_is_not_needed_goes_into_the_image() -> None:
     lines = (ROOT / ".dockerignore").read_text().split()
     assert lines[0] == "*"
     wanted = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    sources = {
-        word for name, text in instructions() if name == "COPY" and "--from" not in text for word in text.split()[:-1]
-    }
-    assert wanted == sources
-    assert all((ROOT / source).exists() for source in sources)
+    assert wanted == copied()
+    assert all((ROOT / source).exists() for source in copied())
+
+
+def copied() -> set[str]:
+    """The files and directories of the repository that the image is made of."""
+    copies = [text for name, text in instructions() if name == "COPY" and "--from" not in text]
+    return {word for text in copies for word in text.split()[:-1]}
 
 
 @pytest.mark.slow
@@ -97,7 +100,7 @@ def test_what_the_image_installs_holds_every_file_that_the_gateway_needs(tmp_pat
     """The build's own step, with the files that the Dockerfile copies, and no others."""
     source = tmp_path / "src"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "gateway", "adapters"):
+    for name in copied():
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
     options = ["--no-index", "--no-deps", "--no-build-isolation"]
