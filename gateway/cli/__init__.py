@@ -12,6 +12,7 @@ from gateway import __version__
 from gateway.cli import (
     approvals,
     backup,
+    completing,
     config,
     doctor,
     files,
@@ -43,7 +44,6 @@ app = typer.Typer(
     help="Ethos Gateway: one AI agent on every channel you use.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # they may hold secrets
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -99,6 +99,8 @@ def main() -> None:
     from gateway.cli.errors import explained
 
     _open_closed_streams()
+    if {"--install-completion", "--show-completion"} & {*sys.argv}:
+        completing.answer_first_tab_in_zsh()
     with explained():
         app()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli import completing
 from gateway.cli.client import connected
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import fields, local, print_json, say
@@ -46,7 +47,7 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 @asynchronous
 async def call(
-    name: Annotated[str, typer.Argument(help="Its name in `hooks`.")],
+    name: Annotated[str, typer.Argument(autocompletion=completing.hooks, help="Its name in `hooks`.")],
     body: Annotated[str, typer.Option("--body", help="What a service would send; `-` reads standard input.")] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli.client import connected
+from gateway.cli.completing import people
 from gateway.cli.names import check_names
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import print_json, print_table, say
@@ -24,7 +25,10 @@ async def create(
         typer.Option("--scope", "-s", help=f"What it may do; may be given again. One of: {', '.join(PERMISSIONS)}."),
     ],
     user: Annotated[
-        str | None, typer.Option("--user", "-u", help="It sees this person only: a user id or an account, `kind:id`.")
+        str | None,
+        typer.Option(
+            "--user", "-u", autocompletion=people, help="It sees this person only: a user id or an account, `kind:id`."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 import typer
 
 from gateway.cli.client import connected
+from gateway.cli.completing import people, servers
 from gateway.cli.errors import fail
 from gateway.cli.options import AsJson, asynchronous, confirm
 from gateway.cli.output import fields, local, print_json, print_table, say
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
 
 app = typer.Typer(help="Add servers of tools (MCP), see them, and accept what they offer.", invoke_without_command=True)
 
-Name = Annotated[str, typer.Argument(help="Its name in `mcp.servers`.")]
+Name = Annotated[str, typer.Argument(autocompletion=servers, help="Its name in `mcp.servers`.")]
 _MARKS = {"accepted": "", "new": " (withheld: new)", "changed": " (withheld: changed)"}
 _LAST_LINES = 5
 _UNSEEN = "unseen"
@@ -169,7 +170,12 @@ async def login(
     name: Name,
     user: Annotated[
         str | None,
-        typer.Option("--user", "-u", help="Who signs in, where each person does: a user id or an account, `kind:id`."),
+        typer.Option(
+            "--user",
+            "-u",
+            autocompletion=people,
+            help="Who signs in, where each person does: a user id or an account, `kind:id`.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -193,7 +199,12 @@ async def logout(
     name: Name,
     user: Annotated[
         str | None,
-        typer.Option("--user", "-u", help="Who is signed out, where each person signs in: a user id or an account."),
+        typer.Option(
+            "--user",
+            "-u",
+            autocompletion=people,
+            help="Who is signed out, where each person signs in: a user id or an account.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -235,7 +246,10 @@ async def remove(
 @asynchronous
 async def serve(
     user: Annotated[
-        str | None, typer.Option("--user", "-u", help="Only as this person: a user id or an account, `kind:id`.")
+        str | None,
+        typer.Option(
+            "--user", "-u", autocompletion=people, help="Only as this person: a user id or an account, `kind:id`."
+        ),
     ] = None,
 ) -> None:
     """Serve a desktop program over standard input and output, by the gateway that runs."""

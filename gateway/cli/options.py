@@ -10,6 +10,7 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
+from gateway.cli.completing import people, personalities
 from gateway.cli.errors import fail
 from gateway.protocols import MemoryStoreName
 
@@ -19,16 +20,24 @@ LARGEST_ID = 2**63 - 1  # of a row in SQLite
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 UserOption = Annotated[
-    str | None, typer.Option("--user", "-u", help="A user id or an account, `kind:id`; the only user by default.")
+    str | None,
+    typer.Option(
+        "--user", "-u", autocompletion=people, help="A user id or an account, `kind:id`; the only user by default."
+    ),
 ]
 PersonalityOption = Annotated[
-    str | None, typer.Option("--personality", "-p", help="Its id; the configured default one by default.")
+    str | None,
+    typer.Option(
+        "--personality", "-p", autocompletion=personalities, help="Its id; the configured default one by default."
+    ),
 ]
 StoreOption = Annotated[
     MemoryStoreName | None, typer.Option("--store", "-s", help="`user` is USER.md, `memory` is MEMORY.md.")
 ]
 
-UserFilter = Annotated[str | None, typer.Option("--user", "-u", help="Only of this user: an id or an account.")]
+UserFilter = Annotated[
+    str | None, typer.Option("--user", "-u", autocompletion=people, help="Only of this user: an id or an account.")
+]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
 
 

@@ -10,6 +10,7 @@ import typer
 
 from gateway.cli import identity_map, privacy
 from gateway.cli.client import connected
+from gateway.cli.completing import people
 from gateway.cli.names import check_names
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import fields, print_json, print_table, say
@@ -30,7 +31,10 @@ app.command("export-map")(identity_map.export_map)
 app.command("import-map")(identity_map.import_map)
 
 Asking = Annotated[str, typer.Argument(help="The code that the person was given, or their account, `kind:id`.")]
-Who = Annotated[str, typer.Argument(help="A user id, or an account, `kind:id`; `ethos people list` shows both.")]
+Who = Annotated[
+    str,
+    typer.Argument(autocompletion=people, help="A user id, or an account, `kind:id`; `ethos people list` shows both."),
+]
 
 # ---- what they may do -----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli import completing
 from gateway.cli.client import connected
 from gateway.cli.names import check_names
 from gateway.cli.options import AsJson, asynchronous
@@ -41,7 +42,9 @@ async def list_(as_json: AsJson = False) -> None:
 @app.command()
 @asynchronous
 async def show(
-    personality: Annotated[str, typer.Argument(help="Its id, from `ethos personalities list`.")],
+    personality: Annotated[
+        str, typer.Argument(autocompletion=completing.personalities, help="Its id, from `ethos personalities list`.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Print its settings and its prompt."""

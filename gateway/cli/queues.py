@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gateway.cli.client import connected
+from gateway.cli.completing import channels
 from gateway.cli.options import AsJson, LimitOption, asynchronous
 from gateway.cli.output import fields, place, print_json, print_table, say
 from gateway.files.home import data_directory
@@ -43,7 +44,9 @@ async def list_(
         State | None, typer.Option(help="One state only; `parked` waits for a model, `dead` is tried no more.")
     ] = None,
     dead: Annotated[bool, typer.Option("--dead", help="Dead letters only: those that are tried no more.")] = False,
-    channel: Annotated[str | None, typer.Option("--channel", "-c", help="One channel only.")] = None,
+    channel: Annotated[
+        str | None, typer.Option("--channel", "-c", autocompletion=channels, help="One channel only.")
+    ] = None,
     limit: LimitOption = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.client import connected
+from gateway.cli.completing import personalities
 from gateway.cli.options import AsJson, asynchronous, confirm
 from gateway.cli.output import fields, print_json, print_table, say
 from gateway.services.caller import NotNamed, Refused
@@ -20,7 +21,9 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
 app = typer.Typer(help="Add skills, see what is in them, and say which are trusted.", invoke_without_command=True)
 
 Name = Annotated[str, typer.Argument(help="Of the skill.")]
-Whose = Annotated[str | None, typer.Option("--personality", "-p", help="Of this personality alone.")]
+Whose = Annotated[
+    str | None, typer.Option("--personality", "-p", autocompletion=personalities, help="Of this personality alone.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _STATES = {
     "trusted": "trusted",

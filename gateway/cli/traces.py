@@ -12,6 +12,7 @@ import typer
 
 from gateway.cli.chat_text import neutralise
 from gateway.cli.client import connected
+from gateway.cli.completing import people
 from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.names import check_names
 from gateway.cli.options import AsJson, PersonalityOption, UserOption, asynchronous
@@ -41,7 +42,10 @@ async def export_(
         Path, typer.Argument(help="A file that is not there yet; a directory for markdown and obsidian.")
     ],
     form: Annotated[ExportFormat, typer.Option("--format", "-f", help="What it is written as.")] = "json",
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this person's; else the whole memory.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", autocompletion=people, help="Only this person's; else the whole memory."),
+    ] = None,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="With the vectors; sqlite always has them.")] = False,
     conversations: Annotated[bool, typer.Option(help="With imported conversations.")] = True,
 ) -> None:
@@ -63,7 +67,10 @@ async def import_(
     path: Annotated[Path, typer.Argument(help="A file, a zip of ChatGPT's, or a directory of notes.")],
     form: Annotated[ImportFormat, typer.Option("--format", "-f", help="What it is; auto looks.")] = "auto",
     user: Annotated[
-        str | None, typer.Option("--user", "-u", help="Whose it becomes; else as the file says, or the only user's.")
+        str | None,
+        typer.Option(
+            "--user", "-u", autocompletion=people, help="Whose it becomes; else as the file says, or the only user's."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")] = False,
     dedup: Annotated[bool, typer.Option(help="Skip what is there already.")] = True,

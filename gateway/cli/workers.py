@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli.client import connected
+from gateway.cli.completing import channels
 from gateway.cli.options import AsJson, asynchronous
 from gateway.cli.output import print_json, print_table, say
 from gateway.services.caller import NotNamed
@@ -46,7 +47,8 @@ async def workers(as_json: AsJson = False) -> None:
 @app.command()
 @asynchronous
 async def release(
-    channel: Annotated[str, typer.Argument(help="Its name in the configuration.")], as_json: AsJson = False
+    channel: Annotated[str, typer.Argument(autocompletion=channels, help="Its name in the configuration.")],
+    as_json: AsJson = False,
 ) -> None:
     """Have another worker take a channel; the one that has it stops it first."""
     from gateway.sdk.errors import ConflictError, NotFoundError
