@@ -118,6 +118,11 @@ class Meter:
         """The day, as `Budgets.day` has it."""
         return self.budgets.day(self._now())
 
+    @property
+    def day_turns_in_s(self) -> float:
+        """Seconds until the budgets' next day begins."""
+        return self.budgets.left_s(self._now())
+
     def change(self, budgets: Budgets, prices: PriceList | None = None) -> None:
         """From the next call on, other budgets hold, and other prices where they are given."""
         self.budgets = budgets

@@ -12,7 +12,9 @@ from gateway.errors import ModelRefused
 from gateway.runtime.observe import note, span
 from gateway.tools.spec import ToolCall, ToolSpec, size_bytes
 
-Purpose = Literal["answer", "delegate", "summary", "facts", "insight", "gist", "embedding", "values", "listen", "speak"]
+Purpose = Literal[
+    "answer", "delegate", "summary", "facts", "insight", "gist", "embedding", "values", "aside", "listen", "speak"
+]
 THOUGHT_ABOUT: tuple[Purpose, ...] = ("answer", "delegate")
 """Work for a person, which alone is worth the time; all else is thought about as little as possible."""
 

@@ -32,6 +32,7 @@ from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
+from gateway.services.talks import TalkService
 from gateway.services.tools import ToolService
 from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
@@ -55,11 +56,13 @@ def services_of(gateway: Composition) -> OperatorServices:
     own, person_ids = gateway.trace_store, store.links.person_ids
     stores = TraceStores(home=gateway.home, own=own, engine=store.engine, person_ids=person_ids)
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
+    sessions = SessionService(store.session_edits, naming, gateway.history)
     return OperatorServices(
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
-        sessions=SessionService(store.session_edits, naming, gateway.history),
+        sessions=sessions,
         chat=gateway.chat,
+        talks=_talk_service(gateway, sessions),
         system=SystemService(
             checkup=gateway.checkup,
             usage=store.usage,
@@ -87,6 +90,17 @@ def services_of(gateway: Composition) -> OperatorServices:
         personalities=PersonalityService(gateway.personalities),
         zones=ZoneService(gateway.zones, gateway.schedules, person_ids),
         files=_file_service(gateway, naming),
+    )
+
+
+def _talk_service(gateway: Composition, sessions: SessionService) -> TalkService:
+    return TalkService(
+        chat=gateway.chat,
+        sessions=sessions,
+        session_store=gateway.store.sessions,
+        talks=gateway.store.talks,
+        meter=gateway.meter,
+        config=gateway.live,
     )
 
 

@@ -31,6 +31,11 @@ def parse_command(message: InboundMessage) -> ParsedCommand | None:
     return ParsedCommand(name=found[1].lower(), arguments=(found[2] or "").strip())
 
 
+def is_command(text: str) -> bool:
+    """Whether a person's own text is a command."""
+    return _COMMAND.fullmatch(text.strip()) is not None
+
+
 def typed(command: str, capabilities: Capabilities, *, is_direct: bool = True) -> str:
     """What a person types on a channel for a command, to be shown to them.
 

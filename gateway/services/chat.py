@@ -11,9 +11,16 @@ from datetime import UTC, datetime
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
-from gateway.domain.roles import may, needs
-from gateway.domain.sessions import OPERATOR_ACCOUNT, Session, SessionStore, conversation_key, session_key
-from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+from gateway.domain.roles import Role, may, needs
+from gateway.domain.sessions import (
+    OPERATOR_ACCOUNT,
+    Session,
+    SessionStore,
+    conversation_key,
+    session_key,
+    with_title,
+)
+from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender
 from gateway.people.access import Access
 from gateway.people.identity.identities import Identities
 from gateway.people.operators import Operators
@@ -30,6 +37,9 @@ from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Ref
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said
 from gateway.store.log import SqlConversationLog
 from gateway.store.session_edits import SqlSessionEdits
+
+ID_CHARS = 32
+"""Of a message."""
 
 
 class ChatService:
@@ -67,11 +77,14 @@ class ChatService:
         self._commands = commands
         self._config = config
 
-    async def send(self, caller: Caller, message: wire.SendMessage, *, seed: str | None = None) -> wire.AcceptedMessage:
+    async def send(
+        self, caller: Caller, message: wire.SendMessage, *, seed: str | None = None, quotes: Sequence[QuotedText] = ()
+    ) -> wire.AcceptedMessage:
         """Commit what is said; the answer comes by `events`.
 
         Args:
             seed: the same for a repetition, which then says nothing twice.
+            quotes: words of others that go with it.
 
         Raises:
             Malformed: the files are too large, or both a session and a conversation are named.
@@ -83,26 +96,54 @@ class ChatService:
         """
         _refuse_both(message.session, message.conversation)
         attachments = _attachments(message)
-        digest = hashlib.sha256(f"{caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
+        digest = _digest(caller, seed or secrets.token_hex(16))
         sender = await self._sender(caller)
         if message.personality not in (None, self._config.current.personality):
             await self._refuse_choice(sender)
         if message.conversation is not None:
             place = named_place(sender.user, message.conversation)
-            said = self._said(place, sender, message.text, digest[:32], attachments)
+            said = self._said(place, sender, message.text, digest[:ID_CHARS], attachments, quotes=quotes)
             return await self._sent(await self._named(said, message.personality, digest), said)
         if message.session is None:
             session = await self._begun(sender, message.personality, digest)
         else:
             session = await self._continued(caller, message)
-        said = self._said(session.conversation, sender, message.text, digest[:32], attachments)
+        said = self._said(session.conversation, sender, message.text, digest[:ID_CHARS], attachments, quotes=quotes)
         return await self._sent(session, said)
+
+    async def begin(self, caller: Caller, personality_id: str | None, *, seed: str, title: str) -> Session:
+        """A new session without a message, in which `send` goes on; raises as `send`."""
+        sender = await self._sender(caller)
+        if personality_id not in (None, self._config.current.personality):
+            await self._refuse_choice(sender)
+        return await self._begun(sender, personality_id, _digest(caller, seed), title=title)
+
+    async def again(self, caller: Caller, session_id: str, message_id: str) -> wire.AcceptedMessage:
+        """What `send` gave for a message; raises as `events`."""
+        session, _ = await self._own(caller, session_id)
+        cursor = await self._log.cursor_of(session.conversation, message_id)
+        return wire.AcceptedMessage(
+            session=session_id, message=message_id, sequence=0 if cursor is None else cursor - 1
+        )
+
+    async def speaker(self, caller: Caller) -> tuple[str, Role]:
+        """As which user the caller talks, and with which role.
+
+        Raises:
+            NotAllowed: the user has no access any more.
+        """
+        sender = await self._sender(caller)
+        account = f"{CHANNEL}:{sender.user}"
+        role = await self._access.role_on(CHANNEL, account)
+        if role is None:
+            raise NotAllowed("this user has no access any more")
+        return await self._identities.resolve(account, sender.display_name), role
 
     async def stop(self, caller: Caller, which: wire.StopAnswer, *, seed: str | None = None) -> wire.AcceptedMessage:
         """End the answer that is being written; raises as `send`."""
         digest = hashlib.sha256(f"stop {caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
         place, session = await self._place(caller, which.session, which.conversation)
-        said = self._said(place, await self._sender(caller), "/stop", digest[:32], ())
+        said = self._said(place, await self._sender(caller), "/stop", digest[:ID_CHARS], ())
         return await self._sent(session or await self._named(said, None, digest), said)
 
     async def events(
@@ -167,16 +208,16 @@ class ChatService:
         """The conversation that is meant, and the session where that was named."""
         _refuse_both(session_id, conversation)
         if conversation is not None:
-            return named_place(_account(caller), conversation), None
+            return named_place(account_of(caller), conversation), None
         if session_id is None:
             raise Malformed("name a session or a conversation")
         session, _ = await self._own(caller, session_id)
         return session.conversation, session
 
-    async def _begun(self, sender: Sender, personality_id: str | None, digest: str) -> Session:
+    async def _begun(self, sender: Sender, personality_id: str | None, digest: str, *, title: str = "") -> Session:
         place = ConversationRef(channel=CHANNEL, conversation=digest[32:48])
         user_id = await self._identities.resolve(f"{CHANNEL}:{sender.user}", sender.display_name)
-        return await self._opened(place, conversation_key(place), user_id, personality_id, digest)
+        return await self._opened(place, conversation_key(place), user_id, personality_id, digest, title=title)
 
     async def _named(self, said: InboundMessage, personality_id: str | None, digest: str) -> Session:
         """The session that a message of a named conversation belongs to."""
@@ -189,7 +230,14 @@ class ChatService:
         return active
 
     async def _opened(
-        self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
+        self,
+        place: ConversationRef,
+        key: str,
+        user_id: str,
+        personality_id: str | None,
+        digest: str,
+        *,
+        title: str = "",
     ) -> Session:
         """A new session, or the one that another message has begun there at the same time."""
         await self._personalities.refresh()
@@ -205,7 +253,7 @@ class ChatService:
             created_at=now,
             updated_at=now,
         )
-        await self._session_edits.open(session)
+        await self._session_edits.open(with_title(session, title))
         return await self._sessions.active_session(key) or session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
@@ -241,7 +289,7 @@ class ChatService:
         """Whether the caller talks in the session: the operator in all, a key in those of the user as whom it talks."""
         if caller.is_operator:
             return True
-        account = f"{CHANNEL}:{_account(caller)}"
+        account = f"{CHANNEL}:{account_of(caller)}"
         user_id = caller.user_id or (await self._identities.known({account})).get(account)
         return user_id is not None and session.user_id in await self._session_edits.person_ids(user_id)
 
@@ -250,19 +298,25 @@ class ChatService:
         if caller.user_id is not None:
             accounts = await self._identities.accounts_of(caller.user_id)
             label = accounts[0].label if accounts else caller.user_id
-            account = f"{CHANNEL}:{_account(caller)}"
+            account = f"{CHANNEL}:{account_of(caller)}"
             if not await self._identities.add(account, label, user_id=caller.user_id, via="API key"):
                 raise Refused(f"the account {account} belongs to another user in users/identity-map.json")
-            return Sender(channel=CHANNEL, user=_account(caller), display_name=label, is_verified=True)
+            return Sender(channel=CHANNEL, user=account_of(caller), display_name=label, is_verified=True)
         if caller.key_id is None:
             await self._operators.join(self._identities, on_local=True)
-            return Sender(channel=CHANNEL, user=_account(caller), display_name="Operator", is_verified=True)
+            return Sender(channel=CHANNEL, user=account_of(caller), display_name="Operator", is_verified=True)
         name = caller.name.removeprefix("api:")
-        return Sender(channel=CHANNEL, user=_account(caller), display_name=name, is_verified=True)
+        return Sender(channel=CHANNEL, user=account_of(caller), display_name=name, is_verified=True)
 
     @staticmethod
     def _said(
-        place: ConversationRef, sender: Sender, text: str, message_id: str, attachments: tuple[Attachment, ...]
+        place: ConversationRef,
+        sender: Sender,
+        text: str,
+        message_id: str,
+        attachments: tuple[Attachment, ...],
+        *,
+        quotes: Sequence[QuotedText] = (),
     ) -> InboundMessage:
         return InboundMessage(
             id=message_id,
@@ -272,10 +326,20 @@ class ChatService:
             text=text,
             sent_at=datetime.now(UTC),
             attachments=attachments,
+            quotes=tuple(quotes),
         )
 
 
-def _account(caller: Caller) -> str:
+def message_id(caller: Caller, seed: str) -> str:
+    """The id of what is sent with this seed."""
+    return _digest(caller, seed)[:ID_CHARS]
+
+
+def _digest(caller: Caller, seed: str) -> str:
+    return hashlib.sha256(f"{caller.key_id} {seed}".encode()).hexdigest()
+
+
+def account_of(caller: Caller) -> str:
     """Of the holder of the key, on this channel. A user id may be any word, also one that means the operator here."""
     if caller.user_id is not None:
         return f"user-{caller.user_id}"

@@ -22,6 +22,7 @@ from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
+from gateway.services.talks import TalkService
 from gateway.services.tools import ToolService
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
@@ -36,6 +37,7 @@ class OperatorServices:
     memory: MemoryService
     sessions: SessionService
     chat: ChatService
+    talks: TalkService
     system: SystemService
     keys: KeyService
     deliveries: DeliveryService

@@ -45,6 +45,7 @@ from gateway.store.skills import SqlSkills
 from gateway.store.sqlite.engine import SqliteEngine, connect
 from gateway.store.sqlite.schema import migrate
 from gateway.store.sqlite.search import SearchIndex, register_functions
+from gateway.store.talks import SqlTalks
 from gateway.store.tool_calls import SqlToolLog
 from gateway.store.turns import SqlTurns
 from gateway.store.usage import SqlUsage
@@ -133,6 +134,7 @@ class Stores:
     session_edits: SqlSessionEdits
     sign_ins: SqlSignIns
     skills: SqlSkills
+    talks: SqlTalks
 
     @property
     def is_shared(self) -> bool:
@@ -238,4 +240,5 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         session_edits=SqlSessionEdits(engine.of("session_edits"), index),
         sign_ins=SqlSignIns(engine.of("sign_ins")),
         skills=SqlSkills(engine.of("skills")),
+        talks=SqlTalks(engine),
     )

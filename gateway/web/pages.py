@@ -12,12 +12,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
+from gateway.web.openai.errors import openai_error
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 Fields = Sequence[tuple[str, str]]
 STATIC_DIR = Path(__file__).parent / "static"
 API_PATH = "/api/"
+OPENAI_PATH = "/v1/"
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 _TITLES = {
@@ -94,7 +97,9 @@ def problem_type(name: str) -> str:
 
 
 def problem_response(scope: Scope, status: int, text: str) -> Response:
-    """Say what is wrong: as a page to a browser, as `{"error": text}` to a program, as RFC 9457 has it in the API."""
+    """Say what is wrong: as a page to a browser, as `{"error": text}` to a program, in the API and `/v1` as they do."""
+    if scope.get("path", "").startswith(OPENAI_PATH):
+        return openai_error(status, text)
     if scope.get("path", "").startswith(API_PATH):
         name, title = _API_PROBLEMS.get(status, ("failed", "That went wrong"))
         content = {"type": problem_type(name), "title": title, "status": status, "detail": text}

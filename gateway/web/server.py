@@ -59,6 +59,8 @@ from gateway.web.hooks import HookEndpoint
 from gateway.web.lazy import Lazy
 from gateway.web.mcp import PATH as MCP_PATH
 from gateway.web.mcp import McpServer
+from gateway.web.openai.door import PATH as OPENAI_PATH
+from gateway.web.openai.door import OpenAIServer
 from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response, templates
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
@@ -70,7 +72,10 @@ if TYPE_CHECKING:
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api", MCP_PATH, DASHBOARD_PATH)
+RESERVED_PATHS = (
+    *("/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api"),
+    *(MCP_PATH, OPENAI_PATH, DASHBOARD_PATH),
+)
 CHAT_PATH = DASHBOARD_PATH + "/chat"
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
@@ -97,7 +102,7 @@ class WebServer:
         dashboard: finds what its pages read; None: there is no `/dashboard`.
         token: of the operator; None: that of the data directory, which is made where there is none. Of it come the
             keys of cookies and forms.
-        api: None: there is no `/api/v1`, and no `/mcp`.
+        api: None: there is no `/api/v1`, no `/mcp` and no `/v1`.
         sign_in_pages: of people who sign in to servers of tools.
         hooks: takes calls of services; None: there is no `/hooks`.
         serves_mcp: whether `/mcp` answers; asked at each request.
@@ -145,6 +150,7 @@ class WebServer:
         self._sign_in_pages = sign_in_pages
         self._hooks = None if hooks is None else HookEndpoint(hooks)
         self._mcp = None if api is None else McpServer(serves_mcp, lambda: api.services, self._stopping.is_set)
+        self._openai = None if api is None else OpenAIServer(lambda: api.services, self._stopping.is_set)
         self._pages = self._application(adapters)
         budget = BodyBudget(self._show_pages)
         gate = Gate(budget, auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
@@ -273,6 +279,8 @@ class WebServer:
             await self._hooks.settled()
         if self._mcp is not None:
             await self._mcp.close()
+        if self._openai is not None:
+            await self._openai.close()
         if self._dashboard is not None and self._dashboard.made is not None:
             self._dashboard.made.context.live.close()
         sockets, self._sockets = self._sockets, []
@@ -306,6 +314,7 @@ class WebServer:
             Mount("/static", _CachedFiles(directory=STATIC_DIR)),
             *([Mount(API_PATH, self.api)] if self.api is not None else []),
             *([Route(MCP_PATH, self._mcp, methods=None)] if self._mcp is not None else []),
+            *([Mount(OPENAI_PATH, self._openai)] if self._openai is not None else []),
             *(Route(path, _WithSlash(mounts[path]), methods=None) for path in mounts if path != "/"),
             *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
         ]

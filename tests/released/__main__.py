@@ -94,6 +94,8 @@ LEFT = (
     """INSERT INTO idempotent_requests
         (caller, key, request_hash, owner, created_at, status, headers, body)
         VALUES ('', 'k', x'ab12', 'o', 1, 200, '[]', x'7b7d')""",
+    """INSERT INTO talks (message, session_id, asked, answered, ending, wishes, asked_at)
+        SELECT 'm_1', session_id, x'ab12', x'cd34', x'ef56', x'0789', 1 FROM messages ORDER BY id LIMIT 1""",
     """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
         VALUES ('r_1', 'ab12', 'open', 'fake:1', '["Person 1", ["fake", "c1", null]]', 1)""",
     "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",

@@ -442,4 +442,5 @@ _WORK: dict[Purpose, Callable[[ModelRequest], ChatMessage]] = {
     "insight": lambda _request: _say("NOTHING"),
     "gist": lambda request: _say(gist_of(request)),
     "values": lambda _request: _say("{}"),
+    "aside": lambda _request: _say("The offline demo model does no such work."),
 }

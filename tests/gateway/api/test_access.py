@@ -17,6 +17,7 @@ from gateway.web.api import Api
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
 from gateway.web.auth import OperatorOnly
 from gateway.web.lazy import Lazy
+from gateway.web.openai.door import OpenAIServer
 
 from .conftest import OPERATOR, WAIT_S
 
@@ -56,7 +57,7 @@ async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_i
         for route in gateway.web.routes:
             assert isinstance(route, (Route, Mount))
             app = route.app if isinstance(route, Mount) else getattr(route.endpoint, "_app", route.endpoint)
-            is_guarded = isinstance(getattr(app, "__self__", app), (OperatorOnly, Api, Lazy))
+            is_guarded = isinstance(getattr(app, "__self__", app), (OperatorOnly, Api, Lazy, OpenAIServer))
             assert is_guarded != (route.path in PUBLIC), f"{route.path} has no access rule"
             if is_guarded:
                 for path in (route.path, route.path + "/", route.path + "/anything"):

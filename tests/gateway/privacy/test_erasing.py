@@ -389,7 +389,7 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         "adapter_notes", "user_links", "link_requests", "mcp_tokens", "mcp_sign_ins",
         "person_settings",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
-        "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests",
+        "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests", "talks",
         "accounts", "owner_tries", "erasure_codes", "documents",
     }  # fmt: skip
     of_nobody = {

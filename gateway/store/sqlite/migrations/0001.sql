@@ -170,6 +170,25 @@ CREATE TABLE session_keys (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX session_keys_of_session ON session_keys (session_id);
 
+-- What programs said that show the whole talk with each message, by digests of the talk: so the next message finds the
+-- session that it goes on in.
+CREATE TABLE talks (
+    message      TEXT PRIMARY KEY,           -- the person's, as the inbox has it
+    session_id   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    asked        BLOB NOT NULL,              -- the talk up to the message
+    answered     BLOB,                       -- the talk with its answer; NULL: there is none yet
+    ending       BLOB,                       -- the last two messages of the person with their answers
+    wishes       BLOB,                       -- what the program asked of all answers
+    until        INTEGER NOT NULL DEFAULT 0, -- the session's last message when it was answered
+    is_continued INTEGER NOT NULL DEFAULT 0, -- the session has gone on behind the answer
+    left_at      INTEGER,                    -- when the program went away without the answer
+    asked_at     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX talks_by_asked ON talks (asked);
+CREATE INDEX talks_by_answered ON talks (answered);
+CREATE INDEX talks_by_ending ON talks (ending);
+CREATE INDEX talks_of_session ON talks (session_id);
+
 -- Everything that was said, in full: a summary stands in front of the model, and never in place of these rows.
 CREATE TABLE messages (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
