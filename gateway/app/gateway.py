@@ -160,13 +160,14 @@ class Gateway(Composition):
         stack.push_async_callback(self.history.close)
         stack.push_async_callback(self.linking.job.close)
         self.web = self._web_server()
+        self.people.heard = self._look_at_sign_ins
         stack.push_async_callback(self.web.stop)
 
     def _web_server(self) -> WebServer:
         owner = self.cluster.worker.id or secrets.token_hex(8)
         self.idempotency = SqlIdempotency(self.store.engine.of("idempotency"), owner=owner)
         api = Api(self.chat, self.idempotency, lambda: self.services)
-        return WebServer(
+        web = WebServer(
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
@@ -184,6 +185,18 @@ class Gateway(Composition):
             # The Unix socket needs none.
             token=load_token(self.home, self.secret) if self._is_served else secrets.token_urlsafe(),
         )
+        web.sign_ins.may_stay = api.may_stay
+        return web
+
+    def _look_at_sign_ins(self) -> None:
+        """Somebody's access has changed: end what they hold open, if they have none any more."""
+        self._looking = asyncio.ensure_future(self._end_sign_ins())
+
+    async def _end_sign_ins(self) -> None:
+        try:
+            await self.web.sign_ins.look()
+        except EthosError as error:  # each of their requests asks again
+            _log.warning("sign_ins_not_looked_at", error=str(error))
 
     def _sources(self, api: Api) -> Sources:
         """What the pages read; they ask the same services as the API."""

@@ -30,6 +30,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.sign_ins import SignInService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
 from gateway.services.talks import TalkService
@@ -90,6 +91,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         personalities=PersonalityService(gateway.personalities),
         zones=ZoneService(gateway.zones, gateway.schedules, person_ids),
         files=_file_service(gateway, naming),
+        sign_ins=SignInService(gateway.web.sign_ins, people),
     )
 
 

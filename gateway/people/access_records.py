@@ -171,6 +171,8 @@ class AccessRecords:
         self._reading = asyncio.Lock()
         self.tell: Callable[[], object] = lambda: None
         """Called with each change of this process, for others."""
+        self.heard: Callable[[], object] = lambda: None
+        """Called with each change, of whatever process."""
         self.moved: Callable[[], object] = lambda: None
         """Called when an owner is reached in another direct chat."""
 
@@ -193,6 +195,7 @@ class AccessRecords:
         """Have the next question read the records: another process changed them."""
         self._changes += 1
         self._read_at = None
+        self.heard()
 
     async def snapshot(self) -> AccessSnapshot:
         """All records, as they are now; costs nothing while nothing changes.

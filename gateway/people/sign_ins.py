@@ -11,7 +11,7 @@ import contextlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -30,6 +30,7 @@ class SignIn:
 
     Attributes:
         hash: HMAC-SHA-256 of the cookie's secret.
+        user_id: who has signed in; None: the operator, by the token.
         browser: what the browser calls itself (`User-Agent`, RFC 9110, section 10.1.5); a claim.
     """
 
@@ -38,6 +39,7 @@ class SignIn:
     browser: str
     created_at: datetime
     last_seen_at: datetime
+    user_id: str | None = None
 
 
 class SignInStore(Protocol):
@@ -86,9 +88,11 @@ class SignIns:
         self._ended: set[str] = set()
         self.tell: Callable[[str], object] = lambda _sign_in_id: None
         """Has the id of each that was ended here, for other processes."""
+        self.may_stay: Callable[[str], Awaitable[bool]] = _everybody
+        """Whether the person of a user id still has access."""
 
-    async def begin(self, browser: str) -> str:
-        """Sign a browser in; returns the value of its cookie, which is kept nowhere."""
+    async def begin(self, browser: str, user_id: str | None = None) -> str:
+        """Sign a browser in, for a person or for the operator; returns the cookie's value, which is kept nowhere."""
         secret = secrets.token_urlsafe(32)
         now = self._now()
         sign_in = SignIn(
@@ -97,6 +101,7 @@ class SignIns:
             browser=browser[:MAX_BROWSER_CHARS],
             created_at=now,
             last_seen_at=now,
+            user_id=user_id,
         )
         await self._store.end_begun_before(now - self.max_age)
         await self._store.add(sign_in)
@@ -136,10 +141,22 @@ class SignIns:
             self._watched[sign_in_id].set()
 
     async def look(self) -> None:
-        """End what is held open here by browsers that were signed out elsewhere; asks only where something is open."""
+        """End what is held open here by browsers that were signed out elsewhere, or by people without access.
+
+        Asks only where something is open.
+        """
         if watched := {*self._watched}:
-            for gone in watched - {sign_in.id for sign_in in await self._store.sign_ins()}:
+            kept = [one for one in await self._store.sign_ins() if one.id in watched]
+            for gone in watched - {one.id for one in kept}:
                 self.ended(gone)
+            for user_id in {one.user_id for one in kept if one.user_id is not None}:
+                if not await self.may_stay(user_id):
+                    await self.end_of([user_id])
+
+    async def end_of(self, user_ids: Collection[str]) -> int:
+        """Sign all browsers of a person out; how many those were."""
+        theirs = [one.id for one in await self._store.sign_ins() if one.user_id in user_ids]
+        return sum([await self.end(one) for one in theirs])
 
     async def until_ended(self, sign_in: SignIn) -> None:
         """Return once it is ended here, was since it was found, or is too old; for what stays open after a request."""
@@ -151,3 +168,7 @@ class SignIns:
 
     def _hash(self, secret: str) -> bytes:
         return hmac.digest(self._key, secret.encode(), "sha256")
+
+
+async def _everybody(_user_id: str) -> bool:
+    return True

@@ -90,17 +90,23 @@ class ApprovalService:
         user_ids = None if caller.user_id is None else list(await self._person_ids(caller.user_id))
         return [_shown_grant(one) for one in await self._store.grants(user_ids)]
 
-    async def take_back(self, grant_id: int) -> None:
-        """End a grant of any person, for the operator.
+    async def take_back(self, caller: Caller, grant_id: int) -> None:
+        """End a grant of any person whom the caller sees.
 
         Raises:
             NotFound: there is none under that number.
         """
+        if caller.user_id is not None:
+            await self.revoke(caller.user_id, grant_id)
+            return
         if not await self._store.revoke(grant_id):
             raise NotFound(f"there is no grant {grant_id}; `ethos approvals grants` lists those that there are")
 
     async def _decider(self, caller: Caller) -> Decider:
-        """The operator; the key of a person sees that person's, and decides nothing."""
+        """The operator, or who has signed in; the key of a person sees that person's, and decides nothing."""
+        if caller.signed_in is not None:
+            ids = await self._person_ids(caller.signed_in.user_id)
+            return Decider(user_ids=frozenset(ids), role=caller.signed_in.role)
         if caller.user_id is None:
             return Decider(user_ids=None)
         return Decider(user_ids=frozenset(await self._person_ids(caller.user_id)), role="guest", is_direct=False)

@@ -99,9 +99,21 @@ class ChatTurn:
     turn_id: str
 
 
+OF_MEMBERS = OF_A_PERSON - {"people:read"}
+OF_GUESTS: frozenset[Permission] = frozenset({"sessions:read", "chat:read", "chat:write"})
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A person who has signed in to the web pages."""
+
+    user_id: str
+    role: Role
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: the operator, the holder of an API key, or a person in a chat.
+    """Who asks: the operator, the holder of an API key, or a person in a chat or on the web pages.
 
     Attributes:
         name: stands in the histories where a channel stands for other changes; in a chat it is the channel's.
@@ -109,6 +121,7 @@ class Caller:
         user_id: the only person whose data they see; None for everybody's.
         key_id: of the API key that they hold; None for others.
         chat: of a person in a chat, who may do what their role may; None for others.
+        signed_in: of a person on the web pages. An owner is as the operator there, and talks as themselves.
     """
 
     name: str
@@ -116,6 +129,7 @@ class Caller:
     user_id: str | None = None
     key_id: str | None = None
     chat: ChatTurn | None = None
+    signed_in: SignedIn | None = None
 
     def may(self, permission: Permission) -> bool:
         """Whether the caller has the permission."""
@@ -135,14 +149,23 @@ class Caller:
         """Refuse every caller but the operator.
 
         Raises:
-            NotAllowed: it is the holder of an API key.
+            NotAllowed: it is the holder of an API key, or a person who is no owner.
         """
+        if self.signed_in is not None and not self.is_operator:
+            raise NotAllowed("only an owner may do this")
         if not self.is_operator:
             raise NotAllowed("this is the operator's only, and no API key allows it")
 
     @property
+    def speaks_as(self) -> str | None:
+        """The user id of the person as whom they talk; None: the operator, or the holder of a key of nobody."""
+        return self.user_id if self.signed_in is None else self.signed_in.user_id
+
+    @property
     def via(self) -> str:
         """How a decision about people came to be, for the record of it."""
+        if self.signed_in is not None:
+            return f"{self.signed_in.user_id} on the dashboard"
         return self.name if self.chat is None else f"{self.user_id} in a chat"
 
     def require(self, right: Right) -> None:
@@ -163,7 +186,18 @@ class Caller:
             NotAllowed: it belongs to another person, or to several.
         """
         if self.user_id is not None and user_id != self.user_id:
+            if self.signed_in is not None:
+                raise NotAllowed("this is not yours alone; only an owner may see or change it")
             raise NotAllowed("this key sees one person only, and this does not belong to that person alone")
+
+
+def on_pages(user_id: str, role: Role) -> Caller:
+    """A person who has signed in to the web pages."""
+    signed_in = SignedIn(user_id, role)
+    if role == "owner":
+        return Caller(name="dashboard", signed_in=signed_in)
+    permissions = OF_MEMBERS if role == "member" else OF_GUESTS
+    return Caller(name="dashboard", permissions=permissions, user_id=user_id, signed_in=signed_in)
 
 
 def operator(name: str) -> Caller:

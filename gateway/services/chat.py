@@ -45,9 +45,9 @@ ID_CHARS = 32
 class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
-    The operator is the owner, `local:operator`; the key of a person speaks as that person, `local:user-<user id>`, with
-    that person's role. Any other key is a user of its own, `local:key-<id>`: a program with a scope for talking must
-    not become the owner by it.
+    The operator is the owner, `local:operator`; a person who has signed in, or the key of one, speaks as that person,
+    `local:user-<user id>`, with that person's role. Any other key is a user of its own, `local:key-<id>`: a program
+    with a scope for talking must not become the owner by it.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ChatService:
         """
         _refuse_both(message.session, message.conversation)
         attachments = _attachments(message)
-        digest = _digest(caller, seed or secrets.token_hex(16))
+        digest = _digest(caller, seed)
         sender = await self._sender(caller)
         if message.personality not in (None, self._config.current.personality):
             await self._refuse_choice(sender)
@@ -141,7 +141,7 @@ class ChatService:
 
     async def stop(self, caller: Caller, which: wire.StopAnswer, *, seed: str | None = None) -> wire.AcceptedMessage:
         """End the answer that is being written; raises as `send`."""
-        digest = hashlib.sha256(f"stop {caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
+        digest = _digest(caller, seed, "stop ")
         place, session = await self._place(caller, which.session, which.conversation)
         said = self._said(place, await self._sender(caller), "/stop", digest[:ID_CHARS], ())
         return await self._sent(session or await self._named(said, None, digest), said)
@@ -290,16 +290,17 @@ class ChatService:
         if caller.is_operator:
             return True
         account = f"{CHANNEL}:{account_of(caller)}"
-        user_id = caller.user_id or (await self._identities.known({account})).get(account)
+        user_id = caller.speaks_as or (await self._identities.known({account})).get(account)
         return user_id is not None and session.user_id in await self._session_edits.person_ids(user_id)
 
     async def _sender(self, caller: Caller) -> Sender:
-        """The holder of the key, as an account of this channel."""
-        if caller.user_id is not None:
-            accounts = await self._identities.accounts_of(caller.user_id)
-            label = accounts[0].label if accounts else caller.user_id
+        """The holder of the key, or who has signed in, as an account of this channel."""
+        if caller.speaks_as is not None:
+            accounts = await self._identities.accounts_of(caller.speaks_as)
+            label = accounts[0].label if accounts else caller.speaks_as
             account = f"{CHANNEL}:{account_of(caller)}"
-            if not await self._identities.add(account, label, user_id=caller.user_id, via="API key"):
+            via = "API key" if caller.signed_in is None else "signed in"
+            if not await self._identities.add(account, label, user_id=caller.speaks_as, via=via):
                 raise Refused(f"the account {account} belongs to another user in users/identity-map.json")
             return Sender(channel=CHANNEL, user=account_of(caller), display_name=label, is_verified=True)
         if caller.key_id is None:
@@ -335,14 +336,17 @@ def message_id(caller: Caller, seed: str) -> str:
     return _digest(caller, seed)[:ID_CHARS]
 
 
-def _digest(caller: Caller, seed: str) -> str:
-    return hashlib.sha256(f"{caller.key_id} {seed}".encode()).hexdigest()
+def _digest(caller: Caller, seed: str | None, what: str = "") -> str:
+    """Of what ids are made: the same for a repetition by the same caller."""
+    return hashlib.sha256(
+        f"{what}{caller.key_id or caller.speaks_as} {seed or secrets.token_hex(16)}".encode()
+    ).hexdigest()
 
 
 def account_of(caller: Caller) -> str:
     """Of the holder of the key, on this channel. A user id may be any word, also one that means the operator here."""
-    if caller.user_id is not None:
-        return f"user-{caller.user_id}"
+    if caller.speaks_as is not None:
+        return f"user-{caller.speaks_as}"
     return OPERATOR_ACCOUNT if caller.key_id is None else f"key-{caller.key_id}"
 
 

@@ -488,6 +488,8 @@ class MemoryService:
         if caller.user_id is None:
             return Reviewer(user_id=None)
         role = "member" if caller.chat is None else caller.chat.role
+        if caller.signed_in is not None:
+            role = caller.signed_in.role
         ids = tuple(await self._links.person_ids(caller.user_id))
         return Reviewer(user_id=caller.user_id, role=role, other_ids=ids)
 

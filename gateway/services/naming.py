@@ -53,10 +53,12 @@ class Naming:
         self._personalities = personalities
         self._config = config
 
-    async def labels(self) -> dict[str, str]:
-        """A name for each user, for people; empty where the map cannot be read."""
+    async def labels(self, caller: Caller | None = None) -> dict[str, str]:
+        """A name for each user that the caller may see, for people; empty where the map cannot be read."""
+        only = None if caller is None else caller.user_id
         with contextlib.suppress(IdentityMapBroken, FileError):
-            return {user.id: user.accounts[0].label for user in await self.identities.users()}
+            users = await self.identities.users()
+            return {user.id: user.accounts[0].label for user in users if only in (None, user.id)}
         return {}
 
     async def user(self, caller: Caller, wanted: str) -> str:

@@ -20,6 +20,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.sign_ins import SignInService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
 from gateway.services.talks import TalkService
@@ -56,3 +57,4 @@ class OperatorServices:
     personalities: PersonalityService
     files: FileService
     zones: ZoneService
+    sign_ins: SignInService

@@ -175,6 +175,14 @@ class PeopleService:
     async def _user_of(self, accounts: Collection[str]) -> str | None:
         return next(iter((await self._identities.known(accounts)).values()), None)
 
+    async def standing(self, user_id: str) -> Role | None:
+        """The role of a user who has access; None where it is revoked, or where no account is left."""
+        accounts = await self._keys(user_id)
+        if not accounts:
+            return None
+        rank = self._admission.access.rank_of(accounts, await self._admission.people.snapshot())
+        return None if rank == "revoked" else rank or await self.role_of(user_id)
+
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
         accounts = await self._keys(user_id)

@@ -135,7 +135,8 @@ class ScheduleService:
             Refused: the person has too many, or has not written anywhere, or the seed made another one.
             PersonalityError: there is no such personality.
         """
-        user_id = await self._naming.user_for(caller, new.user) or await self._naming.only_user(caller)
+        named = await self._naming.user_for(caller, new.user)
+        user_id = named or caller.speaks_as or await self._naming.only_user(caller)
         if user_id is None:
             raise NotNamed("there are no users yet; the first person who writes becomes a user")
         personality = self._personalities.get(new.personality or self._config.current.personality)
@@ -261,7 +262,7 @@ def _explained() -> Iterator[None]:
 
 
 def _key(caller: Caller, seed: str) -> str:
-    return f"{caller.key_id or caller.name}:{seed}"
+    return f"{caller.key_id or caller.speaks_as or caller.name}:{seed}"
 
 
 def _wanted(form: wire.NewSchedule | wire.ChangeSchedule) -> Wanted:

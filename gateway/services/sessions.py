@@ -116,32 +116,22 @@ class SessionService:
 
         Raises:
             NotFound: there is no such session, or not for the caller.
-            NotAllowed: the caller sees one person only; they read it by `transcript`.
         """
-        caller.refuse_others(None)
         await self._one(caller, session_id)
-        found = await self._store.passage(session_id, before=before, limit=limit + 1)
+        found = await self._store.passage(session_id, before=before, limit=limit + 1, user_id=caller.user_id)
         return [_message(one) for one in found[-limit:]], len(found) > limit
 
     async def of_turns(self, caller: Caller, turn_ids: Collection[str]) -> Mapping[str, Sequence[wire.Message]]:
-        """What was said in each of these turns, oldest first, as far as it is still kept.
-
-        Raises:
-            NotAllowed: the caller sees one person only.
-        """
-        caller.refuse_others(None)
+        """What was said in each of these turns, oldest first, as far as it is still kept and the caller may see it."""
         found: dict[str, list[wire.Message]] = {turn_id: [] for turn_id in turn_ids}
+        own = None if caller.user_id is None else await self._store.person_ids(caller.user_id)
         for message in await self._store.of_turns(turn_ids):
-            found[message.turn_id].append(_message(message))
+            if own is None or message.user_id in own:
+                found[message.turn_id].append(_message(message))
         return found
 
-    async def channels(self, caller: Caller, messages: Sequence[wire.Message]) -> Mapping[str, str]:
-        """On which channel each turn of these began, as far as it is still known.
-
-        Raises:
-            NotAllowed: the caller sees one person only.
-        """
-        caller.refuse_others(None)
+    async def channels(self, messages: Sequence[wire.Message]) -> Mapping[str, str]:
+        """On which channel each turn of these messages began, as far as it is still known."""
         return await self._store.channels({message.turn for message in messages})
 
     async def export(self, caller: Caller, session_id: str) -> wire.Transcript:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway.agent.budgets import UsageStore, UsageSum, UsageSums
+from gateway.agent.budgets import UsageStore, UsageSum, UsageSums, added_up
 from gateway.cluster.channels import CHANNEL, ChannelHolding
 from gateway.cluster.worker import SeenWorker
 from gateway.config import DayBudget, LiveConfig
@@ -117,14 +117,23 @@ class SystemService:
         return wire.Usage.model_validate({"since": since, "time_zone": name, "rows": found})
 
     async def usage_sums(self, caller: Caller, *, since: date) -> UsageSums:
-        """What was spent on that day and after it, added up; raises as `health`."""
-        caller.refuse_others(None)
-        return await self._usage.summed(since=since.isoformat())
+        """What was spent on that day and after it, added up: by all together, or by the one person whom they see."""
+        if caller.user_id is None:
+            return await self._usage.summed(since=since.isoformat())
+        rows = await self._usage.spent(since=since.isoformat(), user_id=caller.user_id)
+        return UsageSums(
+            by_user=added_up((caller.user_id, row) for row in rows),
+            by_personality=added_up((row.personality_id, row) for row in rows),
+            by_model=added_up((row.model, row) for row in rows),
+        )
 
     async def usage_by_day(self, caller: Caller, *, since: date) -> Mapping[date, UsageSum]:
-        """What all together spent on that day and on each after it; raises as `health`."""
-        caller.refuse_others(None)
-        found = await self._usage.by_day(since=since.isoformat())
+        """The same by day: what was spent on that day and on each after it."""
+        if caller.user_id is None:
+            found = await self._usage.by_day(since=since.isoformat())
+        else:
+            rows = await self._usage.spent(since=since.isoformat(), user_id=caller.user_id)
+            found = added_up((row.day, row) for row in rows)
         return {date.fromisoformat(day): used for day, used in found.items()}
 
     def day_budget(self) -> DayBudget:

@@ -20,7 +20,7 @@ from gateway.store.usage import ADD_TO_DAY, ERASED
 
 ALONE = (
     *("api_keys", "idempotency", "ingest", "journal", "links", "mcp_tokens", "people", "person_settings"),
-    *("schedules", "session_edits", "sessions", "store", "usage"),
+    *("schedules", "session_edits", "sessions", "sign_ins", "store", "usage"),
 )
 """The stores of which none may write while a person is taken out of their tables."""
 _GONE_REPLIES = f"""
@@ -69,6 +69,7 @@ _DELETED = (
     ("mcp_tokens", OF_USER),
     ("mcp_sign_ins", OF_USER),
     ("person_settings", OF_USER),
+    ("sign_ins", OF_USER),
     ("messages", f"{OF_USER} OR {OF_TURN}"),
     ("memory_proposals", BY_PERSON),
     ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),

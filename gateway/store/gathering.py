@@ -48,6 +48,7 @@ USER_COLUMNS = (
     ("mcp_tokens", "user_id"),
     ("mcp_sign_ins", "user_id"),
     ("person_settings", "user_id"),
+    ("sign_ins", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (

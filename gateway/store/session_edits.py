@@ -122,10 +122,19 @@ class SqlSessionEdits:
         values = (session_id, after, limit) if user_id is None else (session_id, after, limit, user_id)
         return [message_of(row) for row in await self._engine.rows(sql, values)]
 
-    async def passage(self, session_id: str, *, before: int | None, limit: int) -> Sequence[SessionMessage]:
-        """The newest messages with an id below `before`, oldest first; its cost does not grow with the session."""
-        sql = f"SELECT {MESSAGE} FROM messages WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"  # noqa: S608 (constants)
-        values = (session_id, NO_ID if before is None else before, limit)
+    async def passage(
+        self, session_id: str, *, before: int | None, limit: int, user_id: str | None = None
+    ) -> Sequence[SessionMessage]:
+        """The newest messages with an id below `before`, oldest first; its cost does not grow with the session.
+
+        Args:
+            user_id: only what concerns this person.
+        """
+        clause = f" AND user_id IN {PERSON.format('?4')}" if user_id is not None else ""
+        sql = f"SELECT {MESSAGE} FROM messages WHERE session_id = ?1 AND id < ?2{clause} ORDER BY id DESC LIMIT ?3"  # noqa: S608 (constants)
+        values: tuple[object, ...] = (session_id, NO_ID if before is None else before, limit)
+        if user_id is not None:
+            values = (*values, user_id)
         return [message_of(row) for row in reversed(await self._engine.rows(sql, values))]
 
     async def of_turns(self, turn_ids: Collection[str]) -> Sequence[SessionMessage]:

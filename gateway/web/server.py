@@ -31,18 +31,7 @@ from gateway.people.tries import SignInFailures
 from gateway.protocols import SupportsHttp
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
-from gateway.web.auth import (
-    LOOPBACK_HOSTS,
-    OWNER,
-    SIGN_IN,
-    Gate,
-    OperatorAuth,
-    OperatorOnly,
-    client_address,
-    is_https,
-    login_again,
-    until,
-)
+from gateway.web.auth import OWNER, SIGN_IN, OperatorAuth, client_address, is_https, login_again
 from gateway.web.connections import (
     BodyBudget,
     Crowd,
@@ -54,6 +43,7 @@ from gateway.web.connections import (
 )
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key, read_form
+from gateway.web.gate import Gate, OperatorOnly
 from gateway.web.hooks import PATH as HOOKS_PATH
 from gateway.web.hooks import HookEndpoint
 from gateway.web.lazy import Lazy
@@ -61,6 +51,7 @@ from gateway.web.mcp import PATH as MCP_PATH
 from gateway.web.mcp import McpServer
 from gateway.web.openai.door import PATH as OPENAI_PATH
 from gateway.web.openai.door import OpenAIServer
+from gateway.web.own_pages import LOOPBACK_HOSTS, until
 from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response, templates
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
@@ -153,7 +144,8 @@ class WebServer:
         self._openai = None if api is None else OpenAIServer(lambda: api.services, self._stopping.is_set)
         self._pages = self._application(adapters)
         budget = BodyBudget(self._show_pages)
-        gate = Gate(budget, auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
+        of_api = {} if api is None else {"keys": api.caller, "persons": api.person}
+        gate = Gate(budget, auth=self._auth, allowed_hosts=hosts, **of_api)
         self._paced = Paced(Counted(gate))
 
     def serve_adapters(self, adapters: Sequence[SupportsHttp]) -> None:
@@ -304,7 +296,8 @@ class WebServer:
             mounts[DASHBOARD_PATH] = self._dashboard
         if self._hooks is not None:
             mounts[HOOKS_PATH] = self._hooks
-        mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", self._home)])))
+        home = OperatorOnly(Router(routes=[Route("/", self._home)]), also_persons=True)
+        mounts.setdefault("/", home)
         return [
             *health_routes(self._health),
             Route("/login", self._show_login, methods=["GET"]),

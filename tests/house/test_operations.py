@@ -59,6 +59,29 @@ class Operation:
 OPERATIONS: Mapping[str, Operation] = {
     "show the time zone": Operation(decides="zones.show", chat="timezone.py:timezone_text"),
     "choose a time zone": Operation(decides="zones.choose", chat="timezone.py:timezone_text"),
+    "make a key": Operation(
+        decides="keys.create",
+        route="keys.py:create",
+        page="keys.py:create",
+        sdk="keys.py:Keys.create",
+        command="keys create",
+    ),
+    "list keys": Operation(
+        decides="keys.all",
+        route="keys.py:list_",
+        page="keys.py:show",
+        sdk="keys.py:Keys.list",
+        command="keys list",
+    ),
+    "end a key": Operation(
+        decides="keys.revoke",
+        route="keys.py:revoke",
+        page="keys.py:end",
+        sdk="keys.py:Keys.revoke",
+        command="keys revoke",
+    ),
+    "list sign-ins": Operation(decides="sign_ins.listed", page="sign_ins.py:show"),
+    "end a sign-in": Operation(decides="sign_ins.end", page="sign_ins.py:end"),
     "show the memory": Operation(
         decides="memory.get",
         chat="memory.py:_show",

@@ -81,8 +81,8 @@ LEFT = (
     "INSERT INTO held_messages (lane, seq, channel, account) SELECT lane, max(seq), 'fake', 'fake:7' FROM inbox",
     "INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, 'ab12', 2)",
     "INSERT INTO owner_chats (account, channel, conversation, used) VALUES ('fake:1', 'fake', 'c1', 1)",
-    """INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at)
-        VALUES ('0123456789ab', x'ab12', 'Firefox/140', 1, 2)""",
+    """INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at, user_id)
+        VALUES ('0123456789ab', x'ab12', 'Firefox/140', 1, 2, 'u_1')""",
     """INSERT INTO ingest_jobs
         (turn_id, user_id, personality_id, session_id, channel, speaker, facts, attempts, due_at, error)
         SELECT turn_id, user_id, 'assistant', session_id, 'fake', 'Ada', NULL, 2, 1, 'ModelUnavailable: down'

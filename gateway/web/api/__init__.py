@@ -13,12 +13,15 @@ from gateway.services.caller import Caller
 from gateway.services.chat import ChatService
 from gateway.web.api.direct_chat import DirectChat
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
+from gateway.web.auth import CALLER
 from gateway.web.lazy import Lazy
+from gateway.web.pages import problem_response
 
 if TYPE_CHECKING:
     from gateway.services.operator_services import OperatorServices
 
 PATH = "/api/v1"
+_ONLY_KEYS = "Send an API key as `Authorization: Bearer …`; the page Keys makes one for you."
 
 
 class Api:
@@ -32,7 +35,11 @@ class Api:
         self._app = IdempotentWrites(DirectChat(routes, chat, self._is_in_force), store)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request; of people who have signed in, only the owners': the pages of the others do not ask here."""
+        caller = scope.get(CALLER)
+        if isinstance(caller, Caller) and caller.signed_in is not None and not caller.is_operator:
+            await problem_response(scope, 403, _ONLY_KEYS)(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
     @cached_property
@@ -43,6 +50,14 @@ class Api:
     async def caller(self, key: str) -> Caller | None:
         """Who holds the API key; None where it is wrong or revoked."""
         return await self.services.keys.caller(key)
+
+    async def person(self, user_id: str) -> Caller | None:
+        """Who has signed in to the pages; None where they have no access any more."""
+        return await self.services.sign_ins.caller(user_id)
+
+    async def may_stay(self, user_id: str) -> bool:
+        """Whether who has signed in still has access."""
+        return await self.person(user_id) is not None
 
     async def _is_in_force(self, caller: Caller) -> bool:
         return caller.key_id is None or await self.services.keys.is_in_force(caller)

@@ -39,9 +39,9 @@ async def grants(caller: Reader, services: WithServices) -> Page[ToolGrant]:
 
 
 @router.delete("/grants/{grant}", status_code=204, responses=_NO_GRANT, summary="Take a grant back")
-async def take_back(caller: Operator, services: WithServices, grant: RowId) -> None:  # noqa: ARG001 (the operator's alone)
+async def take_back(caller: Operator, services: WithServices, grant: RowId) -> None:
     """Ask again for calls that it covered."""
-    await services.approvals.take_back(grant)
+    await services.approvals.take_back(caller, grant)
 
 
 @router.get("/{approval}", responses=_NONE, summary="Get a question")

@@ -77,7 +77,7 @@ class IdempotentWrites:
             invalid = "An Idempotency-Key has 1 to 255 printable ASCII characters without spaces."
             await problem_of_status(422, invalid)(scope, receive, send)
         else:
-            await self._once((caller.key_id or "", key), body, scope, receive, send)
+            await self._once((caller.key_id or caller.speaks_as or "", key), body, scope, receive, send)
 
     async def _once(self, name: tuple[str, str], body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         begun = await self._store.begin(*name, _hash(scope, body))

@@ -13,10 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError, MemoryUnavailable, NotOffered
 from gateway.web.api.events import EventStreamResponse
-from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https, login_again
+from gateway.web.auth import CALLER, OPERATOR, OperatorAuth, client_address, is_https, login_again
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
+from gateway.web.gate import OperatorOnly
 from gateway.web.pages import broken_off, login_page
 
 AGAIN_PATH = "/again"
@@ -39,7 +40,7 @@ class Dashboard:
         pages = all_pages()
         self._inside = Starlette(
             routes=[
-                Route("/", lambda _request: RedirectResponse(pages[0].path, status_code=303)),
+                Route("/", _to_first_page),
                 Route("/events", self._events),
                 Route("/theme", self.context.form_handler(self._choose_theme), methods=["POST"]),
                 *(route for page in pages for route in page.routes(self.context)),
@@ -51,20 +52,20 @@ class Dashboard:
             },
         )
         self.routes = self._inside.routes
-        self._operator_only = OperatorOnly(self._inside)
+        self._known_only = OperatorOnly(self._inside, also_persons=True)
 
     # ---- who comes in ----------------------------------------------------------------------------------------------
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As `OperatorOnly`, but what a form holds is kept through the login."""
         request = Request(scope, receive) if scope["type"] == "http" else None
-        if request is not None and _is_operator(request):
+        if request is not None and OPERATOR in request.auth.scopes:
             scope[MOMENT] = self.context.live.mark()  # before anything is read that the page will show
         if request is None or not _is_form_of_a_browser(request):
-            await self._operator_only(scope, receive, send)
+            await self._known_only(scope, receive, send)
         elif request.url.path == BASE + AGAIN_PATH:
             await (await self._log_in_again(request))(scope, receive, send)
-        elif _is_operator(request):
+        elif request.user.is_authenticated:
             await self._inside(scope, receive, send)
         else:
             async with self._held_forms:
@@ -77,7 +78,7 @@ class Dashboard:
             form = await read_form(request)
         action = own_path(form.get("next"), BASE + "/")
         held = Form([(key.removeprefix("held."), value) for key, value in form.fields if key.startswith("held.")])
-        if _is_operator(request):  # in another window, meanwhile
+        if request.user.is_authenticated:  # in another window, meanwhile
             return self.context.offer_again(request, held, action)
         result = await self._auth.try_token(form.get("token").strip(), client_address(request.scope))
         if not result.is_accepted:
@@ -92,6 +93,8 @@ class Dashboard:
     async def _events(self, request: Request) -> Response:
         if self.context.live.is_full:
             return Response("Too many pages are open; close some.", 503, headers={"retry-after": "30"})
+        if OPERATOR not in request.auth.scopes:
+            return EventStreamResponse(self.context.live.steady())
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         return EventStreamResponse(self.context.live.events(after))
 
@@ -112,6 +115,8 @@ class Dashboard:
             return self.context.problem(
                 request, "There is nothing here", "No page of the dashboard has this address.", status=404
             )
+        if status == 403:
+            return self.context.problem(request, "Not allowed", text, status=403)
         return self.context.problem(request, "That cannot be done", text, status=status)
 
     async def _ethos_problem(self, request: Request, error: Exception) -> Response:
@@ -122,8 +127,9 @@ class Dashboard:
         return self.context.problem(request, "That did not work", str(error), status=status)
 
 
-def _is_operator(request: Request) -> bool:
-    return OPERATOR in request.auth.scopes
+async def _to_first_page(request: Request) -> Response:
+    first = next(page for page in all_pages() if page.is_for(request.scope[CALLER]))
+    return RedirectResponse(first.path, status_code=303)
 
 
 def _is_form_of_a_browser(request: Request) -> bool:

@@ -23,6 +23,9 @@ from gateway.runtime.observe import Fact, Span, listening
 _log = structlog.get_logger(__name__)
 
 TOPICS = ("channels", "deliveries", "memory", "messages", "people", "traces", "usage")
+OF_PERSONS = ("memory", "messages", "usage")
+"""What pages show that people who are no owners may open."""
+STEADY_S = 15.0
 MAX_READERS = 256
 HEARTBEAT_S = 25.0
 # A busy gateway changes all the time, and a person does not read faster.
@@ -200,6 +203,21 @@ class Live:
         finally:
             self._readers.discard(reader)
             self._linger()
+
+    async def steady(self) -> AsyncGenerator[bytes]:
+        """The stream for a person who sees only their own: everything is to be looked at again from time to time.
+
+        It does not hang on what happens, so it says nothing about what others do, and when.
+        """
+        reader = _Reader()
+        self._readers.add(reader)
+        try:
+            yield f"retry: {RETRY_MS}\n\n".encode()
+            while True:
+                await asyncio.sleep(STEADY_S)
+                yield f"event: changed\ndata: {' '.join(OF_PERSONS)}\n\n".encode()
+        finally:
+            self._readers.discard(reader)
 
     def close(self) -> None:
         """Stop listening, also for readers that come later."""

@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.domain.roles import ROLES, Role
+from gateway.services.caller import Caller
 from gateway.web.dashboard import pages
 from gateway.web.forms import Form
 
@@ -33,12 +35,14 @@ class Page:
         name: its address is `/dashboard/<name>`, its templates are in `templates/dashboard/<name>/`.
         icon: a symbol of `static/icons.svg`.
         position: where it stands in the navigation.
+        least: the role that one needs at least to open it; a route may say another one for itself.
     """
 
     name: str
     title: str
     icon: str
     position: int
+    least: Role = "owner"
     _routes: list[Callable[[PageContext], Route]] = field(default_factory=list, init=False)
 
     @property
@@ -50,27 +54,43 @@ class Page:
         """All of it, as the dashboard mounts it."""
         return [route(context) for route in self._routes]
 
-    def route(self, path: str = "", *, method: str = "GET") -> Callable[[Show], Show]:
-        """The decorated function answers this address below the page's."""
+    def is_for(self, caller: Caller) -> bool:
+        """Whether they may open it."""
+        return reaches(caller, self.least)
+
+    def route(self, path: str = "", *, method: str = "GET", least: Role | None = None) -> Callable[[Show], Show]:
+        """The decorated function answers this address below the page's, with the context of who asks."""
 
         def add(show: Show) -> Show:
-            self._routes.append(lambda context: Route(f"/{self.name}{path}", partial(show, context), methods=[method]))
+            async def handler(context: PageContext, request: Request) -> Response:
+                return await show(context.of(request, least or self.least), request)
+
+            self._routes.append(
+                lambda context: Route(f"/{self.name}{path}", partial(handler, context), methods=[method])
+            )
             return show
 
         return add
 
-    def form(self, path: str, *, back: str | None = None) -> Callable[[Take], Take]:
+    def form(self, path: str, *, back: str | None = None, least: Role | None = None) -> Callable[[Take], Take]:
         """The decorated function takes the forms that are sent to this address; see `PageContext.form_handler`."""
 
         def add(take: Take) -> Take:
-            def route(context: PageContext) -> Route:
-                handler = context.form_handler(partial(take, context), back=back)
-                return Route(f"/{self.name}{path}", handler, methods=["POST"])
+            async def handler(context: PageContext, request: Request) -> Response:
+                bound = context.of(request, least or self.least)
+                return await bound.form_handler(partial(take, bound), back=back)(request)
 
-            self._routes.append(route)
+            self._routes.append(
+                lambda context: Route(f"/{self.name}{path}", partial(handler, context), methods=["POST"])
+            )
             return take
 
         return add
+
+
+def reaches(caller: Caller, least: Role) -> bool:
+    """Whether a caller has at least this role; the operator has every one."""
+    return caller.signed_in is None or ROLES.index(caller.signed_in.role) <= ROLES.index(least)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,20 +10,22 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from markupsafe import Markup
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
+from gateway.domain.roles import Role
 from gateway.errors import EthosError
 from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
-from gateway.web.auth import PROOF, OperatorAuth, is_https
+from gateway.web.auth import CALLER, PROOF, OperatorAuth, is_https
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
-from gateway.web.dashboard.page import BASE, all_pages
+from gateway.web.dashboard.page import BASE, all_pages, reaches
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
 from gateway.web.pages import templates
 
@@ -56,13 +59,12 @@ class Sources:
 
 
 class PageContext:
-    """One for the dashboard.
+    """One for the dashboard; each handler is given it as it is for who asks (`of`).
 
     Attributes:
         sources: what the pages read and change; `services` are those that say what an operator can do.
         caller: as whom the services are asked.
         live: tells open pages what has changed; a page that changes something says so there.
-        sign_ins: the browsers that are signed in.
     """
 
     def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
@@ -73,7 +75,26 @@ class PageContext:
         self.services = sources.services
         self.caller: Caller = operator("dashboard")
         self.live = Live(sources.tell_topics)
-        self.sign_ins = auth.sign_ins
+
+    def of(self, request: Request, least: Role = "guest") -> PageContext:
+        """The same, for who asks.
+
+        Raises:
+            HTTPException: 403, their role does not reach `least`.
+        """
+        caller: Caller = request.scope[CALLER]
+        if not reaches(caller, least):
+            needed = "an owner" if least == "owner" else f"a {least}"
+            raise HTTPException(403, f"This page is for {needed} of this gateway, and you are a {_role_of(caller)}.")
+        if caller.signed_in is None:
+            return self
+        bound = copy.copy(self)
+        bound.caller = caller
+        return bound
+
+    async def names(self) -> Mapping[str, str]:
+        """A name for each user whom the caller may see."""
+        return await self.services.naming.labels(self.caller)
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -151,8 +172,10 @@ class PageContext:
     def _html(self, request: Request, template: str, values: Mapping[str, Any], status: int) -> Response:
         theme = request.cookies.get(THEME_COOKIE, "")
         here = request.url.path.removeprefix(BASE).strip("/").partition("/")[0]
+        caller: Caller = request.scope[CALLER] or self.caller
         layout = {
-            "pages": all_pages(),
+            "pages": [page for page in all_pages() if page.is_for(caller)],
+            "sees_all": caller.is_operator,
             "here": here,
             "address": _address(request, here),
             "theme": theme if theme in THEMES else "",
@@ -199,6 +222,10 @@ class PageContext:
 
     def _cookie(self, request: Request) -> str:
         return request.cookies.get(self._auth.cookie_name, "")
+
+
+def _role_of(caller: Caller) -> str:
+    return "owner" if caller.signed_in is None else caller.signed_in.role
 
 
 def _address(request: Request, page: str) -> str:

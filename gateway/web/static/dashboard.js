@@ -91,3 +91,14 @@ document.addEventListener("change", (event) => {
     for (const field of form.elements) if (field.type === "checkbox") field.checked = checked;
   }
 });
+
+/* ---- copying what a field shows ---- */
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const field = document.getElementById(button.dataset.copy);
+  field.select();
+  await navigator.clipboard?.writeText(field.value); // on plain HTTP there is none, and the text is selected
+  button.textContent = navigator.clipboard ? "Copied" : "Press Ctrl and C";
+});

@@ -15,7 +15,7 @@ from gateway.app.gateway import Gateway
 from gateway.services.caller import OF_A_PERSON, PERMISSIONS, Caller
 from gateway.web.api import Api
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
-from gateway.web.auth import OperatorOnly
+from gateway.web.gate import OperatorOnly
 from gateway.web.lazy import Lazy
 from gateway.web.openai.door import OpenAIServer
 

@@ -387,14 +387,14 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         "turn_steps", "tool_calls", "approvals", "grants", "open_questions", "schedules", "occurrences",
         "memory_journal", "memory_proposals",
         "adapter_notes", "user_links", "link_requests", "mcp_tokens", "mcp_sign_ins",
-        "person_settings",
+        "person_settings", "sign_ins",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
         "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests", "talks",
         "accounts", "owner_tries", "erasure_codes", "documents",
     }  # fmt: skip
     of_nobody = {
         "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",
-        "memory_proposal_numbers", "mcp_tools", "mcp_eras", "owner_code", "sign_ins", "copy_state", "copy_progress",
+        "memory_proposal_numbers", "mcp_tools", "mcp_eras", "owner_code", "copy_state", "copy_progress",
         "sign_in_failures", "settings", "tombstones", "blobs", "leases", "workers", "trusted_skills",
     }  # fmt: skip
     index = {name for name in tables if name == "search" or name.startswith("search_")}

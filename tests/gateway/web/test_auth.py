@@ -19,7 +19,8 @@ from structlog.testing import capture_logs
 from gateway.errors import ConfigError, FileError
 from gateway.files.home import TOKEN_NAME
 from gateway.people.sign_ins import SignIns
-from gateway.web.auth import Gate, OperatorAuth, OperatorOnly
+from gateway.web.auth import OperatorAuth
+from gateway.web.gate import Gate, OperatorOnly
 from gateway.web.token import load_token
 from tests.fake_sign_ins import FakeSignIns
 from tests.no_room import no_room

@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from gateway.web import connections
-from gateway.web.auth import until
 from gateway.web.connections import AT_ONCE, Paced
+from gateway.web.own_pages import until
 from gateway.web.server import WebServer
 from gateway.web.token import load_token
 from tests.fake_sign_ins import FakeSignIns

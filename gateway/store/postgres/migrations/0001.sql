@@ -687,7 +687,8 @@ CREATE TABLE sign_ins (
     hash bytea NOT NULL,
     browser text COLLATE "C" NOT NULL,
     created_at bigint NOT NULL,
-    last_seen_at bigint NOT NULL
+    last_seen_at bigint NOT NULL,
+    user_id text COLLATE "C"
 );
 
 CREATE TABLE sign_in_failures (

@@ -749,7 +749,8 @@ CREATE TABLE sign_ins (
     hash         BLOB NOT NULL,
     browser      TEXT NOT NULL,     -- as it calls itself
     created_at   INTEGER NOT NULL,
-    last_seen_at INTEGER NOT NULL   -- to the minute
+    last_seen_at INTEGER NOT NULL,  -- to the minute
+    user_id      TEXT               -- the person who signed in; NULL: the operator, by the token
 ) STRICT, WITHOUT ROWID;
 
 -- Wrong tokens and keys in a row, by network address; where many workers share the database.

@@ -39,7 +39,7 @@ async def show(context: PageContext, request: Request) -> Response:
         waiting=[_waiting(one) for one in await service.listed(context.caller)],
         expired=[_waiting(one) for one in await service.listed_expired(context.caller, limit=SHOWN_EXPIRED)],
         grants=await service.listed_grants(context.caller),
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
     )
 
 
@@ -66,7 +66,7 @@ async def again(context: PageContext, request: Request, form: Form) -> Response:
 @PAGE.form("/approvals/revoke", back=APPROVALS)
 async def revoke(context: PageContext, request: Request, form: Form) -> Response:
     """Ask again for what a grant covered."""
-    await context.services.approvals.take_back(whole_number(form.get("grant")) or 0)
+    await context.services.approvals.take_back(context.caller, whole_number(form.get("grant")) or 0)
     context.live.changed("messages")
     return context.go(request, APPROVALS, "Such calls are asked for again.")
 

@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from gateway.domain.personalities import Found
 from gateway.domain.sessions import TITLE_CHARS
 from gateway.errors import EthosError, PersonalityError
 from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
@@ -32,13 +33,13 @@ from gateway.services.caller import Refused, ServiceError
 from gateway.services.sessions import SessionQuery
 from gateway.services.stream import Event
 from gateway.web.api.events import HEARTBEAT, EventStreamResponse
-from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page import BASE, Page, reaches
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.sessions import session_of
 from gateway.web.forms import TOKEN_FIELD, Form, read_body, whole_number
 from gateway.web.markdown import to_html
 
-PAGE = Page(name="chat", title="Chat", icon="chat", position=12)
+PAGE = Page(name="chat", title="Chat", icon="chat", position=12, least="guest")
 
 _log = structlog.get_logger(__name__)
 
@@ -147,10 +148,18 @@ async def begin(context: PageContext, request: Request) -> Response:
         lines=(),
         recent=recent,
         has_more=rest is not None,
-        names=await context.sources.naming.labels(),
-        personalities=context.sources.personalities.list(),
+        names=await context.names(),
+        personalities=_offered(context),
         chosen=request.query_params.get("personality") or context.sources.config.current.personality,
     )
+
+
+def _offered(context: PageContext) -> Found:
+    """The personalities that may be chosen; a guest talks with the one that answers everybody."""
+    found = context.sources.personalities.list()
+    if reaches(context.caller, "member"):
+        return found
+    return [one for one in found if one.id == context.sources.config.current.personality]
 
 
 @PAGE.route("/{session}")
@@ -198,7 +207,8 @@ async def _page(context: PageContext, request: Request, template: str, **values:
 
 async def _recent(context: PageContext) -> tuple[Sequence[Session], object | None]:
     """The conversations of this channel, newest first; and something where there are more."""
-    return await context.services.sessions.find(context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
+    asked = SessionQuery(channel=CHANNEL, user=context.caller.speaks_as)
+    return await context.services.sessions.find(context.caller, asked, limit=RECENT)
 
 
 @PAGE.route("/{session}/events")

@@ -17,7 +17,7 @@ from gateway.memory.history import difference
 from gateway.memory.merging import has_marks, merge
 from gateway.protocols import MemoryStoreName
 from gateway.sdk.models.memory import Change, Document
-from gateway.services.caller import Refused
+from gateway.services.caller import NotAllowed, Refused
 from gateway.services.naming import Wanted
 from gateway.web.dashboard.filters import number
 from gateway.web.dashboard.flash import Undo
@@ -26,7 +26,7 @@ from gateway.web.dashboard.page_context import PageContext, own_path
 from gateway.web.forms import Form, whole_number
 from gateway.web.markdown import is_too_long, to_html
 
-PAGE = Page(name="memory", title="Memory", icon="memory", position=10)
+PAGE = Page(name="memory", title="Memory", icon="memory", position=10, least="member")
 
 LATEST_CHANGES = 3
 FILE_NAMES: Mapping[MemoryStoreName, str] = {"user": "USER.md", "memory": "MEMORY.md"}
@@ -92,11 +92,11 @@ class FileCard:
 @PAGE.route()
 async def show(context: PageContext, request: Request) -> Response:
     """Both files; a user and a personality that are not chosen are the first user and the default one."""
-    names = await context.sources.naming.labels()
+    names = await context.names()
     asked = choice_of(request.query_params)
     choice = Choice(
         personality=asked.personality or context.sources.config.current.personality,
-        user=asked.user or next(iter(names), None),
+        user=asked.user or context.caller.speaks_as or next(iter(names), None),
     )
     is_raw = request.query_params.get("view") == "raw"
     stores = [Choice(personality=choice.personality, user=choice.user, store="memory")]
@@ -109,7 +109,7 @@ async def show(context: PageContext, request: Request) -> Response:
         choice=choice,
         users=names if choice.user in names or choice.user is None else {choice.user: choice.user, **names},
         personalities=[one.id for one in context.sources.personalities.list()],
-        cards=[await _card(context, one, is_raw=is_raw) for one in stores],
+        cards=[card for one in stores if (card := await _card(context, one, is_raw=is_raw)) is not None],
         is_raw=is_raw,
         names=names,
         waiting=await context.services.memory.waiting(context.caller),
@@ -117,11 +117,14 @@ async def show(context: PageContext, request: Request) -> Response:
     )
 
 
-async def _card(context: PageContext, choice: Choice, *, is_raw: bool) -> FileCard:
+async def _card(context: PageContext, choice: Choice, *, is_raw: bool) -> FileCard | None:
+    """None for a person whose personality has a memory that others share."""
     try:
         document = await context.services.memory.get(context.caller, choice.wanted)
         changes = await _latest(context, choice.wanted, LATEST_CHANGES)
         await _watch(context, choice, document)
+    except NotAllowed as error:
+        return None if context.caller.user_id == choice.user else FileCard(choice=choice, problem=str(error))
     except EthosError as error:  # the other file can still be looked at
         return FileCard(choice=choice, problem=str(error))
     if is_raw or is_too_long(document.content):
@@ -184,7 +187,7 @@ async def news(context: PageContext, request: Request) -> Response:
         version=asked.get("version", ""),
         current=document.version,
         change=change,
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
     )
 
 
@@ -266,7 +269,7 @@ async def _conflict(
         my_diff=await asyncio.to_thread(difference, base, mine),
         their_diff=await asyncio.to_thread(difference, base, theirs),
         change=await context.services.memory.change_to(context.caller, choice.wanted, conflict.current_version),
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
     )
 
 
@@ -292,7 +295,7 @@ async def history(context: PageContext, request: Request) -> Response:
         changes=found[:PAGE_CHANGES],
         document=document,
         here=here,
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
         newer=None if before is None else here,
         older=f"{here}{mark}before={found[PAGE_CHANGES - 1].id}" if len(found) > PAGE_CHANGES else None,
     )

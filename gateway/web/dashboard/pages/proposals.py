@@ -51,7 +51,7 @@ async def show(context: PageContext, request: Request) -> Response:
         title="Proposals",
         trail=[(PAGE.title, PAGE.path)],
         proposals=[_waiting(one, said[one.turn]) for one in waiting],
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
     )
 
 

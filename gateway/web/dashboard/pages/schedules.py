@@ -24,7 +24,7 @@ from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form, whole_number
 
 Model = TypeVar("Model", NewSchedule, ChangeSchedule)
-PAGE = Page(name="schedules", title="Schedules", icon="clock", position=16)
+PAGE = Page(name="schedules", title="Schedules", icon="clock", position=16, least="member")
 
 HISTORY_ROWS, ROWS = 50, 50
 STATES: Mapping[str, tuple[str, str]] = {
@@ -106,7 +106,7 @@ async def show(context: PageContext, request: Request) -> Response:
         are_on=context.services.schedules.are_on,
         user=user,
         state=state,
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
         here=_address(user=user, state=state, after=asked.get("after") if after else None),
         first=_address(user=user, state=state) if after else None,
         more=_address(user=user, state=state, after=f"{found[ROWS - 1].id}") if len(found) > ROWS else None,
@@ -132,7 +132,7 @@ async def one(context: PageContext, request: Request) -> Response:
         newest=None if before_ms is None else _of(schedule.id),
         older=_of(schedule.id, due_ms(history[HISTORY_ROWS - 1])) if len(history) > HISTORY_ROWS else None,
         made_in=await service.session_of(schedule),
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
         outcomes=OUTCOMES,
         **_words(),
     )
@@ -263,7 +263,7 @@ async def _form(
         problems=problems,
         rules=RULES,
         labels=LABELS,
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
         personalities=[one.id for one in context.sources.personalities.list()],
         channels=sorted(context.sources.config.current.channels),
         **_words(),

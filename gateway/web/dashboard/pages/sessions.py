@@ -31,7 +31,7 @@ from gateway.web.downloads import session_file
 from gateway.web.forms import CONFIRMED_FIELD, Form, whole_number
 from gateway.web.markdown import to_html
 
-PAGE = Page(name="sessions", title="Sessions", icon="sessions", position=14)
+PAGE = Page(name="sessions", title="Sessions", icon="sessions", position=14, least="guest")
 
 LISTED_ROWS = 50
 MOST_PINNED = 100
@@ -73,7 +73,7 @@ async def show(context: PageContext, request: Request) -> Response:
     place = _PLACE.fullmatch(request.query_params.get("after", ""))
     after = (int(place[1]), int(place[2])) if place else None
     found = await _found(context, values, after)
-    names = await context.sources.naming.labels()
+    names = await context.names()
     zone, today = context.services.system.usage_since(1)
     channels = {*context.sources.config.current.channels, CHANNEL}
     return context.render(
@@ -179,7 +179,7 @@ async def read(context: PageContext, request: Request) -> Response:
     """Its newest messages; `before` and `after` lead to others, `at` to the one that a search found."""
     session = await session_of(context, request)
     passage = await _passage(context, request, session.id)
-    names = await context.sources.naming.labels()
+    names = await context.names()
     return context.render(
         request,
         "sessions/session.html",
@@ -208,7 +208,7 @@ async def news(context: PageContext, request: Request) -> Response:
         session=session,
         passage=passage,
         after=passage.last_id or after,
-        messages=await _shown(context, session, passage.messages, await context.sources.naming.labels()),
+        messages=await _shown(context, session, passage.messages, await context.names()),
     )
 
 
@@ -256,7 +256,7 @@ async def _shown(
     context: PageContext, session: Session, messages: Sequence[Message], names: Mapping[str, str]
 ) -> Sequence[Shown]:
     """A call and its result as one; an answer in HTML. A page of long answers takes time, so a thread does it."""
-    channels = await context.services.sessions.channels(context.caller, messages)
+    channels = await context.services.sessions.channels(messages)
     return await asyncio.to_thread(_rows, session, messages, channels, names)
 
 

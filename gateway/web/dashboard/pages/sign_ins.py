@@ -11,7 +11,7 @@ from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
-PAGE = Page(name="sign-ins", title="Sign-ins", icon="sign-ins", position=95)
+PAGE = Page(name="sign-ins", title="Sign-ins", icon="sign-ins", position=95, least="guest")
 
 # By the order in which a name decides: every browser also claims to be those behind it.
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrom", "Chrome"), ("Safari/", "Safari"))
@@ -28,17 +28,20 @@ _SYSTEMS = (
 
 @PAGE.route()
 async def show(context: PageContext, request: Request) -> Response:
-    """All signed-in browsers, the last seen first."""
-    current = _current(request)
-    rows = [(one, browser_name(one.browser), one.id == current) for one in await context.sign_ins.all()]
-    return context.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows)
+    """The signed-in browsers that the caller may see, the last seen first."""
+    service, current = context.services.sign_ins, _current(request)
+    rows = [
+        (one, browser_name(one.browser), one.id == current, service.user_of(one))
+        for one in await service.listed(context.caller)
+    ]
+    return context.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows, names=await context.names())
 
 
-@PAGE.form("/end")
+@PAGE.form("/end", back=PAGE.path)
 async def end(context: PageContext, request: Request, form: Form) -> Response:
     """Sign one browser out."""
     sign_in_id = form.get("id")
-    await context.sign_ins.end(sign_in_id)
+    await context.services.sign_ins.end(context.caller, sign_in_id)
     if sign_in_id == _current(request):
         return RedirectResponse("/login", status_code=303)
     return context.go(request, PAGE.path, "The browser is signed out.")
@@ -47,9 +50,10 @@ async def end(context: PageContext, request: Request, form: Form) -> Response:
 @PAGE.form("/end-others")
 async def end_others(context: PageContext, request: Request, _form: Form) -> Response:
     """Sign all others out."""
-    others = [one for one in await context.sign_ins.all() if one.id != _current(request)]
+    service = context.services.sign_ins
+    others = [one for one in await service.listed(context.caller) if one.id != _current(request)]
     for one in others:
-        await context.sign_ins.end(one.id)
+        await service.end(context.caller, one.id)
     count = "1 browser is" if len(others) == 1 else f"{len(others)} browsers are"
     return context.go(request, PAGE.path, f"{count} signed out.")
 

@@ -12,7 +12,7 @@ from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import whole_number
 
-PAGE = Page(name="tools", title="Tools", icon="tools", position=55)
+PAGE = Page(name="tools", title="Tools", icon="tools", position=55, least="member")
 
 ROWS = 50
 WORDS: Mapping[str, tuple[str, str]] = {
@@ -37,7 +37,7 @@ async def show(context: PageContext, request: Request) -> Response:
     user = request.query_params.get("user") or None
     before = whole_number(request.query_params.get("before", ""))
     rows = await context.services.tools.calls(context.caller, user=user, limit=ROWS + 1, before=before)
-    labels = await context.services.naming.labels()
+    labels = await context.names()
     waiting = await context.services.approvals.listed(context.caller)
     return context.render(
         request,

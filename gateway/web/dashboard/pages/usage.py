@@ -15,7 +15,7 @@ from gateway.web.dashboard.filters import number, usd
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 
-PAGE = Page(name="usage", title="Usage", icon="usage", position=80)
+PAGE = Page(name="usage", title="Usage", icon="usage", position=80, least="member")
 
 WIDTH = 720
 HEIGHT = 200
@@ -202,8 +202,11 @@ async def show(context: PageContext, request: Request) -> Response:
     found = await service.usage_sums(context.caller, since=period.first)
     by_day, earlier = period.used(await service.usage_by_day(context.caller, since=period.earlier_first))
     _, said, figure, budget_of = MEASURES[measure]
-    budget = budget_of(service.day_budget())
-    by_part = {"By person": found.by_user, "By personality": found.by_personality, "By model": found.by_model}
+    is_own = context.caller.user_id is not None
+    budget = budget_of(service.person_budget() if is_own else service.day_budget())
+    by_part = {"By personality": found.by_personality, "By model": found.by_model}
+    if not is_own:
+        by_part = {"By person": found.by_user, **by_part}
     parts = [(title, *largest(sums, figure)) for title, sums in by_part.items()]
     return context.render(
         request,
@@ -224,5 +227,5 @@ async def show(context: PageContext, request: Request) -> Response:
         budget=budget,
         chart=day_chart(by_day, period.first, period.days, measure, budget),
         parts=parts,
-        names=await context.sources.naming.labels(),
+        names=await context.names(),
     )
