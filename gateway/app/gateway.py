@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 from starlette.types import ASGIApp
 
+from gateway import __version__
 from gateway.agent.model import Model
 from gateway.app.cluster import open_configured_store
 from gateway.app.settings import measure
@@ -23,8 +24,10 @@ from gateway.app.upkeep import Upkeep
 from gateway.app.wiring import Composition
 from gateway.app.workspaces import FindWorkspaces, workspaces_if_there, workspaces_of
 from gateway.config import Config
+from gateway.config.defaults import known_defaults
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME, announce, prepare_home
+from gateway.files.last_start import note_start
 from gateway.files.running_gateway import take
 from gateway.memory.checking import log_problems
 from gateway.ops.backup.placing import refuse_half_placed
@@ -103,6 +106,7 @@ class Gateway(Composition):
             await self.web.start()
             self.browser_url = self.config.web.public_url or self.web.url
             stack.callback(await asyncio.to_thread(announce, self.home, self.web.url, self._started_at))
+            await asyncio.to_thread(note_start, self.home, __version__, known_defaults(self.config))
             self._stack = stack.pop_all()
         return self
 

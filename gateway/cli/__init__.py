@@ -35,6 +35,7 @@ from gateway.cli import (
     store,
     tools,
     traces,
+    upgrade_check,
     usage,
     workers,
 )
@@ -54,6 +55,7 @@ app.command("open")(opening.open_page)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 app.command("reload")(reload.reload)
+app.command("upgrade-check")(upgrade_check.upgrade_check)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("usage")(usage.usage)
