@@ -17,8 +17,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import BudgetExhausted, EthosError, ModelRefused, ModelUnavailable, PersonalityError
-from gateway.services.caller import OF_A_PERSON, Caller, NotNamed, Permission
+from gateway.services.caller import OF_A_PERSON, Caller, NotAllowed, NotNamed, Permission
 from gateway.services.operator_services import OperatorServices
+from gateway.services.talks import Talk
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.api.idempotency import MAX_BODY_BYTES
 from gateway.web.api.problems import KINDS, RETRY_AFTER_S
@@ -129,13 +130,12 @@ class OpenAIApplication:
     async def _followed(
         self, headers: Headers, caller: Caller, speaker: Caller, asked: Asked
     ) -> tuple[str, AsyncIterator[Piece]]:
-        retries = headers.get(RETRY_HEADER, "0")
-        begun = await self._services.talks.say(
-            speaker,
-            asked.talk,
-            key=headers.get("idempotency-key"),
-            is_again=retries.isdecimal() and int(retries) > 0,
-        )
+        retries, key = headers.get(RETRY_HEADER, "0"), headers.get("idempotency-key")
+        is_again = retries.isdecimal() and int(retries) > 0
+        try:
+            begun = await self._services.talks.say(speaker, asked.talk, key=key, is_again=is_again)
+        except NotAllowed as error:
+            raise await self._not_chosen(speaker, asked.talk) or error from error
         following = Following(
             self._services,
             begun,
@@ -145,6 +145,15 @@ class OpenAIApplication:
             go_on=self._go_on,
         )
         return begun.sent.message, following.pieces()
+
+    async def _not_chosen(self, speaker: Caller, talk: Talk) -> OpenAIError | None:
+        """Why the caller may not ask this model; None where that is not the reason."""
+        if talk.personality is None or await self._services.talks.may_choose(speaker):
+            return None
+        if talk.personality not in [one.id for one in await self._services.personalities.all(speaker)]:
+            return _no_model_of(talk.personality)
+        text = f"This key talks as a guest, who chooses no personality; ask for the model `{DEFAULT_MODEL}`."
+        return OpenAIError(403, text, param="model")
 
     async def _aside(self, speaker: Caller, asked: Asked) -> AsyncIterator[Piece]:
         """The answer to what a front end asks about a talk."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,20 @@ async def messages_of(gateway: Gateway, session: ListedSession) -> Sequence[Sess
 
 async def texts_of(gateway: Gateway, session: ListedSession) -> list[str]:
     return [message.text for message in await messages_of(gateway, session)]
+
+
+async def has_answer(gateway: Gateway) -> bool:
+    """Whether a program is noted to have an answer."""
+    return bool(await gateway.store.engine.rows("SELECT 1 FROM talks WHERE answered IS NOT NULL"))
+
+
+async def has_left(gateway: Gateway) -> bool:
+    """Whether a program is noted to have gone away."""
+    return bool(await gateway.store.engine.rows("SELECT 1 FROM talks WHERE left_at IS NOT NULL"))
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(WAIT_S):
+        while not await holds():
+            await asyncio.sleep(0.01)

@@ -57,7 +57,9 @@ async def test_a_guest_is_shown_only_what_a_guest_may_choose(house: House) -> No
     async with house.served(ScriptedModel()) as gateway, client_of(gateway, await key_of(gateway)) as client:
         assert [one["id"] for one in (await client.get("/models")).json()["data"]] == ["ethos", "ethos-helper"]
         error = await refusal(client, 403, {**HELLO, "model": "engineer"})
-        assert error["type"] == "permission_error"
+        assert (error["type"], error["param"]) == ("permission_error", "model")
+        assert "ask for the model `ethos`" in error["message"]
+        assert (await refusal(client, 404, {**HELLO, "model": "gpt-5"}))["code"] == "model_not_found"
         assert await sessions_of(gateway) == []
 
 

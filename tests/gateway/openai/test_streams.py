@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,19 @@ from gateway.services import talks
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel, call
 
-from .conftest import OPERATOR, answer, assistant, client_of, key_of, refusal, sessions_of, texts_of, user
+from .conftest import (
+    OPERATOR,
+    answer,
+    assistant,
+    client_of,
+    has_answer,
+    key_of,
+    refusal,
+    sessions_of,
+    texts_of,
+    until,
+    user,
+)
 
 HELLO = {"model": "ethos", "messages": [user("Hello")]}
 AGAIN = {"x-stainless-retry-count": "1"}
@@ -44,13 +56,6 @@ async def frames(client: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:
 def text_of(found: list[Any]) -> str:
     chunks = [one for one in found if one != "[DONE]" and one.get("choices")]
     return "".join(one["choices"][0]["delta"].get("content", "") for one in chunks)
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(30):
-        while not await holds():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_stream_begins_while_the_model_writes_and_ends_with_what_was_used(house: House) -> None:
@@ -124,18 +129,13 @@ async def test_who_goes_away_from_a_stream_stops_the_answer_and_the_talk_goes_on
             async for line in lines_of(response):
                 if "So far." in line:
                     break
-        await until(lambda: _stopped(gateway))
+        await until(lambda: has_answer(gateway))
         assert await answer(client, user("Hello"), assistant("So far. "), user("And?")) == "Next"
         [session] = await sessions_of(gateway)
         said = await texts_of(gateway, session)
         assert said[1].startswith("So far.")
         assert "Never said" not in said[1]
         assert said[2:] == ["And?", "Next"]
-
-
-async def _stopped(gateway: Any) -> bool:
-    rows = await gateway.store.engine.rows("SELECT 1 FROM talks WHERE answered IS NOT NULL")
-    return bool(rows)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

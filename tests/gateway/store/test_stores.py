@@ -43,6 +43,7 @@ from tests.conformance.stores import (
     said,
     turn,
 )
+from tests.conformance.talks import TalkSuite
 from tests.conformance.usage import UsageSuite, spend
 
 
@@ -51,6 +52,10 @@ class TestInbox(InboxSuite):
 
 
 class TestApprovals(ApprovalSuite):
+    pass
+
+
+class TestTalks(TalkSuite):
     pass
 
 
