@@ -6,9 +6,7 @@ SQLite and the memory files have locks of their own, so to look takes no lock of
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +23,7 @@ from gateway.files.home import DATABASE_NAME
 from gateway.files.positions.validation import validate
 from gateway.files.positions.yaml import read_marked_yaml
 from gateway.files.running_gateway import running_gateway
-from gateway.store.sqlite.schema import migrations
+from gateway.store.sqlite.schema import migrations, schema_version
 from gateway.store.stores import Stores, open_store
 
 _PARTS = ("personality", "memory", "web", "budgets", "retention")
@@ -150,12 +148,3 @@ async def opened_store(home: Path) -> AsyncIterator[Stores | None]:
         yield store
     finally:
         await store.close()
-
-
-def schema_version(path: Path) -> int | None:
-    """The version in the file, without changing it; None where it is no database or cannot be read."""
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            return int(connection.execute("PRAGMA user_version").fetchone()[0])
-    except sqlite3.Error:
-        return None

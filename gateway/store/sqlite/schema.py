@@ -41,6 +41,15 @@ def migrations(package: str = "gateway.store.sqlite") -> Sequence[Migration]:
     return sorted(found, key=lambda migration: migration.version)
 
 
+def schema_version(path: Path) -> int | None:
+    """The version in the file, without changing it; None where it is no database or cannot be read."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error:
+        return None
+
+
 def migrate(
     path: Path, *, prepare: Callable[[sqlite3.Connection], None], steps: Sequence[Migration] | None = None
 ) -> int:
