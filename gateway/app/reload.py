@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,8 +18,9 @@ from gateway.agent.providers.registry import ModelRegistry
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.config import Config
 from gateway.config.changes import Comparison, compare
-from gateway.config.file import load_config
+from gateway.config.file import CONFIG_NAME, load_config
 from gateway.errors import ConfigError, EthosError
+from gateway.files.atomic import Signature
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.protocols import SupportsHttp
 from gateway.runtime.logs import adjust_logs, hiding, secrets_in
@@ -41,6 +43,7 @@ class Reloading:
         self._failed_at: datetime | None = None
         self._secrets = set(secrets_in(gateway.config))
         self._hide = hiding(self._secrets)
+        self._seen = _look(gateway.home)
         self._is_ending = False
         self._task: asyncio.Task[object] | None = None  # that reloads
         self.adapt: Callable[[Config], Config] = lambda config: config  # with what the command line says of it
@@ -65,6 +68,7 @@ class Reloading:
                 return Reloaded(problems=("the gateway is ending; its next start reads the configuration",))
             self._task = asyncio.current_task()
             try:
+                self._seen = await asyncio.to_thread(_look, self._gateway.home)
                 loaded = await asyncio.to_thread(load_config, home=self._gateway.home)
                 comparison = compare(self._gateway.config, self.adapt(loaded.config))
                 left_over = await self._apply(comparison)
@@ -84,6 +88,35 @@ class Reloading:
                 _log.warning("config_warning", warning=warning)
             _log.info("config_reloaded", at_once=comparison.at_once, at_restart=comparison.at_restart)
             return self._last
+
+    def changed(self) -> Sequence[str]:
+        """Settings that the file has otherwise since it was read last, dotted; none where it is wrong. Blocks."""
+        if _look(self._gateway.home) == self._seen:
+            return ()
+        try:
+            loaded = load_config(home=self._gateway.home)
+        except ConfigError:
+            return ()  # `ethos config check` says what is wrong
+        comparison = compare(self._gateway.config, self.adapt(loaded.config))
+        waiting = (name for name in comparison.at_restart if name not in self._last.at_restart)
+        return (*comparison.at_once, *waiting)
+
+    async def connect(self, channel: str) -> None:
+        """Let go of a channel, and connect it from the start, with what serves.
+
+        Raises:
+            ConfigError: its adapter cannot be made; nothing has changed.
+        """
+        async with self._lock:
+            gateway = self._gateway
+            if self._is_ending or channel not in gateway.channels.configured:
+                return
+            new = gateway.adapter(channel, gateway.config.channels[channel])
+            adapters = [*(one for one in gateway.adapters if one.name != channel), new]
+            gateway.web.serve_adapters([adapter for adapter in adapters if isinstance(adapter, SupportsHttp)])
+            gateway.supervisor.hold(channel)
+            await gateway.outbox.quiet(channel)
+            await gateway.supervisor.exchange([channel], [new])
 
     async def end(self, timeout_s: float) -> None:
         """Begin no more reloads, and let the one that runs come to its end: nothing is to be connected behind us."""
@@ -171,6 +204,14 @@ async def _close_unused(models: ModelRegistry, dispatcher: Dispatcher) -> None:
         await dispatcher.turns_ended()
     finally:
         await models.close()
+
+
+def _look(home: Path) -> Signature | None:
+    """What shows that `config.yaml` is another one; None: there is none."""
+    try:
+        return Signature.of((home / CONFIG_NAME).stat())
+    except OSError:
+        return None
 
 
 def _is_other_connection(old: Config, new: Config, name: str) -> bool:

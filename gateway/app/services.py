@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.app.doctor import ground_of
 from gateway.config.memory_kinds import DATABASE_KIND
 from gateway.errors import NotOffered
 from gateway.memory.offered import offered
@@ -28,6 +29,7 @@ from gateway.services.pairing import PairingService
 from gateway.services.people import PeopleService
 from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
+from gateway.services.repairs import RepairService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
 from gateway.services.sign_ins import SignInService
@@ -40,6 +42,7 @@ from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 from gateway.services.zones import ZoneService
+from gateway.store.settings import FindingsAside
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -58,6 +61,7 @@ def services_of(gateway: Composition) -> OperatorServices:
     stores = TraceStores(home=gateway.home, own=own, engine=store.engine, person_ids=person_ids)
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     sessions = SessionService(store.session_edits, naming, gateway.history)
+    deliveries = DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox)
     return OperatorServices(
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
@@ -75,7 +79,8 @@ def services_of(gateway: Composition) -> OperatorServices:
             holding=gateway.cluster.holding,
         ),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
-        deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
+        deliveries=deliveries,
+        repairs=RepairService(partial(ground_of, gateway, deliveries), FindingsAside(store.engine)),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         schedules=_schedule_service(gateway, naming),
         hooks=_hook_service(gateway),

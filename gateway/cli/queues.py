@@ -22,7 +22,7 @@ app = typer.Typer(help="See messages and replies that wait or failed; retry or d
 
 Queue = Literal["inbox", "outbox"]
 InQueue = Annotated[Queue, typer.Argument(help="`inbox` for messages that came in, `outbox` for replies.")]
-Id = Annotated[str, typer.Argument(help="Its id, from the list.")]
+Id = Annotated[str | None, typer.Argument(help="Its id, from the list.")]
 
 
 class State(enum.StrEnum):
@@ -70,16 +70,56 @@ async def list_(
 
 @app.command()
 @asynchronous
-async def retry(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
+async def retry(
+    queue: InQueue,
+    message: Id = None,
+    *,
+    all_: Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")] = False,
+    channel: Annotated[str | None, typer.Option("--channel", "-c", help="With --all: of one channel.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Try a message or a reply that failed again, from the start."""
-    await _change(queue, message, "retry", as_json=as_json)
+    if not _is_of_all(message, all_, channel):
+        await _change(queue, str(message), "retry", as_json=as_json)
+        return
+    async with connected() as client:
+        amount = await client.deliveries.retry_all(queue, channel=channel)
+    _say_amount(amount, "to be tried again", as_json=as_json)
 
 
 @app.command()
 @asynchronous
-async def drop(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
+async def drop(
+    queue: InQueue,
+    message: Id = None,
+    *,
+    all_: Annotated[
+        State | None, typer.Option("--all", metavar="STATE", help="All that are at this, as `dead`.")
+    ] = None,
+    channel: Annotated[str | None, typer.Option("--channel", "-c", help="With --all: of one channel.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Finish a message or a reply that waits or is dead; it is kept, and never tried again."""
-    await _change(queue, message, "drop", as_json=as_json)
+    if not _is_of_all(message, all_ is not None, channel) or all_ is None:
+        await _change(queue, str(message), "drop", as_json=as_json)
+        return
+    async with connected() as client:
+        amount = await client.deliveries.drop_all(queue, state=all_.value, channel=channel)
+    _say_amount(amount, "dropped", as_json=as_json)
+
+
+def _is_of_all(message: str | None, is_all: bool, channel: str | None) -> bool:
+    """Whether all are meant; says what is missing where neither one nor all are."""
+    if (message is not None) == is_all or (channel is not None and not is_all):
+        raise typer.BadParameter("name one by its id, or all of them with --all, perhaps of one --channel")
+    return is_all
+
+
+def _say_amount(amount: int, what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"amount": amount})
+    else:
+        say(f"{amount} {'is' if amount == 1 else 'are'} {what}.")
 
 
 async def _change(queue: Queue, row_id: str, what: Literal["retry", "drop"], *, as_json: bool) -> None:

@@ -113,6 +113,7 @@ class MemorySync:
         self._has_late = asyncio.Event()
         self._all_wait = False  # the memory was away; before the journal is read, anybody may have something late
         self._is_reading_journal = False
+        self._one_reader = asyncio.Lock()
         self._forgotten: set[str] = set()  # ids are never given twice
 
     @property
@@ -192,7 +193,7 @@ class MemorySync:
                 pass
 
     async def replay(self) -> int:
-        """Apply what an earlier process committed and may not have applied; returns the number of turns.
+        """Apply what was committed, as by an earlier process, and may not have been applied; how many turns.
 
         A memory that is away is asked once.
 
@@ -233,12 +234,13 @@ class MemorySync:
 
     async def _apply_late(self) -> int:
         """Try each that the journal still has, oldest first; how many. Nothing newer overtakes one that stays late."""
-        self._late_turns, self._put_off = self.late, {}
-        self._is_reading_journal = True
-        try:
-            return await self._read_journal()
-        finally:
-            self._is_reading_journal = False
+        async with self._one_reader:
+            self._late_turns, self._put_off = self.late, {}
+            self._is_reading_journal = True
+            try:
+                return await self._read_journal()
+            finally:
+                self._is_reading_journal = False
 
     async def _read_journal(self) -> int:
         still_late: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
+from gateway.sdk.models.deliveries import ChangedDeliveries, Delivery, DeliveryState, Queue
 from gateway.sdk.models.schema import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
@@ -47,3 +47,21 @@ class Deliveries(Namespace[S]):
         return await self.sender.write(
             "POST", f"{_ROW}/drop", Delivery, idempotency_key, queue=queue, delivery=delivery
         )
+
+    @operation
+    async def retry_all(self, queue: Queue, *, channel: str | None = None, idempotency_key: str | None = None) -> int:
+        """Try all dead letters again, of one channel or of all; how many."""
+        where, query = {"queue": queue}, {"channel": channel}
+        key = idempotency_key
+        request = Request("POST", "/deliveries/{queue}/retry", ChangedDeliveries, where, query, idempotency_key=key)
+        return (await self.sender.send(request)).amount
+
+    @operation
+    async def drop_all(
+        self, queue: Queue, *, state: DeliveryState, channel: str | None = None, idempotency_key: str | None = None
+    ) -> int:
+        """Finish all of a state without a delivery; how many. What is worked on just then is left."""
+        where, query = {"queue": queue}, {"state": state, "channel": channel}
+        key = idempotency_key
+        request = Request("POST", "/deliveries/{queue}/drop", ChangedDeliveries, where, query, idempotency_key=key)
+        return (await self.sender.send(request)).amount

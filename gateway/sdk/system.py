@@ -7,15 +7,18 @@ from types import NoneType
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import (
     ChannelHealth,
+    Findings,
     ForgetOld,
     Forgotten,
     Health,
+    PutAside,
     Reloaded,
+    Repaired,
     Settings,
     Usage,
     WorkerHealth,
 )
-from gateway.sdk.request import LONG_TIMEOUT_S
+from gateway.sdk.request import LONG_TIMEOUT_S, Request
 from gateway.sdk.styles import Namespace, S, operation
 
 
@@ -42,6 +45,29 @@ class System(Namespace[S]):
         """Have another worker take a channel, which the one that has it stops first."""
         await self.sender.write(
             "POST", "/system/channels/{channel}/release", NoneType, idempotency_key, channel=channel
+        )
+
+    @operation
+    async def findings(self, *, thorough: bool = False, ask: bool = False) -> Findings:
+        """What is wrong and what to do; thorough, also what takes a while; `ask` calls the models, for the operator."""
+        query = {"thorough": thorough, "ask": ask}
+        return await self.sender.send(
+            Request("GET", "/system/findings", Findings, query=query, timeout_s=LONG_TIMEOUT_S)
+        )
+
+    @operation
+    async def repair(self, finding: str, *, idempotency_key: str | None = None) -> Repaired:
+        """Repair what a look has found, by its id; `NotFoundError` where it is not found any more."""
+        return await self.sender.write(
+            "POST", "/system/repairs/{finding}", Repaired, idempotency_key, timeout_s=LONG_TIMEOUT_S, finding=finding
+        )
+
+    @operation
+    async def put_aside(self, finding: str, *, is_put_aside: bool = True, idempotency_key: str | None = None) -> None:
+        """Let a finding count no more until it changes, or count again."""
+        body = PutAside(is_put_aside=is_put_aside)
+        await self.sender.write(
+            "POST", "/system/findings/{finding}/aside", NoneType, idempotency_key, body, finding=finding
         )
 
     @operation

@@ -17,6 +17,8 @@ from gateway.store.deliveries import SqlDeliveries
 from gateway.store.payloads import storable, to_ms
 
 Change = Literal["retry", "drop"]
+AT_ONCE = 200
+"""So many rows of a list are read before the next ones are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,30 @@ class DeliveryService:
         """
         return await self._change(caller, queue, row_id, "drop")
 
+    async def retry_all(self, caller: Caller, queue: wire.Queue, *, channel: str | None = None) -> int:
+        """Try all dead letters again, of one channel or of all; how many."""
+        return await self._change_all(caller, queue, "retry", state="dead", channel=channel)
+
+    async def drop_all(
+        self, caller: Caller, queue: wire.Queue, *, state: wire.DeliveryState, channel: str | None = None
+    ) -> int:
+        """Finish all rows of a state without a delivery, as `drop` does; how many. What is worked on is left."""
+        return await self._change_all(caller, queue, "drop", state=state, channel=channel)
+
+    async def _change_all(
+        self, caller: Caller, queue: wire.Queue, what: Change, *, state: wire.DeliveryState, channel: str | None
+    ) -> int:
+        """Each row is a commit of its own and is met once, also one that dies again meanwhile."""
+        changed, before = 0, None
+        change = self._rows.retry if what == "retry" else self._rows.drop
+        while rows := await self.list(caller, queue, state=state, channel=channel, limit=AT_ONCE, before=before):
+            before = place_in_list(rows[-1])
+            places = [place for row in rows if (place := await change(queue, row.id)) is not None]
+            changed += len(places)
+            for place in set(places):
+                self._wake(queue, place)
+        return changed
+
     async def send(self, caller: Caller, session: Session, text: str, *, seed: str) -> str:
         """Send a message to the conversation of a session that the caller may see; its id in the outbox.
 
@@ -123,8 +149,11 @@ class DeliveryService:
         if place is None:
             only = "dead letters are tried again" if what == "retry" else "what waits or is dead can be dropped"
             raise Refused(f"message {row_id} is {row.state}; only {only}")
+        self._wake(queue, place)
+        return await self.get(caller, queue, row_id)
+
+    def _wake(self, queue: wire.Queue, place: ConversationRef) -> None:
         if queue == "outbox":
             self._outbox.wake(place)
         else:
             self._dispatcher.look()
-        return await self.get(caller, queue, row_id)

@@ -18,6 +18,7 @@ from gateway.services.pairing import PairingService
 from gateway.services.people import PeopleService
 from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
+from gateway.services.repairs import RepairService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
 from gateway.services.sign_ins import SignInService
@@ -44,6 +45,7 @@ class OperatorServices:
     deliveries: DeliveryService
     tools: ToolService
     approvals: ApprovalService
+    repairs: RepairService
     schedules: ScheduleService
     hooks: HookService
     mcp: McpService

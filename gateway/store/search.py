@@ -54,6 +54,12 @@ class MessageIndex(Protocol):
     async def catch_up(self) -> None:
         """Index what is not indexed yet."""
 
+    async def missing(self) -> int:
+        """How many messages it lost, of those that it had; counts all."""
+
+    async def build(self) -> None:
+        """Make it again from the messages, in steps; one that was broken off goes on with the next message."""
+
     async def close(self) -> None:
         """Let what is on its way come to its end."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from gateway.domain.root_secret import HOW_TO_MAKE_ONE, fingerprint
 from gateway.errors import ForeignSecret
@@ -11,6 +11,8 @@ from gateway.store.engine import Connection, Engine
 
 _SECRET = "secret"  # noqa: S105 (a name)
 _WORKSPACES = "workspaces"
+_ASIDE = "aside:"
+_PUT = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _CLAIM = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
 _FORGET = f"DELETE FROM settings WHERE name = '{_SECRET}'"  # noqa: S608 (a constant)
 FORGET_WORKSPACES = f"DELETE FROM settings WHERE name = '{_WORKSPACES}'"  # noqa: S608 (a constant)
@@ -91,3 +93,28 @@ def _compare(known: str, own: str) -> None:
             f"purpose, stop all workers and run `{_FORGET}` in the database. Then "
             "browsers must sign in again, and codes that wait are void"
         )
+
+
+class FindingsAside:
+    """Findings of the doctor that an operator put aside, by their ids, with what tells whether they have changed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def all(self) -> Mapping[str, str]:
+        """Those that are put aside; raises as `Engine`."""
+        rows = await self._engine.rows("SELECT name, value FROM settings WHERE name LIKE ?", (f"{_ASIDE}%",))
+        return {str(row["name"]).removeprefix(_ASIDE): str(row["value"]) for row in rows}
+
+    async def put(self, finding: str, mark: str) -> None:
+        """Put one aside for as long as its mark is this; raises as `Engine`."""
+        await self._engine.write(lambda connection: connection.execute(_PUT, (_ASIDE + finding, mark)), alone=())
+
+    async def take_back(self, findings: Collection[str]) -> None:
+        """Let these count again; raises as `Engine`."""
+
+        def work(connection: Connection) -> None:
+            for finding in findings:
+                connection.execute("DELETE FROM settings WHERE name = ?", (_ASIDE + finding,))
+
+        await self._engine.write(work, alone=())

@@ -556,6 +556,38 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="schedules.py:Schedules.remove",
         command="schedules remove",
     ),
+    "look for problems": Operation(
+        decides="repairs.findings",
+        route="system.py:findings",
+        page="repairs.py:look",
+        sdk="system.py:System.findings",
+    ),
+    "repair a finding": Operation(
+        decides="repairs.repair",
+        route="system.py:repair",
+        page="repairs.py:repair",
+        sdk="system.py:System.repair",
+    ),
+    "put a finding aside": Operation(
+        decides="repairs.put_aside",
+        route="system.py:put_aside",
+        page="repairs.py:put_aside",
+        sdk="system.py:System.put_aside",
+    ),
+    "retry all dead letters": Operation(
+        decides="deliveries.retry_all",
+        route="deliveries.py:retry_all",
+        page="deliveries.py:change_all",
+        sdk="deliveries.py:Deliveries.retry_all",
+        command="deliveries retry",
+    ),
+    "drop all of a state": Operation(
+        decides="deliveries.drop_all",
+        route="deliveries.py:drop_all",
+        page="deliveries.py:change_all",
+        sdk="deliveries.py:Deliveries.drop_all",
+        command="deliveries drop",
+    ),
 }
 
 SURFACES = {"chat": "services/commands", "route": "web/api", "page": "web/dashboard/pages", "tool": "web/mcp"}

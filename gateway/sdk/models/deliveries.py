@@ -13,6 +13,12 @@ Queue = Literal["inbox", "outbox"]
 DeliveryState = Literal["waiting", "running", "sending", "parked", "dead"]
 
 
+class ChangedDeliveries(ApiModel):
+    """How many rows of a queue were changed."""
+
+    amount: int = Field(description="Number of rows; what is worked on just then is left out.")
+
+
 class Delivery(ApiModel):
     """One row of a queue."""
 

@@ -76,6 +76,55 @@ class WorkerHealth(ApiModel):
     channels: tuple[str, ...] = Field(description="Channels that it has.")
 
 
+Level = Literal["problem", "warning", "note"]
+
+
+class Repair(ApiModel):
+    """How a finding can be repaired."""
+
+    label: str = Field(description="Word for a button.", examples=["Try again"])
+    does: str = Field(description="What it will do.")
+    asks: bool = Field(description="It cannot be undone, so a person should confirm it first.")
+
+
+class Finding(ApiModel):
+    """One thing that an operator should know."""
+
+    id: str = Field(description="Name of it, the same in each look.", examples=["dead-outbox-web"])
+    level: Level = Field(
+        description="A `problem` keeps something from working or exposes something, a `warning` does not yet, a `note` "
+        "is how things are."
+    )
+    what: str = Field(description="What is the case.")
+    advice: str = Field(description="What to do; empty for a note.")
+    page: str = Field(description="Page of the dashboard where it is seen or done; empty where none is.")
+    repair: Repair | None = Field(description="How it can be repaired; null where only a person can.")
+    is_put_aside: bool = Field(description='An operator said "not now"; it counts again when it changes.')
+
+
+class Findings(ApiModel):
+    """What a look found."""
+
+    items: tuple[Finding, ...] = Field(description="Problems first, then warnings and notes.")
+    looked_at: datetime = Field(description="When the quick checks were made.")
+    looked_at_all_at: datetime | None = Field(
+        description="When the slow checks were made, too: the whole database, sandboxes, servers; null: not yet."
+    )
+
+
+class Repaired(ApiModel):
+    """What a repair did."""
+
+    did: str = Field(description="What was done.")
+    is_gone: bool = Field(description="Whether a look right after it finds the thing no more.")
+
+
+class PutAside(RequestBody):
+    """Whether a finding counts."""
+
+    is_put_aside: StrictBool = Field(default=True, description="Whether it counts no more until it changes.")
+
+
 class ServerHealth(ApiModel):
     """A server of tools."""
 

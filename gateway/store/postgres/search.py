@@ -137,5 +137,12 @@ class SearchIndex:
     async def catch_up(self) -> None:
         """Nothing is behind."""
 
+    async def missing(self) -> int:
+        """None: the words of a message are a column of it."""
+        return 0
+
+    async def build(self) -> None:
+        """Nothing is to be made."""
+
     async def close(self) -> None:
         """Nothing is on its way."""

@@ -34,6 +34,11 @@ _INDEX = """
     INSERT INTO search (rowid, scope, text) SELECT id, scope, text FROM searchable WHERE id > ? AND id <= ? ORDER BY id
 """
 
+_MISSING = """
+    SELECT (SELECT count(*) FROM searchable WHERE id <= (SELECT until FROM search_progress))
+        - (SELECT count(*) FROM search_docsize)
+"""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -88,6 +93,19 @@ class SearchIndex:
         except StoreError as error:
             _log.warning("search_index_behind", error=str(error))
 
+    async def missing(self) -> int:
+        """How many messages it lost, of those that it had; counts all."""
+
+        def work(connection: Connection) -> int:
+            return int(connection.execute(_MISSING).fetchone()[0])
+
+        return max(0, await self._engine.read(work))
+
+    async def build(self) -> None:
+        """Empty it, and index all messages as new ones are: a batch is one commit, and others may write in between."""
+        await self._engine.write(_empty, is_durable=False)
+        await self.catch_up()
+
     async def close(self) -> None:
         """Let a batch that is on its way come to its end."""
         if self._task is not None:
@@ -97,6 +115,12 @@ class SearchIndex:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             _log.error("search_index_fault", error=repr(task.exception()))
+
+
+def _empty(connection: Connection) -> None:
+    """Also an index that is broken: this reads nothing of it, https://www.sqlite.org/fts5.html#the_delete_all_command."""
+    connection.execute("INSERT INTO search (search) VALUES ('delete-all')")
+    connection.execute("UPDATE search_progress SET until = 0")
 
 
 def _index_batch(connection: Connection) -> bool:

@@ -9,10 +9,13 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import (
     ChannelHealth,
+    Findings,
     ForgetOld,
     Forgotten,
     Health,
+    PutAside,
     Reloaded,
+    Repaired,
     Settings,
     Usage,
     WorkerHealth,
@@ -24,6 +27,7 @@ from gateway.web.api.naming import UserParam
 
 router = APIRouter(prefix="/system", tags=["system"])
 
+FindingId = Annotated[str, Path(min_length=1, max_length=200, description="Its id, from the list.")]
 Reader = Annotated[Caller, Depends(Requires("system:read"))]
 
 
@@ -58,6 +62,41 @@ async def release(
 ) -> None:
     """Have another worker take a channel, which the one that has it stops first."""
     await services.system.release(caller, channel)
+
+
+@router.get("/findings", summary="Look for problems")
+async def findings(
+    caller: Reader,
+    services: WithServices,
+    *,
+    thorough: Annotated[
+        bool, Query(description="Make the slow checks, too: the whole database, sandboxes, servers.")
+    ] = False,
+    ask: Annotated[bool, Query(description="Call the models, too, which costs tokens; for the operator.")] = False,
+) -> Findings:
+    """What is wrong and what to do, as `ethos doctor` says it."""
+    return await services.repairs.findings(caller, thorough=thorough, asks=ask)
+
+
+@router.post(
+    "/findings/{finding}/aside",
+    status_code=204,
+    responses=problems(not_found="It is not found any more."),
+    summary="Put a finding aside",
+)
+async def put_aside(caller: Operator, services: WithServices, finding: FindingId, body: PutAside) -> None:
+    """Let a finding count no more until it changes, or count again."""
+    await services.repairs.put_aside(caller, finding, is_put_aside=body.is_put_aside)
+
+
+@router.post(
+    "/repairs/{finding}",
+    responses=problems(not_found="It is not found any more.", not_possible="It cannot be repaired, or not now."),
+    summary="Repair a finding",
+)
+async def repair(caller: Operator, services: WithServices, finding: FindingId) -> Repaired:
+    """Repair what a look has found, and look again whether it is gone."""
+    return await services.repairs.repair(caller, finding)
 
 
 @router.get(

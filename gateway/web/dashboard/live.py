@@ -22,10 +22,9 @@ from gateway.runtime.observe import Fact, Span, listening
 
 _log = structlog.get_logger(__name__)
 
-TOPICS = ("channels", "deliveries", "memory", "messages", "people", "traces", "usage")
+TOPICS = ("channels", "deliveries", "memory", "messages", "people", "repairs", "traces", "usage")
 OF_PERSONS = ("memory", "messages", "usage")
 """What pages show that people who are no owners may open."""
-STEADY_S = 15.0
 MAX_READERS = 256
 HEARTBEAT_S = 25.0
 # A busy gateway changes all the time, and a person does not read faster.
@@ -44,15 +43,15 @@ LINGER_S = 30.0
 TOPICS_OF: Mapping[str, tuple[str, ...]] = {
     "inbox.accept": ("messages", "deliveries", "channels"),
     "turn": ("messages", "deliveries", "channels", "people", "usage", "memory", "traces"),
-    "turn.dead_letter": ("deliveries", "channels"),
+    "turn.dead_letter": ("deliveries", "channels", "repairs"),
     "outbox.send": ("messages", "deliveries", "channels"),
     "memory.sync": ("memory",),
     "memory.ingest": ("traces", "usage"),
     "memory.consolidated": ("traces",),
     "traces.changed": ("traces",),
     "schedule.fired": ("messages",),
-    "channel.state": ("channels",),
-    "store.failure": ("channels",),
+    "channel.state": ("channels", "repairs"),
+    "store.failure": ("channels", "repairs"),
     "people.changed": ("people",),
 }
 """What may look different when a piece of work of that name has ended."""
@@ -122,6 +121,10 @@ class Live:
         for reader in self._readers:
             reader.topics.update(topics)
             reader.wake.set()
+
+    def moment_of(self, topic: str) -> int:
+        """Of the last change of a topic; another number after each."""
+        return self._changed_at.get(topic, 0)
 
     def watch(self, topic: str, *paths: Path) -> None:
         """Tell of a topic when one of these files changes, by an editor too. Of too many, the oldest are dropped."""

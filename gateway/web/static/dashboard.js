@@ -85,8 +85,8 @@ for (const form of document.querySelectorAll("form[data-auto]")) {
 }
 
 document.addEventListener("change", (event) => {
-  const {form, checked} = event.target;
-  if (form?.hasAttribute("data-auto")) form.requestSubmit();
+  const {form, checked, type} = event.target;
+  if (form?.hasAttribute("data-auto") && type !== "search") form.requestSubmit();
   if (event.target.hasAttribute("data-all")) {
     for (const field of form.elements) if (field.type === "checkbox") field.checked = checked;
   }

@@ -27,7 +27,7 @@ async def test_what_was_given_up_is_seen_without_reload_tried_again_and_dropped(
     await expect(row).to_contain_text("Given up")
     await expect(row).to_contain_text("boom")
     await expect(page.locator("#queues a").first).to_contain_text("0 waiting, 2 given up")
-    await expect(page.locator("#navigation .badge")).to_have_text("2 given up")
+    await expect(page.locator("#navigation a[href$=deliveries] .badge")).to_have_text("2 given up")
     await look_over(page)
 
     await row.get_by_role("button", name="Try again").click()

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from gateway.app.speech import listening_of, speaking_of
-from gateway.cli.doctor_speech import speech
-from gateway.cli.finding import Ground
+from gateway.cli.doctor import ground_of
 from gateway.config.file import check, load_config
 from gateway.errors import ConfigError, ModelRefused, ModelUnavailable
+from gateway.ops.doctor.speech import speech
 from gateway.runtime.logs import secrets_in
 from gateway.speech.audio import sound_in
 from gateway.speech.contract import Recording
@@ -207,7 +207,7 @@ async def test_the_doctor_asks_both_and_says_what_is_wrong(server: SpeechServer,
     config = configured(tmp_path, listen=settings, speak=dict(settings))
 
     async def found(*, asks: bool) -> list[tuple[str, str]]:
-        ground = Ground(home=tmp_path, config=config, process=None, asks_models=asks)
+        ground = ground_of(tmp_path, config, None, asks_models=asks)
         return [(each.level, each.what) async for each in speech(ground)]
 
     assert all("was not asked" in what for _, what in (await found(asks=False))[:2])
@@ -232,6 +232,6 @@ async def test_the_doctor_looks_for_ffmpeg_where_the_sandbox_has_it(
     monkeypatch.setenv("PATH", str(program.parent))
     monkeypatch.setattr("gateway.speech.saying._PLACES", str(tmp_path))
     config = configured(tmp_path, speak={"model": "m", "base_url": server.url})
-    ground = Ground(home=tmp_path, config=config, process=None, asks_models=False)
+    ground = ground_of(tmp_path, config, None)
     found = [each async for each in speech(ground)][1]
     assert (found.level, "install ffmpeg" in str(found)) == ("warning", True)

@@ -60,6 +60,8 @@ async def show(context: PageContext, request: Request) -> Response:
         states=[(one, WORDS[one][0]) for one in STATES[queue]],
         words=WORDS,
         channel=channel,
+        active=_active(chosen),
+        everything=_address({"queue": queue}),
         channels=sorted({*context.sources.config.current.channels, LOCAL}),
         older=_address(chosen, _name(rows[ROWS - 1])) if len(rows) > ROWS else None,
         newest=_address(chosen) if before is not None else None,
@@ -72,6 +74,39 @@ async def badge(context: PageContext, request: Request) -> Response:
     """For the navigation of every page: how many were given up."""
     counts = [await context.services.deliveries.counts(context.caller, queue) for queue in QUEUES]
     return context.part(request, "deliveries/badge.html", count=sum(count.dead for count in counts))
+
+
+@PAGE.form("/all", back=PAGE.path)
+async def change_all(context: PageContext, request: Request, form: Form) -> Response:
+    """Try all dead letters of the list again, or drop all that it shows, which are both asked first."""
+    back = own_path(form.get("back"), PAGE.path)
+    queue: Queue = "outbox" if form.get("queue") == "outbox" else "inbox"
+    state = next((one for one in STATES[queue] if one == form.get("state")), "dead")
+    channel = form.get("channel") or None
+    is_drop = form.get("do") == "drop"
+    service, caller = context.services.deliveries, context.caller
+    if not form.is_confirmed:
+        return _ask_all(context, request, form, channel, back)
+    if is_drop:
+        count, what = await service.drop_all(caller, queue, state=state, channel=channel), "dropped"
+    else:
+        count, what = await service.retry_all(caller, queue, channel=channel), "tried again now"
+    context.live.changed("deliveries", "channels", "repairs")
+    return context.go(request, back, f"1 message is {what}." if count == 1 else f"{count} messages are {what}.")
+
+
+def _ask_all(context: PageContext, request: Request, form: Form, channel: str | None, back: str) -> Response:
+    queue = "outbox" if form.get("queue") == "outbox" else "inbox"
+    whose = f"of the channel {channel}" if channel else "of all channels"
+    if form.get("do") == "drop":
+        what = "None of these messages gets an answer" if queue == "inbox" else "None of these answers is sent"
+        title, yes = "Drop all of them?", "Drop all"
+        text = f"{what}, {whose}. They stay in the history; this cannot be undone."
+    else:
+        how = "are answered" if queue == "inbox" else "are sent"
+        title, yes = "Try all of them again?", "Try all again"
+        text = f"All that were given up {how} from the start, {whose}. What is sent cannot be taken back."
+    return context.ask(request, form, title=title, text=text, yes=yes, back=back)
 
 
 @PAGE.form("/change", back=PAGE.path)
@@ -87,7 +122,7 @@ async def change(context: PageContext, request: Request, form: Form) -> Response
     if is_drop and not form.is_confirmed:
         return _ask(context, request, form, row, back)
     await (service.drop if is_drop else service.retry)(caller, queue, row_id)
-    context.live.changed("deliveries", "channels")
+    context.live.changed("deliveries", "channels", "repairs")
     return context.go(request, back, "It is dropped." if is_drop else "It is tried again now.")
 
 
@@ -101,6 +136,13 @@ def _ask(context: PageContext, request: Request, form: Form, row: Delivery, back
         yes="Drop it",
         back=back,
     )
+
+
+def _active(chosen: Mapping[str, str | None]) -> Sequence[tuple[str, str]]:
+    """The filters in use, for people, each with the address of the list without it."""
+    state, channel = chosen["state"], chosen["channel"]
+    words = {"state": state and WORDS[state][0], "channel": channel}
+    return [(word, _address({**chosen, name: None})) for name, word in words.items() if word]
 
 
 def _name(row: Delivery) -> str:

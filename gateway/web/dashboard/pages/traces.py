@@ -151,8 +151,17 @@ class Choice:
 
     def at(self, before: int | None) -> str:
         """The address of the list, from that trace on."""
+        return _address({**self.values, "before": None if before is None else str(before)})
+
+    def without(self, name: str) -> str:
+        """The address of the list without one of its filters, by its name in `values`."""
+        return _address({**self.values, name: None})
+
+    @property
+    def values(self) -> Mapping[str, str | None]:
+        """What the address says."""
         wanted = self.filters
-        values = {
+        return {
             "q": wanted.query,
             "type": wanted.type,
             "scope": wanted.scope,
@@ -160,15 +169,17 @@ class Choice:
             "user": wanted.user,
             "personality": wanted.personality,
             "deleted": "1" if wanted.is_deleted else None,
-            "before": before,
         }
-        pairs = [(key, str(value)) for key, value in values.items() if value]
-        return PAGE.path + (f"?{urlencode(pairs)}" if pairs else "")
 
     @property
     def is_filtered(self) -> bool:
         """Whether the list is filtered."""
         return "?" in self.address
+
+
+def _address(values: Mapping[str, str | None]) -> str:
+    pairs = [(key, value) for key, value in values.items() if value]
+    return PAGE.path + (f"?{urlencode(pairs)}" if pairs else "")
 
 
 def choice_of(params: Mapping[str, str]) -> Choice:
@@ -216,6 +227,7 @@ async def show(context: PageContext, request: Request) -> Response:
             rows, rest = await context.services.traces.browse(caller, wanted, limit=ROWS, before=choice.before)
     except EthosError as error:
         rows, problem = [], str(error)
+    names = await context.sources.naming.labels()
     return context.render(
         request,
         "traces/index.html",
@@ -228,11 +240,27 @@ async def show(context: PageContext, request: Request) -> Response:
         types=TYPE_WORDS,
         scopes=SCOPE_WORDS,
         count=await context.services.traces.count(caller),
-        names=await context.sources.naming.labels(),
+        names=names,
+        active=_active(choice, names),
         personalities=context.sources.personalities.ids(),
         older=None if rest is None else choice.at(rest),
         newest=choice.address if choice.before is not None else None,
     )
+
+
+def _active(choice: Choice, names: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+    """The filters in use, for people, each with the address of the list without it."""
+    wanted = choice.filters
+    words = {
+        "q": wanted.query and f"“{wanted.query}”",
+        "type": wanted.type and TYPE_WORDS[wanted.type],
+        "scope": wanted.scope and SCOPE_WORDS[wanted.scope],
+        "user": wanted.user and names.get(wanted.user, wanted.user),
+        "personality": wanted.personality,
+        "tag": wanted.tags and f"Tags: {' '.join(wanted.tags)}",
+        "deleted": wanted.is_deleted and "Deleted ones only",
+    }
+    return [(word, choice.without(name)) for name, word in words.items() if word]
 
 
 @PAGE.route("/one/{trace}")

@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.cli import doctor_checks, doctor_configuration, doctor_files, doctor_stores
+from gateway.cli import data
 from gateway.errors import StoreUnavailable, UnsafePath
 from gateway.files.locks import hold
+from gateway.ops.doctor import configuration as doctor_configuration
+from gateway.ops.doctor import files as doctor_files
+from gateway.ops.doctor import running as doctor_running
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.gateway.cli.commands.test_commands_status import left, stranger
 from tests.model_formats import Failure
@@ -237,7 +240,7 @@ def test_what_stops_one_check_does_not_stop_the_others(home: Path, found: Any, m
     def refuse(_home: Path) -> None:
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(doctor_stores, "opened_store", refuse)
+    monkeypatch.setattr(data, "opened_store", refuse)
     (home / "users" / "identity-map.json").write_text("{")
     by_level = found()
     assert by_level["problem"][0]["what"] == "the database is away"
@@ -454,7 +457,7 @@ def test_the_limit_of_open_files_is_compared_with_what_is_used(
     )
     for number in range(used):
         (tmp_path / "7" / "fd" / str(number)).touch()
-    findings = list(doctor_checks._about_files(7, tmp_path))
+    findings = list(doctor_running._about_files(7, tmp_path))
     assert [finding.level for finding in findings] == (["warning"] if is_told else [])
     if is_told:
         assert f"{used} files and connections open, and may have {most}" in findings[0].what

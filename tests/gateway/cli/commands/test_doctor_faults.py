@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.cli import doctor_configuration
 from gateway.files.last_backup import LAST_BACKUP_NAME, last_backup, note_backup
 from gateway.files.locks import hold
+from gateway.ops.doctor import configuration as doctor_configuration
 from gateway.pipeline.health import as_json
 from gateway.sdk.models.system import ChannelHealth, Health, MemoryHealth, ModelHealth
 from tests.gateway.cli.commands.conftest import Ethos

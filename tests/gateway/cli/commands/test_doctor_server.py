@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from gateway.app.workspaces import MARKER_NAME
-from gateway.cli import doctor_server
 from gateway.domain.root_secret import fingerprint
 from gateway.errors import StoreUnavailable
+from gateway.ops.doctor import server as doctor_server
 from gateway.store.engine import statement
 from gateway.store.postgres.engine import PostgresEngine
 from gateway.store.postgres.schema import steps

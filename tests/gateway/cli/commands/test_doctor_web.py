@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.cli import doctor_web
+from gateway.ops.doctor import web as doctor_web
 from gateway.sandbox import probing
 from gateway.tools.web import reading
 from tests.gateway.cli.commands.conftest import Ethos

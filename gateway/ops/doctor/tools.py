@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-from gateway.app.tools import made_tools
-from gateway.app.workspaces import look_at_workspaces
-from gateway.cli.data import opened_store
-from gateway.cli.finding import Finding, Ground
 from gateway.config.packages import KindUnusable
 from gateway.domain.root_secret import read_root_secret
 from gateway.errors import ConfigError, StoreError
+from gateway.ops.doctor.finding import Finding, Ground
 
 
 def packages(ground: Ground) -> Iterator[Finding]:
     """Packages of tools that are left out."""
     for chosen in () if ground.config is None else ground.config.tools.packages:
         try:
-            made_tools(ground.home, chosen)
+            ground.parts.made_tools(ground.home, chosen)
         except KindUnusable as error:
             what = f"The tools of {chosen.package} are left out: {error}."
-            yield Finding("problem", what, f"`ethos plugins check {chosen.package}` says when it is mended.")
+            yield Finding(
+                f"tools-{chosen.package}",
+                "problem",
+                what,
+                f"`ethos plugins check {chosen.package}` says when it is mended.",
+            )
 
 
 async def workspaces(ground: Ground) -> AsyncIterator[Finding]:
@@ -30,13 +32,17 @@ async def workspaces(ground: Ground) -> AsyncIterator[Finding]:
         return
     secret = read_root_secret(config.secret.get_secret_value())
     try:
-        async with opened_store(ground.home) as store:
+        async with ground.opened_store() as store:
             if store is not None:
-                is_used = await look_at_workspaces(config, ground.home, store.engine, secret)
+                is_used = await ground.parts.look_at_workspaces(config, ground.home, store.engine, secret)
                 state = "the one of all workers" if is_used else "empty; the first worker begins it"
-                yield Finding("note", f"The directory of workspaces, {config.tools.workspaces}, is {state}.")
+                yield Finding(
+                    "workspaces", "note", f"The directory of workspaces, {config.tools.workspaces}, is {state}."
+                )
     except ConfigError as error:
-        yield Finding("problem", f"Workers cannot start here: {error}.", 'See docs/sandbox.md, "With many workers".')
+        yield Finding(
+            "workspaces", "problem", f"Workers cannot start here: {error}.", 'See docs/sandbox.md, "With many workers".'
+        )
     except StoreError:
         return  # the check of the server says why
 
@@ -54,10 +60,12 @@ async def sandbox(ground: Ground) -> AsyncIterator[Finding]:
     if found.tier is not None:
         who = ["programs that the agent writes"] * config.tools.has_programs
         who += ["servers of tools"] * config.mcp.has_commands
-        yield Finding("note", f"The sandbox of {' and '.join(who)} is {found.tier.name}.{stronger}")
+        yield Finding("sandbox", "note", f"The sandbox of {' and '.join(who)} is {found.tier.name}.{stronger}")
         return
     if config.tools.has_programs:
-        yield Finding("problem", "No sandbox works here, so the agent has no tools that run programs.", tried)
+        yield Finding(
+            "sandbox", "problem", "No sandbox works here, so the agent has no tools that run programs.", tried
+        )
     if config.mcp.has_commands:
         what = "No sandbox works here, so servers of tools run as ordinary programs of your user."
-        yield Finding("warning", what, tried)
+        yield Finding("sandbox-servers", "warning", what, tried)

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.data import opened_store
-from gateway.cli.finding import Finding, Ground
 from gateway.config.workers import StoreConfig
 from gateway.errors import SchemaTooNew, StoreUnavailable
+from gateway.ops.doctor.finding import Finding, Ground, named
 from gateway.store.clock import wall_ms
 from gateway.store.workers import SqlWorkers
 
@@ -82,7 +81,9 @@ def _looked(config: StoreConfig) -> tuple[list[Finding], bool]:
             unfit = [problem.partition("; ") for problem in problems(connection.execute(ABOUT).fetchone())]
             if unfit:
                 return [
-                    Finding("problem", f"{asked.shown} {what}.", f"{advice[:1].upper()}{advice[1:]}.")
+                    Finding(
+                        named("server", what), "problem", f"{asked.shown} {what}.", f"{advice[:1].upper()}{advice[1:]}."
+                    )
                     for what, _, advice in unfit
                 ], False
             upgrade(url, changes=False)
@@ -91,10 +92,10 @@ def _looked(config: StoreConfig) -> tuple[list[Finding], bool]:
                 return in_between, False
             return [finding for check in _CHECKS for finding in check(connection)] + in_between, True
     except (StoreUnavailable, SchemaTooNew) as error:
-        return [Finding("problem", str(error), "No worker can run before that is so.")], False
+        return [Finding("server", "problem", str(error), "No worker can run before that is so.")], False
     except psycopg.Error as error:
         advice = "`store.url` in config.yaml says where it is. Nothing is acknowledged meanwhile, and nothing is lost."
-        return [Finding("problem", str(asked.translated(error)), advice)], False
+        return [Finding("server", "problem", str(asked.translated(error)), advice)], False
 
 
 # ---- the server -----------------------------------------------------------------------------------------------------
@@ -112,10 +113,11 @@ def _writable(connection: PostgresConnection) -> Iterator[Finding]:
 
 def _settings(connection: PostgresConnection) -> Iterator[Finding]:
     found = connection.execute(_SETTINGS).fetchone()
-    yield Finding("note", f"The database is on PostgreSQL {found['version']}.")
+    yield Finding("server", "note", f"The database is on PostgreSQL {found['version']}.")
     if found["fsync"] == "off" or found["commit"] in ("off", "local"):
         name = "fsync" if found["fsync"] == "off" else "synchronous_commit"
         yield Finding(
+            f"server-{name}",
             "problem" if name == "fsync" else "warning",
             f"`{name}` of PostgreSQL is {found['fsync' if name == 'fsync' else 'commit']}: what was acknowledged can "
             "be lost when a machine fails.",
@@ -123,6 +125,7 @@ def _settings(connection: PostgresConnection) -> Iterator[Finding]:
         )
     if not found["standbys"]:
         yield Finding(
+            "server-standbys",
             "warning",
             "`synchronous_standby_names` is empty: when the server's machine is lost, what was acknowledged in the "
             "last moment can be lost with it.",
@@ -131,10 +134,14 @@ def _settings(connection: PostgresConnection) -> Iterator[Finding]:
         )
     if found["vacuum"] == "off":
         yield Finding(
-            "warning", "`autovacuum` is off: the tables grow, and the workers get slower.", "Set `autovacuum = on`."
+            "server-autovacuum",
+            "warning",
+            "`autovacuum` is off: the tables grow, and the workers get slower.",
+            "Set `autovacuum = on`.",
         )
     if found["used"] > _MOST_USED * found["most"]:
         yield Finding(
+            "server-connections",
             "warning",
             f"{found['used']} of the {found['most']} connections of PostgreSQL are in use.",
             'Raise `max_connections`, or put a pooler in front: docs/scale.md, "A pooler in between".',
@@ -149,6 +156,7 @@ def _clock(connection: PostgresConnection) -> Iterator[Finding]:
     ahead_s = ((before_ms + after_ms) / 2 - now_ms) / 1_000
     if abs(ahead_s) > CLOCK_S + (after_ms - before_ms) / 2_000:
         yield Finding(
+            "server-clock",
             "warning",
             f"This machine's clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's.",
             "Set both by the network (`timedatectl set-ntp true`). Nothing is lost and nothing waits longer for it; "
@@ -160,6 +168,7 @@ def _open_transactions(connection: PostgresConnection) -> Iterator[Finding]:
     for row in connection.execute(_OPEN, (str(OPEN_S),)).fetchall():
         who = f"{row['application_name'] or 'a program'} (user {row['usename']}, process {row['pid']} of the server)"
         yield Finding(
+            f"server-transaction-{row['pid']}",
             "warning",
             f"A transaction of {who} has been open for {row['open_s']} s and is {row['state']}: no dead row can be "
             "removed meanwhile, and the workers get slower.",
@@ -171,6 +180,7 @@ def _dead_rows(connection: PostgresConnection) -> Iterator[Finding]:
     row = connection.execute(_DEAD).fetchone()
     if row is not None and row["dead"] > max(DEAD_ROWS, row["live"]):
         yield Finding(
+            "server-dead-rows",
             "warning",
             f"The table `lanes` has {row['dead']} dead rows and {row['live']} living ones: workers find their work "
             "slowly.",
@@ -202,6 +212,7 @@ def _pooler(connection: PostgresConnection, asked: Server) -> Iterator[Finding]:
             if "statement pooling" not in str(error):
                 raise
             yield Finding(
+                "server-pooler",
                 "problem",
                 "The pooler in front of PostgreSQL works in statement mode, which has no transactions.",
                 "Set `pool_mode = transaction` there.",
@@ -209,6 +220,7 @@ def _pooler(connection: PostgresConnection, asked: Server) -> Iterator[Finding]:
             return
         except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement):
             yield Finding(
+                "server-pooler",
                 "problem",
                 "The pooler in front of PostgreSQL does not follow prepared statements.",
                 "Use pgbouncer 1.21 or newer with `max_prepared_statements` above 0, or set "
@@ -219,7 +231,7 @@ def _pooler(connection: PostgresConnection, asked: Server) -> Iterator[Finding]:
             other.clear()
     is_by_transaction = taken == first or first != second
     mode = "transaction" if is_by_transaction else "session"
-    yield Finding("note", f"{_POOLER}, in {mode} mode.")
+    yield Finding("server-pooler", "note", f"{_POOLER}, in {mode} mode.")
 
 
 async def _news(config: StoreConfig) -> AsyncIterator[Finding]:
@@ -228,13 +240,15 @@ async def _news(config: StoreConfig) -> AsyncIterator[Finding]:
 
     url = config.listens_at
     if url is None:
-        yield Finding("note", "`store.listen_url` is off: the workers look for work four times a second.")
+        yield Finding(
+            "server-news", "note", "`store.listen_url` is off: the workers look for work four times a second."
+        )
         return
     listening = PostgresListening(url)
     try:
         await listening.open()
     except StoreUnavailable as error:
-        yield Finding("problem", str(error), "A worker refuses to start until this is so.")
+        yield Finding("server-news", "problem", str(error), "A worker refuses to start until this is so.")
     finally:
         await listening.close()
 
@@ -244,20 +258,26 @@ async def _news(config: StoreConfig) -> AsyncIterator[Finding]:
 
 async def _workers(ground: Ground, *, has_pooler: bool) -> AsyncIterator[Finding]:
     """Those that lived just now, and whether the server has a connection for each thread of theirs."""
-    async with opened_store(ground.home) as store:
+    async with ground.opened_store() as store:
         if store is None:
             return
         faults = await store.problems()
         workers = [one.worker for one in await SqlWorkers(store.engine).workers() if not one.is_gone]
         row: Any = await store.engine.row(_SETTINGS)
     for line in faults:
-        yield Finding("problem", f"The database is damaged: {line}.", "Do that, and look at the server's log.")
+        yield Finding(
+            named("server-damaged", line),
+            "problem",
+            f"The database is damaged: {line}.",
+            "Do that, and look at the server's log.",
+        )
     for what, values in (
         ("versions", {worker.version for worker in workers}),
         ("configurations", {worker.config_hash for worker in workers}),
     ):
         if len(values) > 1:
             yield Finding(
+                f"workers-{what}",
                 "warning",
                 f"The workers have different {what}: {', '.join(sorted(values))}.",
                 "During a rolling restart that is so for a while. Else `ethos workers` shows which ones to restart.",
@@ -265,6 +285,7 @@ async def _workers(ground: Ground, *, has_pooler: bool) -> AsyncIterator[Finding
     needed = len(workers) * CONNECTIONS
     if not has_pooler and (needed > row["most"] or len(workers) > WITHOUT_POOLER):
         yield Finding(
+            "workers-connections",
             "problem" if needed > row["most"] else "warning",
             f"{len(workers)} workers may use {needed} connections, and PostgreSQL has {row['most']}.",
             'Put a pooler in front (docs/scale.md, "A pooler in between"), or raise `max_connections`.',
