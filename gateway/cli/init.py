@@ -22,7 +22,7 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 from rich.console import Console
 
 from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
-from gateway.agent.providers.trial import TRIAL_S, ask_once, model_names
+from gateway.agent.providers.trial import TRIAL_S, Offer, ask_once, offered, whole_address
 from gateway.config import OFFLINE, ModelConfig
 from gateway.config.file import CONFIG_NAME
 from gateway.config.values import WebAddress, zone_name
@@ -169,21 +169,15 @@ class _Questions:
 
     def _reached(self, address: str) -> tuple[str, Sequence[str]]:
         """The address with the `/v1` that it lacks, and the models that the server offers there."""
-        is_whole = urlsplit(address).path.strip("/") != ""
-        candidates = (address,) if is_whole else (f"{address.rstrip('/')}/v1", address)
+        found = Offer(base_url=whole_address(address), models=None)
         if self._environment is not None:
-            for candidate in candidates:
-                names = asyncio.run(model_names(candidate))
-                if names is not None:
-                    self._say_completed(address, candidate)
-                    return candidate, names
-            self._say("  The server does not list its models.")
-        self._say_completed(address, candidates[0])
-        return candidates[0], ()
-
-    def _say_completed(self, address: str, completed: str) -> None:
-        if completed != address:
-            self._say(f"  The address is taken as {completed}")
+            with contextlib.suppress(ModelError):  # the question to the model itself says what is wrong
+                found = asyncio.run(offered("openai", address, None))
+            if found.models is None:
+                self._say("  The server does not list its models.")
+        if found.base_url != address:
+            self._say(f"  The address is taken as {found.base_url}")
+        return found.base_url or address, found.models or ()
 
     def _ask_name(self, default: str, offered: Sequence[str]) -> str:
         for number, name in enumerate(offered[:_SHOWN_MODELS], 1):
